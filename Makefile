@@ -1,0 +1,60 @@
+# `make attnperf` and `make test` each set everything up and run; nothing else needs to be installed first.
+#
+#   PYTHON=...   the interpreter to build on; a torch it can import is used as it is (default python3)
+#   ARGS=...     more arguments for pytest, e.g. make attnperf ARGS="-k d256 -rs"
+
+# Without bytecode files every worker compiles the plugin again, which triples its start.
+unexport PYTHONDONTWRITEBYTECODE
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+RUN := $(VENV)/bin/python -m
+STAMP := $(VENV)/.setup-complete
+
+# Without a GPU this usually runs on a few cores shared with others, where the same code differs by tens of per cent
+# between two processes. There the gate looks for gross changes only, and a case that cannot be decided does not fail.
+CPU_FLAGS ?= --attnperf-threshold=25 --no-attnperf-strict
+
+# In file order, for reproducible runs; tests of random order ask for it in runs of their own.
+TEST_FLAGS ?= -p no:randomly -n 2
+
+.PHONY: help setup attnperf test soak lint clean
+
+help:
+	@echo "make attnperf   prove, measure and gate the suites (ARGS=... goes to pytest)"
+	@echo "make test       lint, types and this project's own tests"
+	@echo "make soak       the tests that are too long for 'make test' (about 10 minutes)"
+	@echo "make lint       ruff and mypy only"
+	@echo "make setup      only make .venv (PYTHON=... chooses the interpreter)"
+	@echo "make clean      remove .venv and caches; measurements under .attnperf/ stay"
+
+setup: $(STAMP)
+	@echo "ready: $(VENV)/bin/python"
+
+$(STAMP): pyproject.toml Makefile .ci/setup
+	@PYTHON="$(PYTHON)" .ci/setup
+	@touch $@
+
+attnperf: $(STAMP)
+	@flags=; \
+	if ! $(VENV)/bin/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then \
+		echo "no GPU that torch can use: adding $(CPU_FLAGS)"; flags='$(CPU_FLAGS)'; \
+	fi; \
+	set -x; $(RUN) pytest --attnperf --attnperf-record-local $$flags suites/ $(ARGS)
+
+test: lint
+	$(RUN) pytest tests/ -m "not soak" $(TEST_FLAGS) $(ARGS)
+
+soak: $(STAMP)
+	$(RUN) pytest tests/ -m soak -p no:randomly $(ARGS)
+
+lint: $(STAMP)
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) mypy --strict
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
