@@ -1,0 +1,127 @@
+"""What a kernel author implements, and the registry that suites are parametrised from.
+
+A backend is described without importing its library: `kernels/` must be importable, and a suite collectable, on a
+machine that has neither torch nor a compiler. Everything heavy happens inside `prepare`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from pytest_attnperf.errors import UnknownNameError, UsageError
+from pytest_attnperf.records import DeviceInfo, Tolerance
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.workloads.base import Workload
+
+Tensors = tuple["torch.Tensor", ...]
+Outputs = dict[str, "torch.Tensor"]
+
+
+@dataclass
+class Prepared:
+    """A backend bound to one workload: everything built, compiled and converted, nothing timed yet.
+
+    `tensors` are this backend's own inputs, in its own layout and dtype; the timed region is exactly
+    `call(*tensors)`. They stay at the same addresses for the life of the case, because a captured graph reads them.
+
+    call      computes from `tensors`; returns whatever the kernel returns
+    tensors   what `convert(inputs)` gave, owned here
+    convert   canonical inputs of the workload -> tensors in this backend's layout (never timed)
+    outputs   the return value of `call` -> {'out': ..., 'lse': ...} in the workload's canonical layout and dtype
+              (never timed)
+    config    what was chosen (block sizes, dispatch path), recorded with the result
+    """
+
+    call: Callable[..., Any]
+    tensors: Tensors
+    convert: Callable[[Tensors], Tensors]
+    outputs: Callable[[Any], Outputs]
+    config: dict[str, str] = field(default_factory=dict)
+
+    def run(self) -> Any:
+        """The timed call."""
+        return self.call(*self.tensors)
+
+    def load(self, inputs: Tensors) -> None:
+        """Put other canonical inputs into the same memory."""
+        for own, new in zip(self.tensors, self.convert(inputs), strict=True):
+            own.copy_(new)
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """One implementation of one or more op families.
+
+    name             e.g. 'triton.flash'; no hyphen, because ids are joined by hyphens
+    families         op families it implements
+    cpu_flops_max    the largest workload worth running where there is no GPU; 0 keeps it off CPUs altogether
+    times_on_cpu     False where running without a GPU means an interpreter, whose time says nothing
+    tolerance        its error budget, with a source when it is not the default
+    """
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def families(self) -> frozenset[str]: ...  # noqa: D102
+    @property
+    def cpu_flops_max(self) -> float: ...  # noqa: D102
+    @property
+    def times_on_cpu(self) -> bool: ...  # noqa: D102
+    @property
+    def tolerance(self) -> Tolerance: ...  # noqa: D102
+
+    def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
+        """Why this workload cannot run here; empty means it can. Never imports a vendor library."""
+
+    def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
+        """Build, compile and convert for one workload; `inputs` are canonical tensors on the device."""
+
+
+_NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
+
+
+class Registry:
+    """Backends by name, in the order they were registered; filled through `pytest_attnperf_register_backends`."""
+
+    def __init__(self) -> None:
+        self._backends: dict[str, Backend] = {}
+
+    def add(self, *backends: Backend) -> None:
+        """Register backends. Raises UsageError for a malformed or duplicate name."""
+        for backend in backends:
+            if not _NAME.fullmatch(backend.name):
+                raise UsageError(
+                    f"backend name {backend.name!r} is malformed: use letters, digits, '_' and '.', no hyphen "
+                    "(a test id joins backend and workload by a hyphen), e.g. 'triton.flash'"
+                )
+            if backend.name in self._backends:
+                raise UsageError(f"backend {backend.name!r} is registered twice")
+            self._backends[backend.name] = backend
+
+    def replace(self, backend: Backend) -> None:
+        """Put another implementation under a name that exists. Raises UnknownNameError otherwise."""
+        self.get(backend.name)
+        self._backends[backend.name] = backend
+
+    def get(self, name: str) -> Backend:
+        """The backend of that name. Raises UnknownNameError listing what exists."""
+        if name not in self._backends:
+            raise UnknownNameError("backend", name, self._backends)
+        return self._backends[name]
+
+    def for_family(self, family: str, names: Iterable[str] | None = None) -> list[Backend]:
+        """Backends of a family, optionally only those named; an unknown name raises UnknownNameError."""
+        wanted = {self.get(name).name for name in names} if names is not None else None
+        return [b for b in self if family in b.families and (wanted is None or b.name in wanted)]
+
+    def __iter__(self) -> Iterator[Backend]:
+        return iter(self._backends.values())
+
+    def __len__(self) -> int:
+        return len(self._backends)

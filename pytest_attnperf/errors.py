@@ -1,0 +1,47 @@
+"""Exceptions whose text says what is wrong, the value seen, what exists, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class AttnperfError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class UsageError(AttnperfError):
+    """The command line, an ini value or a marker is off; pytest prints it as one line and exits with 4."""
+
+
+class UnknownNameError(UsageError):
+    """A backend, workload or family was named that nobody registered."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        listed = ", ".join(sorted(known)) or "none are registered"
+        super().__init__(f"unknown {kind} {name!r}; known: {listed}")
+
+
+class WorkloadError(UsageError):
+    """A workload's text or shape is malformed; the message names the field and what is allowed."""
+
+
+class WorkerError(AttnperfError):
+    """A worker died, did not answer within its limit, or answered what the protocol does not know."""
+
+    def __init__(self, message: str, log_tail: str = "") -> None:
+        super().__init__(f"{message}\n--- end of the worker's log ---\n{log_tail}" if log_tail else message)
+        self.summary = message
+        self.log_tail = log_tail
+
+
+class CaseFailedError(AttnperfError):
+    """A case raised inside its worker; the worker itself may still be healthy."""
+
+    def __init__(self, message: str, *, traceback: str = "", out_of_memory: bool = False) -> None:
+        super().__init__(f"{message}\n{traceback}".rstrip())
+        self.summary = message
+        self.out_of_memory = out_of_memory
+
+
+class BaselineError(AttnperfError):
+    """A baseline file cannot be read or must not be overwritten; names file and field."""

@@ -1,0 +1,235 @@
+"""Frozen data that every layer may see. Standard library only: the worker's server side imports this file.
+
+Names carry their unit and denominator. Independence is a type: blocks live in `Samples`, one process's summary is a
+`ProcessSummary`, and only a `Measurement` (several processes of a case proven right) can be compared or stored.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any
+
+METHOD_VERSION = 1
+"""Version of how a number is made; a baseline of another version is INCOMPARABLE."""
+
+
+class Verdict(str, enum.Enum):
+    """What is said of one case. The first eleven are DESIGN's table; RIGHT and RECORDED are said of cases not gated."""
+
+    SAME = "SAME"
+    FASTER = "FASTER"
+    SLOWER = "SLOWER"
+    INCORRECT = "INCORRECT"
+    SUSPICIOUS = "SUSPICIOUS"
+    ERROR = "ERROR"
+    UNSUPPORTED = "UNSUPPORTED"
+    UNDECIDED = "UNDECIDED"
+    NO_BASELINE = "NO_BASELINE"
+    INCOMPARABLE = "INCOMPARABLE"
+    ENVIRONMENT = "ENVIRONMENT"
+    RIGHT = "RIGHT"
+    RECORDED = "RECORDED"
+
+
+class Role(str, enum.Enum):
+    """What a worker is for. Triton cannot interpret and compile in one process, so a worker has exactly one."""
+
+    INTERPRET = "interpret"
+    COMPILE = "compile"
+    DEVICE = "device"
+
+
+@dataclass(frozen=True, order=True)
+class CaseKey:
+    """(suite, backend, workload id, label): what both sides of a comparison are matched by."""
+
+    suite: str
+    backend: str
+    workload: str
+    label: str = ""
+
+    @property
+    def entry(self) -> str:
+        """The key inside its suite's file: `backend/workload[/label]`."""
+        return "/".join(part for part in (self.backend, self.workload, self.label) if part)
+
+    def __str__(self) -> str:
+        return f"{self.suite}/{self.entry}"
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far a backend may be from the reference, as a multiple of the plain low-precision computation's own error.
+
+    `source` says where a multiplier other than the default comes from; it is printed with every verdict.
+    """
+
+    multiplier: float = 2.0
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.multiplier > 0:
+            raise ValueError(f"tolerance multiplier must be positive, got {self.multiplier}")
+        if self.multiplier != 2.0 and not self.source:
+            raise ValueError(f"a tolerance multiplier of {self.multiplier} needs a source saying why it is not 2")
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """The device a worker runs on. `kind` is 'cpu', 'cuda' or 'rocm'; `arch` is e.g. sm_90, gfx942 or cpu-x86_64."""
+
+    kind: str
+    arch: str
+    product: str
+    name: str = ""
+    compute_units: int = 0
+    memory_bytes: int = 0
+    device_id: str = ""
+    interpreted: bool = False
+
+    @property
+    def torch_device(self) -> str:
+        """The string torch takes: 'cuda' for both vendors, 'cpu' otherwise."""
+        return "cpu" if self.kind == "cpu" else "cuda"
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Where a number was made. `must_match` differing makes it INCOMPARABLE; `named` differing is only said."""
+
+    must_match: dict[str, str]
+    named: dict[str, str]
+
+    def mismatches(self, other: Fingerprint) -> list[str]:
+        """Fields that must match and do not, as 'field: ours, theirs'; empty when comparable."""
+        return _differences(self.must_match, other.must_match)
+
+    def changes(self, other: Fingerprint) -> list[str]:
+        """Named fields that differ, as 'field: ours, theirs'."""
+        return _differences(self.named, other.named)
+
+
+def _differences(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:
+    absent = "absent"
+    keys = sorted(ours.keys() | theirs.keys())
+    return [
+        f"{key}: {ours.get(key, absent)} here, {theirs.get(key, absent)} stored"
+        for key in keys
+        if ours.get(key, absent) != theirs.get(key, absent)
+    ]
+
+
+@dataclass(frozen=True)
+class ErrorFigures:
+    """Errors of one output of one checked call against the reference, and what it was allowed."""
+
+    check: str
+    output: str
+    max_error: float
+    max_budget: float
+    rms_error: float
+    rms_budget: float
+    worst_index: tuple[int, ...] = ()
+    worst_got: float = 0.0
+    worst_expected: float = 0.0
+    nan_count: int = 0
+    inf_count: int = 0
+    elements: int = 0
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What the judge saw. `problems` is empty exactly when the case is right."""
+
+    figures: tuple[ErrorFigures, ...] = ()
+    problems: tuple[str, ...] = ()
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    seconds: float = 0.0
+
+    @property
+    def right(self) -> bool:
+        """True when something was compared and nothing was found wrong; an empty report proves nothing."""
+        return bool(self.figures) and not self.problems
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Blocks of one process, in measured order, in microseconds per call (not per block)."""
+
+    block_us: tuple[float, ...]
+    calls_per_block: int
+    timer: str
+    cache_state: str = "hot"
+    rejected_blocks: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ProcessSummary:
+    """One process of one case: the unit over which intervals may be computed."""
+
+    median_us: float
+    min_us: float
+    mean_us: float
+    block_us: tuple[float, ...]
+    calls_per_block: int
+    timer: str
+    device_id: str = ""
+    process: str = ""
+
+
+@dataclass(frozen=True)
+class FinalReport:
+    """What closing a case brings: the check of the last replay, memory, and what ran."""
+
+    check: CheckReport = field(default_factory=CheckReport)
+    peak_memory_bytes: int | None = None
+    config: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    foreign_sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class WorkloadFigures:
+    """Exact useful work of a workload, for rates and floors. None where a workload cannot say."""
+
+    flops: float | None
+    bytes_min: float | None
+    dtype: str
+    cache_state: str
+    definition: dict[str, Any] = field(default_factory=dict)
+
+
+class NotProvenRightError(Exception):
+    """A measurement was asked for without a passing check of the same callable."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Processes of a case whose output was proven right in every one of them. Build with `proven`, nothing else."""
+
+    processes: tuple[ProcessSummary, ...]
+    proof: tuple[CheckReport, ...]
+    peak_memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.processes:
+            raise NotProvenRightError("a measurement needs at least one process")
+        if len(self.proof) != len(self.processes):
+            raise NotProvenRightError(
+                f"{len(self.processes)} processes were measured, but {len(self.proof)} were checked"
+            )
+        wrong = [problem for report in self.proof for problem in report.problems]
+        if wrong or not all(report.right for report in self.proof):
+            raise NotProvenRightError(f"a measurement needs a passing check of every process; found: {wrong}")
+
+    @property
+    def medians_us(self) -> tuple[float, ...]:
+        """One median per process, microseconds per call."""
+        return tuple(process.median_us for process in self.processes)
+
+    @property
+    def timer(self) -> str:
+        """The timer that made the numbers: part of what must match."""
+        return self.processes[0].timer

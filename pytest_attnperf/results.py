@@ -1,0 +1,81 @@
+"""What one run leaves behind: a `CaseResult` per case, a `RunResult` per run. Standard library only.
+
+`.attnperf/results.json` is a `RunResult` encoded field by field; reports see nothing else.
+
+Format history: 1 = first published form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_attnperf.records import (
+    CaseKey,
+    CheckReport,
+    DeviceInfo,
+    Fingerprint,
+    ProcessSummary,
+    Verdict,
+    WorkloadFigures,
+)
+
+RESULTS_SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """Everything one case's verdict was made from. Times in microseconds per call, ratios as new / stored.
+
+    `first` and `second` are the processes of the two looks; `median_us` is the deciding look's centre.
+    `fails` says whether the test failed by it. `interval` is the 95 % interval of `ratio` over processes; `threshold`
+    the ratio beyond which it would be SLOWER.
+    """
+
+    key: CaseKey
+    nodeid: str
+    verdict: Verdict
+    summary: str
+    fails: bool = False
+    reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    median_us: float | None = None
+    baseline_us: float | None = None
+    ratio: float | None = None
+    interval: tuple[float, float] | None = None
+    threshold: float | None = None
+    first: tuple[ProcessSummary, ...] = ()
+    second: tuple[ProcessSummary, ...] = ()
+    checks: tuple[CheckReport, ...] = ()
+    figures: WorkloadFigures | None = None
+    floor_us: float | None = None
+    floor_bound: str = ""
+    peak_memory_bytes: int | None = None
+    policy: dict[str, Any] = field(default_factory=dict)
+    fingerprint: Fingerprint | None = None
+    config: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    reproduce: str = ""
+    log: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One run. `cases` are in canonical order; `findings` are about the suite and never change a case's verdict."""
+
+    schema: int
+    version: str
+    mode: str
+    started: str
+    command: str
+    commit: str
+    device: DeviceInfo | None
+    fingerprint: Fingerprint | None
+    cases: tuple[CaseResult, ...]
+    findings: tuple[str, ...] = ()
+    gated: int = 0
+    selected: int = 0
+    complete: bool = True
+    seconds: float = 0.0
+    baseline_paths: tuple[str, ...] = ()
