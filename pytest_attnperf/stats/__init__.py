@@ -1,0 +1,1 @@
+"""Statistics over processes, from the standard library alone."""

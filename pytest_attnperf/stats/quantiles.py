@@ -1,0 +1,45 @@
+"""Upper-tail quantiles of the normal and of Student's t distribution, from the standard library alone."""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+
+NORMAL_FROM_DEGREES = 300
+"""From here on t and normal quantiles differ by less than 2 % at a tail of 1e-5, and the normal one is used."""
+
+
+@functools.lru_cache(maxsize=1024)
+def upper_quantile(tail: float, degrees_of_freedom: int | None = None) -> float:
+    """The value exceeded with probability `tail`, in standard deviations.
+
+    With `degrees_of_freedom` the standard deviation is itself an estimate and Student's t is used; without, it is
+    taken as known. Raises ValueError unless 0 < tail < 0.5 and the degrees of freedom are at least 1.
+    """
+    if not 0 < tail < 0.5:
+        raise ValueError(f"tail probability is {tail}, must lie strictly between 0 and 0.5")
+    if degrees_of_freedom is None or degrees_of_freedom >= NORMAL_FROM_DEGREES:
+        return -statistics.NormalDist().inv_cdf(tail)
+    if degrees_of_freedom < 1:
+        raise ValueError(f"degrees of freedom are {degrees_of_freedom}, must be at least 1")
+    # Bisect in the angle atan(t / sqrt(degrees)), which is bounded, and where the tail falls from 0.5 to 0.
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _student_tail(middle, degrees_of_freedom) > tail else (low, middle)
+    return math.tan(low) * math.sqrt(degrees_of_freedom)
+
+
+def _student_tail(angle: float, degrees: int) -> float:
+    """P(T > t) at angle = atan(t / sqrt(degrees)): the finite sums of Abramowitz and Stegun 26.7.3 and 26.7.4."""
+    odd = degrees % 2 == 1
+    term = math.cos(angle) if odd else 1.0
+    total = 0.0
+    for power in range(3 if odd else 2, degrees + 1, 2):
+        total += term
+        term *= math.cos(angle) ** 2 * (power - 1) / power
+    inside = math.sin(angle) * total
+    if odd:
+        inside = 2 / math.pi * (angle + inside)
+    return (1 - inside) / 2

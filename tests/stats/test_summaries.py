@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from pytest_attnperf.records import Samples
+from pytest_attnperf.stats.summaries import STORED_BLOCKS_MAX, summarise
+
+
+def samples(*block_us: float) -> Samples:
+    """Blocks of one process, microseconds per call."""
+    return Samples(block_us=block_us, calls_per_block=20, timer="graph")
+
+
+def test_summary_is_of_all_blocks() -> None:
+    """Median, minimum and mean are those of the blocks, and the process carries its timer, device and name."""
+    summary = summarise(samples(3.0, 1.0, 2.0, 10.0), device_id="GPU-1", process="p3")
+    assert (summary.median_us, summary.min_us, summary.mean_us) == (2.5, 1.0, 4.0)
+    assert summary.block_us == (3.0, 1.0, 2.0, 10.0)
+    assert (summary.calls_per_block, summary.timer, summary.device_id, summary.process) == (20, "graph", "GPU-1", "p3")
+
+
+def test_blocks_are_thinned_evenly_but_count_in_full() -> None:
+    """Of many blocks 64 are kept in measured order, first and last included, while the mean is still of all."""
+    summary = summarise(samples(*(float(index) for index in range(1, 1001))))
+    assert len(summary.block_us) == STORED_BLOCKS_MAX
+    assert (summary.block_us[0], summary.block_us[-1]) == (1.0, 1000.0)
+    steps = {round(later - earlier) for earlier, later in zip(summary.block_us, summary.block_us[1:], strict=False)}
+    assert steps <= {15, 16}
+    assert summary.mean_us == 500.5
+
+
+def test_values_keep_five_significant_digits() -> None:
+    """Stored numbers are rounded to five significant digits, whatever their size."""
+    assert summarise(samples(123.456789)).median_us == 123.46
+    assert summarise(samples(0.00123456789)).median_us == 0.0012346
+
+
+@pytest.mark.parametrize("block", [0.0, -1.0, math.nan, math.inf])
+def test_a_block_that_is_no_time_is_refused(block: float) -> None:
+    """A block of zero, negative, NaN or infinite time is named, with its place and timer."""
+    with pytest.raises(ValueError, match=rf"block 1 of 2 from timer 'graph' is {block} us per call; .* positive"):
+        summarise(samples(1.0, block))
+
+
+def test_no_blocks_are_refused() -> None:
+    """A process without blocks cannot be summarised."""
+    with pytest.raises(ValueError, match="at least one block, got none from timer 'graph'"):
+        summarise(samples())
