@@ -1,0 +1,87 @@
+"""Which device torch runs on. Runs in a worker: the first call initialises the device."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import Any
+
+from pytest_attnperf.environment import cpu
+from pytest_attnperf.environment.device_specs import product_by_shape
+from pytest_attnperf.environment.names import gpu_product
+from pytest_attnperf.environment.system import ProbeError, System
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records import DeviceInfo
+
+RDNA_PREFIXES = ("gfx10", "gfx11", "gfx12")
+"""Architectures where torch's multi_processor_count counts work-group processors of two compute units each."""
+
+UNNAMED_PRODUCTS = frozenset({"radeon-graphics", "unnamed"})
+"""What amdgpu calls a card it has no marketing name for."""
+
+
+def describe_device(device: str, *, interpreted: bool = False, system: System | None = None) -> DeviceInfo:
+    """Identify 'cuda' (both vendors, the current device) or 'cpu'.
+
+    `interpreted` says that Triton kernels run interpreted in this process. `device_id` is 'GPU-<uuid>' on NVIDIA (what
+    nvidia-smi takes), the PCI address on AMD (what sysfs takes), '' on CPUs. Raises UsageError for another device and
+    where torch sees no GPU.
+    """
+    if device == "cpu":
+        return _cpu(interpreted, system or System())
+    if device != "cuda":
+        raise UsageError(f"unknown device {device!r}; known: cpu, cuda (which also names AMD GPUs)")
+    import torch
+
+    if not torch.cuda.is_available():
+        raise UsageError(
+            f"device 'cuda' was asked for, but torch {torch.__version__} sees no GPU; "
+            "use --attnperf-device=cpu, or install a torch build for this GPU"
+        )
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return describe_gpu(properties, is_rocm=torch.version.hip is not None)
+
+
+def describe_gpu(properties: Any, *, is_rocm: bool) -> DeviceInfo:
+    """A DeviceInfo from torch's device properties."""
+    name, memory_bytes = str(properties.name), int(properties.total_memory)
+    compute_units = int(properties.multi_processor_count)
+    if not is_rocm:
+        arch = f"sm_{properties.major}{properties.minor}"
+        uuid = getattr(properties, "uuid", None)
+        device_id = f"GPU-{uuid}" if uuid else ""
+        return DeviceInfo("cuda", arch, gpu_product(name), name, compute_units, memory_bytes, device_id)
+    # gcnArchName carries features: 'gfx942:sramecc+:xnack-'.
+    arch = str(properties.gcnArchName).split(":")[0]
+    if arch.startswith(RDNA_PREFIXES):
+        compute_units *= 2
+    product = gpu_product(name)
+    if product in UNNAMED_PRODUCTS:
+        product = product_by_shape(arch, compute_units, memory_bytes) or product
+    return DeviceInfo("rocm", arch, product, name, compute_units, memory_bytes, _pci_address(properties))
+
+
+def _pci_address(properties: Any) -> str:
+    """'0000:c1:00.0' as sysfs names it; '' from a torch that does not tell."""
+    bus = getattr(properties, "pci_bus_id", None)
+    if bus is None:
+        return ""
+    return f"{getattr(properties, 'pci_domain_id', 0):04x}:{bus:02x}:{getattr(properties, 'pci_device_id', 0):02x}.0"
+
+
+def _cpu(interpreted: bool, system: System) -> DeviceInfo:
+    import torch
+
+    try:
+        name = cpu.model_name(system)
+    except ProbeError:
+        name = platform.machine()
+    return DeviceInfo(
+        kind="cpu",
+        arch=f"cpu-{platform.machine()}",
+        product=cpu.product(name),
+        name=name,
+        compute_units=torch.get_num_threads(),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        interpreted=interpreted,
+    )

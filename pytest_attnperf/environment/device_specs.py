@@ -1,0 +1,107 @@
+"""Peak rates and cache sizes per product, each with a source and a confidence: `device_specs.json` beside this file.
+
+Rates are dense, at the MAXIMUM clock a board reaches, because they serve as lower bounds of time: a figure at boost
+clock would call an honest result impossible.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from pytest_attnperf.records import DeviceInfo
+
+BYTES_PER_MIB = 2**20
+BYTES_PER_GIB = 2**30
+HZ_PER_MHZ = 1e6
+FLOPS_PER_TFLOP = 1e12
+BYTES_PER_GB = 1e9
+MEMORY_TOLERANCE = 0.12
+"""How far torch's total memory (after reservations, in GiB) may be from the vendor's figure (partly in GB)."""
+
+
+@dataclass(frozen=True)
+class DeviceSpec:
+    """One row of the table. Clocks in MHz, rates in FLOP per compute unit and clock (multiply-add = 2), None = unknown.
+
+    `products` are the names `DeviceInfo.product` may have; `f32_path` is what reaches the f32 rate (tf32, xf32, ...).
+    Confidence A: vendor documentation that the formula confirms; B: secondary pages; C: not to be relied on.
+    """
+
+    name: str
+    arch: str
+    products: tuple[str, ...]
+    compute_units: int
+    boost_mhz: float | None
+    max_mhz: float | None
+    f16_flop_per_cu_clk: float | None
+    f16_tflops: float | None
+    f32_flop_per_cu_clk: float | None
+    f32_path: str
+    mem_gb_s: float
+    mem_gb: float
+    l2_mb: float
+    llc_mb: float
+    confidence: str
+    source: str
+    note: str = ""
+
+    def peak_flops(self, dtype: str) -> float | None:
+        """Highest FLOP/s of the fastest path for 'f16', 'bf16' or 'f32' at the maximum clock; None where unknown.
+
+        FLOP per compute unit and clock x compute units x clock; f16 and bf16 run at one rate on every listed device.
+        Where the vendor's own figure is higher than the formula's, the vendor's counts.
+        """
+        per_clock = self.f32_flop_per_cu_clk if dtype == "f32" else self.f16_flop_per_cu_clk
+        if per_clock is None or self.max_mhz is None:
+            return None
+        computed = per_clock * self.compute_units * self.max_mhz * HZ_PER_MHZ
+        published = 0.0 if dtype == "f32" else (self.f16_tflops or 0.0) * FLOPS_PER_TFLOP
+        return max(computed, published)
+
+    @property
+    def peak_bytes_per_s(self) -> float:
+        """Memory bandwidth in bytes per second."""
+        return self.mem_gb_s * BYTES_PER_GB
+
+    @property
+    def last_level_cache_bytes(self) -> float:
+        """The larger of L2 and memory-side cache; torch reports neither reliably (4 MB per XCD on MI300)."""
+        return max(self.l2_mb, self.llc_mb) * BYTES_PER_MIB
+
+
+@functools.cache
+def all_specs() -> tuple[DeviceSpec, ...]:
+    """Every row of the table."""
+    text = resources.files("pytest_attnperf.environment").joinpath("device_specs.json").read_text(encoding="utf-8")
+    return tuple(_spec(row) for row in json.loads(text)["devices"])
+
+
+def _spec(row: dict[str, Any]) -> DeviceSpec:
+    return DeviceSpec(**{**row, "products": tuple(row["products"])})
+
+
+def spec_for(device: DeviceInfo) -> DeviceSpec | None:
+    """The row of this arch and product with the same number of compute units; None otherwise, never the nearest.
+
+    A partitioned card shows a part of its compute units and has no row, because its share of the bandwidth is unknown.
+    """
+    for spec in all_specs():
+        if spec.arch == device.arch and device.product in spec.products and spec.compute_units == device.compute_units:
+            return spec
+    return None
+
+
+def product_by_shape(arch: str, compute_units: int, memory_bytes: int) -> str | None:
+    """The one product with this arch, size and memory, for drivers that name no model; None if several or none fit."""
+    fitting = [
+        spec.products[0]
+        for spec in all_specs()
+        if spec.arch == arch
+        and spec.compute_units == compute_units
+        and abs(memory_bytes / BYTES_PER_GIB - spec.mem_gb) <= MEMORY_TOLERANCE * spec.mem_gb
+    ]
+    return fitting[0] if len(fitting) == 1 else None

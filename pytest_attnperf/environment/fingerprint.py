@@ -1,0 +1,35 @@
+"""Where a number was made: what must match for a comparison, and what is only named when it differs."""
+
+from __future__ import annotations
+
+from pytest_attnperf.environment import amd, cpu, nvidia, software
+from pytest_attnperf.environment.system import System
+from pytest_attnperf.records import METHOD_VERSION, DeviceInfo, Fingerprint
+
+
+def take_fingerprint(device: DeviceInfo, system: System | None = None) -> Fingerprint:
+    """The fingerprint of this machine and process; once per worker, one command at most.
+
+    A fact that cannot be had is stated as 'unknown (why)', and then matches only the same statement. Timer and cache
+    state belong to a case and are added to `must_match` with its samples.
+    """
+    system = system or System()
+    return Fingerprint({**_identity(device), **_state(device, system)}, software.named_fields(device.kind, system))
+
+
+def _identity(device: DeviceInfo) -> dict[str, str]:
+    return {
+        "arch": device.arch,
+        "product": device.product,
+        "compute_units": str(device.compute_units),
+        "method": str(METHOD_VERSION),
+    }
+
+
+def _state(device: DeviceInfo, system: System) -> dict[str, str]:
+    """Power cap and partitions; threads on a CPU (`compute_units` is what torch uses)."""
+    if device.kind == "cuda":
+        return nvidia.must_match(device.device_id, system)
+    if device.kind == "rocm":
+        return amd.must_match(device.device_id, system)
+    return cpu.must_match(device.compute_units)

@@ -1,0 +1,157 @@
+"""Which GPUs this machine shows, known without importing torch and without touching a device.
+
+The controller asks here: initialising CUDA or HIP in the process that starts workers would cost seconds and hold the
+device. Device nodes and torch's version file answer in about a millisecond.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path("/")
+"""Where /dev, /sys and /proc are found; tests pass a folder of their own."""
+
+NVIDIA_VARIABLES = ("CUDA_VISIBLE_DEVICES",)
+AMD_VARIABLES = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+"""HIP reads its own variable first and CUDA's where that is not set."""
+
+_NODE = re.compile(r"nvidia\d+")
+_LOCAL_BUILD = re.compile(r"\+(cpu|cu\d|rocm)")
+_BUILD_KINDS = {"cpu": "CPU", "cu": "CUDA", "rocm": "ROCm"}
+
+
+def visible_gpus(environ: Mapping[str, str], root: Path = ROOT) -> tuple[str, ...]:
+    """Tokens of the GPUs a process with this environment may use, each good for CUDA_ / HIP_VISIBLE_DEVICES.
+
+    A token is an index or, where the environment names GPUs so, a UUID ('GPU-...', 'MIG-...'). For AMD the index counts
+    within what ROCR_VISIBLE_DEVICES leaves, as HIP does. An empty tuple means none.
+    """
+    nvidia = _nvidia_nodes(root)
+    if nvidia:
+        return _selected(_first_set(environ, NVIDIA_VARIABLES), _indices(nvidia))
+    amd = _selected(environ.get("ROCR_VISIBLE_DEVICES"), _indices(_amd_nodes(root)))
+    return _selected(_first_set(environ, AMD_VARIABLES), _indices(len(amd)))
+
+
+def visible_gpus_here() -> tuple[str, ...]:
+    """`visible_gpus` of this process's environment."""
+    return visible_gpus(os.environ)
+
+
+def torch_build() -> str | None:
+    """Version of the installed torch, e.g. '2.13.0+cpu', from its metadata; None when there is no torch."""
+    try:
+        return importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def torch_build_kind() -> str:
+    """'CPU', 'CUDA' or 'ROCm', from the version's local part or torch/version.py read as text; '' when neither says.
+
+    A plain '2.13.0' is a CUDA build from PyPI on x86-64 but a CPU build in many distributions, so the number alone
+    cannot tell.
+    """
+    local = _LOCAL_BUILD.search(torch_build() or "")
+    if local:
+        return _BUILD_KINDS[local[1].rstrip("0123456789")]
+    try:
+        located = importlib.metadata.distribution("torch").locate_file("torch/version.py")
+        return _kind_from_source(Path(str(located)).read_text(encoding="utf-8"))
+    except (importlib.metadata.PackageNotFoundError, OSError, SyntaxError):
+        return ""
+
+
+def has_gpu(environ: Mapping[str, str], root: Path = ROOT) -> tuple[bool, str]:
+    """Whether torch should find a GPU here, and a text saying why (or what was found).
+
+    Where torch's build cannot be told, the device nodes decide.
+    """
+    vendor = _vendor(root)
+    if not vendor:
+        return False, "no GPU: no /dev/nvidia0 and no GPU under /dev/kfd"
+    build, kind = torch_build(), torch_build_kind()
+    if build is None:
+        return False, f"a {vendor} device node exists but torch is not installed"
+    wanted = "CUDA" if vendor == "NVIDIA" else "ROCm"
+    if kind and kind != wanted:
+        return False, f"a {vendor} device node exists but torch {build} is a {kind} build"
+    tokens = visible_gpus(environ, root)
+    if not tokens:
+        names = ("ROCR_VISIBLE_DEVICES", *AMD_VARIABLES) if vendor == "AMD" else NVIDIA_VARIABLES
+        settings = ", ".join(f"{name}={environ[name]!r}" for name in names if name in environ)
+        return False, f"a {vendor} device node exists but {settings} hides every GPU"
+    return True, f"{len(tokens)} {vendor} GPU{'s' if len(tokens) > 1 else ''} visible, torch {build}"
+
+
+def _vendor(root: Path) -> str:
+    if _nvidia_nodes(root):
+        return "NVIDIA"
+    return "AMD" if _amd_nodes(root) else ""
+
+
+def _nvidia_nodes(root: Path) -> int:
+    """How many cards have a device node; a container may show /dev/nvidia3 alone, which CUDA then calls 0."""
+    return sum(1 for node in (root / "dev").glob("nvidia*") if _NODE.fullmatch(node.name))
+
+
+def _amd_nodes(root: Path) -> int:
+    """How many KFD nodes are GPUs this process may open."""
+    if not (root / "dev/kfd").exists():
+        return 0
+    nodes = (root / "sys/class/kfd/kfd/topology/nodes").glob("*/gpu_id")
+    return sum(_gpu_id(node) != "0" for node in nodes)
+
+
+def _gpu_id(node: Path) -> str:
+    """'0' for a CPU, and for a GPU that the container's device cgroup withholds: the kernel then answers EPERM."""
+    try:
+        return node.read_text().strip()
+    except OSError:
+        return "0"
+
+
+def _indices(count: int) -> tuple[str, ...]:
+    return tuple(str(index) for index in range(count))
+
+
+def _first_set(environ: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    return next((environ[name] for name in names if name in environ), None)
+
+
+def _selected(setting: str | None, all_indices: tuple[str, ...]) -> tuple[str, ...]:
+    """What a VISIBLE_DEVICES setting leaves.
+
+    Both runtimes stop at the first entry that names no device ('-1', '', an index too high) and see nothing when one
+    is named twice (torch/cuda/__init__.py, _parse_visible_devices).
+    """
+    if setting is None:
+        return all_indices
+    chosen: list[str] = []
+    for entry in (part.strip() for part in setting.split(",")):
+        if entry not in all_indices and not entry.startswith(("GPU-", "MIG-")):
+            break
+        if entry in chosen:
+            return ()
+        chosen.append(entry)
+    return tuple(chosen)
+
+
+def _kind_from_source(text: str) -> str:
+    """The build kind from the assignments of torch/version.py, never executed. Raises SyntaxError on other text."""
+    values: dict[str, object] = {}
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            values[node.target.id] = getattr(node.value, "value", None)
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            values[node.targets[0].id] = getattr(node.value, "value", None)
+    if not {"cuda", "hip"} & values.keys():
+        return ""
+    if values.get("hip"):
+        return "ROCm"
+    return "CUDA" if values.get("cuda") else "CPU"

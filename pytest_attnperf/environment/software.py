@@ -1,0 +1,95 @@
+"""Versions of what runs beneath a kernel: named when they differ, never a reason to refuse a comparison."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import platform
+import re
+from pathlib import Path
+
+from pytest_attnperf.environment.system import ProbeError, System, stated
+
+TRITON_DISTRIBUTIONS = ("triton", "pytorch-triton", "pytorch-triton-rocm", "triton-rocm")
+AITER_DISTRIBUTIONS = ("amd-aiter", "aiter")
+"""ROCm's aiter has been packaged under both names; an unrelated asyncio package owns the second on PyPI."""
+
+ABSENT = "none"
+_DRIVER = re.compile(r"\b(\d+\.\d+(?:\.\d+)?)\b")
+
+
+def named_fields(device_kind: str, system: System) -> dict[str, str]:
+    """python, torch, triton, aiter, kernel; and driver with cuda or rocm where the device is a GPU.
+
+    `device_kind` is 'cpu', 'cuda' or 'rocm'. Imports torch (for the CUDA or ROCm it was built with) on GPUs only;
+    everything else comes from package metadata.
+    """
+    fields = {
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+        "triton": _first_version(TRITON_DISTRIBUTIONS),
+        "aiter": aiter_version(),
+        "kernel": platform.release(),
+    }
+    if device_kind == "cuda":
+        fields["driver"] = stated(lambda: nvidia_driver(system))
+    elif device_kind == "rocm":
+        fields["driver"] = stated(lambda: amd_driver(system))
+    return fields | _toolkit(device_kind)
+
+
+def nvidia_driver(system: System) -> str:
+    """'580.95.05' from /proc/driver/nvidia/version. Raises ProbeError."""
+    text = system.read("proc/driver/nvidia/version").partition("\n")[0]
+    found = _DRIVER.search(text)
+    if not found:
+        raise ProbeError(f"/proc/driver/nvidia/version holds {text[:60]!r}")
+    return found[1]
+
+
+def amd_driver(system: System) -> str:
+    """Version of the amdgpu module; the one inside the kernel has none of its own. Raises ProbeError."""
+    if not (system.root / "sys/module/amdgpu").is_dir():
+        raise ProbeError("/sys/module/amdgpu does not exist")
+    if not (system.root / "sys/module/amdgpu/version").exists():
+        return "in-kernel"
+    return system.read("sys/module/amdgpu/version")
+
+
+def aiter_version() -> str:
+    """Version of ROCm's aiter, 'none' when absent; another package of that name is called what it is.
+
+    Identity from its files, because importing it compiles, and because PyPI's `aiter` (asyncio tools) shares the name.
+    """
+    spec = importlib.util.find_spec("aiter")
+    if spec is None or not spec.submodule_search_locations:
+        return ABSENT
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    if not ((folder / "ops/mha.py").exists() and (folder / "jit").is_dir()):
+        return "none (the package named aiter here is not ROCm's)"
+    return _first_version(AITER_DISTRIBUTIONS, absent="unknown (no package metadata)")
+
+
+def _toolkit(device_kind: str) -> dict[str, str]:
+    if device_kind == "cpu":
+        return {}
+    import torch
+
+    if device_kind == "rocm":
+        return {"rocm": torch.version.hip or ABSENT}
+    return {"cuda": torch.version.cuda or ABSENT}
+
+
+def _version(distribution: str) -> str:
+    return _first_version((distribution,))
+
+
+def _first_version(distributions: tuple[str, ...], *, absent: str = ABSENT) -> str:
+    return next(filter(None, map(_installed, distributions)), absent)
+
+
+def _installed(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""

@@ -1,0 +1,54 @@
+"""How probes see the machine: files under a root and commands with a time limit, both replaceable in tests."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+COMMAND_LIMIT_S = 5.0
+"""A vendor tool that has not answered by then is stuck on its driver."""
+
+
+class ProbeError(Exception):
+    """One fact could not be found out; the text says why and ends up in the fingerprint."""
+
+
+def run_command(command: Sequence[str]) -> str:
+    """Standard output of a command. Raises ProbeError when it is missing, fails or takes too long."""
+    name = command[0]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_LIMIT_S, check=False)
+    except FileNotFoundError:
+        raise ProbeError(f"{name} not found") from None
+    except OSError as error:
+        raise ProbeError(f"{name}: {error.strerror}") from error
+    except subprocess.TimeoutExpired:
+        raise ProbeError(f"{name} did not answer in {COMMAND_LIMIT_S:g} s") from None
+    if done.returncode:
+        raise ProbeError(f"{name} exited with {done.returncode}")
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class System:
+    """The machine: `root` holds /proc, /sys and /dev; `run` executes a command."""
+
+    root: Path = Path("/")
+    run: Callable[[Sequence[str]], str] = run_command
+
+    def read(self, path: str) -> str:
+        """Stripped text of a file, given without the leading slash. Raises ProbeError naming the file."""
+        try:
+            return (self.root / path).read_text(encoding="utf-8", errors="replace").strip()
+        except OSError as error:
+            raise ProbeError(f"/{path}: {error.strerror}") from error
+
+
+def stated(probe: Callable[[], str]) -> str:
+    """The probe's answer, or 'unknown (why)': a fact that could not be had is said, never left out."""
+    try:
+        return probe()
+    except ProbeError as error:
+        return f"unknown ({error})"

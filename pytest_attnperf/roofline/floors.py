@@ -1,0 +1,87 @@
+"""Lower bounds of time from the device's peaks, and whether a measured time respects them.
+
+The roofline model (Williams, Waterman, Patterson 2009): a call takes at least FLOPs / peak FLOP rate, and at least
+bytes moved / peak bandwidth. A time below both is no fast kernel but a wrong measurement, or a kernel that skips work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pytest_attnperf.environment.device_specs import DeviceSpec
+from pytest_attnperf.records import WorkloadFigures
+
+US_PER_S = 1e6
+MARGIN = 0.03
+"""How far below the floor is still believed: data sheets round, and timers have a resolution."""
+
+NEAR_FLOOR = 0.90
+"""Above this part of the floor a result deserves a second look: sustained rates are well below peak."""
+
+UNRELIABLE = "C"
+"""Confidence of a row that gives no floor."""
+
+Bound = Literal["compute", "memory"]
+Kind = Literal["plausible", "near_floor", "impossible"]
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The least time one call can take, in microseconds; what sets it, and the arithmetic in words."""
+
+    us: float
+    bound: Bound
+    how: str
+
+
+@dataclass(frozen=True)
+class Plausibility:
+    """What a time says of itself. `text` is complete on its own."""
+
+    kind: Kind
+    text: str
+
+
+def floor(figures: WorkloadFigures, spec: DeviceSpec) -> Floor | None:
+    """The larger of the compute and the memory bound; None where the table or the workload gives neither.
+
+    Compute: useful FLOPs at the fastest path for the dtype and the maximum clock (tf32 or xf32 for f32, where they
+    exist). Memory: unique bytes; a hot call may find as many of them in the last-level cache as fit, a cold one none.
+    """
+    if spec.confidence == UNRELIABLE:
+        return None
+    bounds = [bound for bound in (_compute(figures, spec), _memory(figures, spec)) if bound is not None]
+    return max(bounds, key=lambda bound: bound.us, default=None)
+
+
+def judge_time(median_us: float, floor: Floor, margin: float = MARGIN) -> Plausibility:
+    """'impossible' more than `margin` below the floor, 'near_floor' above 90 % of it, else 'plausible'."""
+    share = floor.us / median_us
+    figures = f"{median_us:.4g} us per call against a floor of {floor.us:.4g} us ({floor.bound}: {floor.how})"
+    if median_us < floor.us * (1 - margin):
+        return Plausibility("impossible", f"faster than this device can be: {figures}; is the work really done?")
+    if share > NEAR_FLOOR:
+        return Plausibility("near_floor", f"{share:.0%} of the floor, which few kernels reach: {figures}")
+    return Plausibility("plausible", f"{share:.0%} of the floor: {figures}")
+
+
+def _compute(figures: WorkloadFigures, spec: DeviceSpec) -> Floor | None:
+    peak = spec.peak_flops(figures.dtype)
+    if not figures.flops or peak is None:
+        return None
+    path = spec.f32_path if figures.dtype == "f32" else f"{figures.dtype} matrix"
+    how = f"{figures.flops:.4g} FLOP at {peak / 1e12:.4g} TFLOP/s, {path} at {spec.max_mhz:.0f} MHz on {spec.name}"
+    return Floor(figures.flops / peak * US_PER_S, "compute", how)
+
+
+def _memory(figures: WorkloadFigures, spec: DeviceSpec) -> Floor | None:
+    if figures.bytes_min is None:
+        return None
+    cached = spec.last_level_cache_bytes if figures.cache_state == "hot" else 0.0
+    moved = max(0.0, figures.bytes_min - cached)
+    if moved == 0.0:
+        return None
+    beyond = f" beyond the {cached / 2**20:.0f} MiB cache" if cached else ""
+    how = f"{moved / 1e6:.4g} MB{beyond} at {spec.mem_gb_s:.4g} GB/s on {spec.name}"
+    return Floor(moved / spec.peak_bytes_per_s * US_PER_S, "memory", how)

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_attnperf.environment.device_specs import DeviceSpec, all_specs, product_by_shape, spec_for
+from pytest_attnperf.environment.names import slug
+from pytest_attnperf.records import DeviceInfo
+
+H200 = DeviceInfo("cuda", "sm_90", "h200", compute_units=132)
+KNOWN = [spec for spec in all_specs() if spec.boost_mhz and spec.f16_flop_per_cu_clk and spec.f16_tflops]
+
+
+@pytest.mark.parametrize("spec", KNOWN, ids=lambda spec: spec.products[0])
+def test_published_rate_is_the_formula(spec: DeviceSpec) -> None:
+    """FLOP per clock x compute units x boost clock gives the vendor's dense f16 figure within 0.3 %."""
+    assert spec.boost_mhz is not None
+    assert spec.f16_flop_per_cu_clk is not None
+    computed = spec.f16_flop_per_cu_clk * spec.compute_units * spec.boost_mhz * 1e6 / 1e12
+    assert computed == pytest.approx(spec.f16_tflops, rel=0.003)
+
+
+@pytest.mark.parametrize("spec", all_specs(), ids=lambda spec: spec.products[0])
+def test_every_row_is_sourced(spec: DeviceSpec) -> None:
+    """Every row has a source, a known confidence, products that name folders, and caches and bandwidth."""
+    assert spec.source
+    assert spec.confidence in {"A", "B", "C"}
+    assert spec.products == tuple(slug(product) for product in spec.products)
+    assert spec.last_level_cache_bytes > 0
+    assert spec.peak_bytes_per_s > 1e11
+
+
+def test_no_product_is_listed_twice() -> None:
+    """(arch, product, compute units) finds one row at most."""
+    keys = [(spec.arch, product, spec.compute_units) for spec in all_specs() for product in spec.products]
+    assert len(keys) == len(set(keys))
+
+
+def test_h200_at_its_maximum_clock() -> None:
+    """The peak is taken at 1980 MHz: 4096 x 132 x 1.98e9 = 1070.5 TFLOP/s, above the data sheet's 989.4."""
+    spec = spec_for(H200)
+    assert spec is not None
+    assert spec.peak_flops("f16") == spec.peak_flops("bf16") == pytest.approx(1070.5e12, rel=1e-4)
+    assert spec.peak_flops("f32") == pytest.approx(535.3e12, rel=1e-3)
+
+
+def test_mi300x_xf32_is_the_published_figure() -> None:
+    """f32 counts the xf32 path of CDNA3: 653.7 TFLOP/s in AMD's data sheet."""
+    spec = spec_for(DeviceInfo("rocm", "gfx942", "mi300x", compute_units=304))
+    assert spec is not None
+    assert spec.f32_path == "xf32"
+    assert spec.peak_flops("f32") == pytest.approx(653.7e12, rel=1e-4)
+    assert spec.last_level_cache_bytes == 256 * 2**20
+
+
+def test_the_vendors_higher_figure_counts() -> None:
+    """Where the vendor publishes more than the formula gives (MI350X), the floor may not be above it."""
+    spec = spec_for(DeviceInfo("rocm", "gfx950", "mi350x", compute_units=256))
+    assert spec is not None
+    assert spec.peak_flops("f16") == pytest.approx(2309.6e12)
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        replace(H200, compute_units=16),
+        replace(H200, product="h200-nvl"),
+        replace(H200, arch="sm_100"),
+        DeviceInfo("cpu", "cpu-x86_64", "amd-epyc"),
+    ],
+)
+def test_no_nearest_row(device: DeviceInfo) -> None:
+    """A slice of a card, another board, another arch and a CPU have no row."""
+    assert spec_for(device) is None
+
+
+def test_unknown_clock_gives_no_peak() -> None:
+    """A board that exceeds its boost clock has no stated maximum, hence no compute peak."""
+    spec = spec_for(DeviceInfo("rocm", "gfx1100", "radeon-rx-7900-xtx", compute_units=96))
+    assert spec is not None
+    assert spec.peak_flops("f16") is None
+
+
+@pytest.mark.parametrize(
+    ("gib", "product"), [(16, "radeon-rx-9070-xt"), (32, "radeon-ai-pro-r9700"), (24, None), (64, None)]
+)
+def test_product_by_shape(gib: int, product: str | None) -> None:
+    """Two products of one die are told apart by memory, and another size is neither."""
+    assert product_by_shape("gfx1201", 64, gib * 2**30) == product
