@@ -1,0 +1,60 @@
+"""Blocks of one process, from a prepared timer."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator
+
+from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.measure.rejection import MAX_REJECTED_IN_A_ROW, CompileWatch
+from pytest_attnperf.measure.stopping import StoppingRule
+from pytest_attnperf.measure.timers.base import Timer
+from pytest_attnperf.records import Samples
+
+
+def sample(timer: Timer, rule: StoppingRule, watch: CompileWatch) -> Samples:
+    """Measure until `rule` is content. Blocks during which `watch` counted something are rejected and run again.
+
+    Raises CaseFailedError when more than MAX_REJECTED_IN_A_ROW batches in a row were rejected.
+    """
+    blocks: list[float] = []
+    rejected = in_a_row = 0
+    with _collector_paused():
+        while not rule.finished:
+            before = watch.count
+            batch = timer.measure(min(rule.pairs_wanted, timer.max_pairs))
+            if watch.count == before:
+                in_a_row = 0
+                blocks += batch
+                for per_call_us in batch:
+                    rule.add(per_call_us * timer.calls_per_block)
+                continue
+            rejected += len(batch)
+            in_a_row += 1
+            if in_a_row > MAX_REJECTED_IN_A_ROW:
+                raise CaseFailedError(
+                    f"recompiles in every sample: {rejected} blocks were measured and each compiled something "
+                    f"({watch.count} compilations so far); fix the shapes, dtypes or Python values that change from "
+                    "call to call, or compile for them in prepare()"
+                )
+    return Samples(
+        block_us=tuple(blocks),
+        calls_per_block=timer.calls_per_block,
+        timer=timer.name,
+        cache_state=timer.cache_state,
+        rejected_blocks=rejected,
+        note=timer.note,
+    )
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Keep Python's cycle collector, which may run for milliseconds, out of the blocks."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

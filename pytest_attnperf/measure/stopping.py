@@ -1,0 +1,55 @@
+"""When one process has measured enough blocks of one case. Arithmetic only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIN_BLOCKS = 7
+"""Fewer blocks give a median that one disturbed block can move."""
+
+MAX_BLOCKS = 30
+"""More blocks of one process do not help: processes of the same code differ by more than their blocks do."""
+
+GPU_BUDGET_US = 120_000.0
+CPU_BUDGET_US = 150_000.0
+
+_LEAST_US = 1e-3
+"""A clock too coarse for a block may read 0; a pair then costs this, so that counting pairs still ends."""
+
+
+@dataclass
+class StoppingRule:
+    """Stops at `max_blocks`, or before the next pair of blocks would pass `budget_us`, never below `min_blocks`.
+
+    The budget counts measured and unmeasured blocks of one process and case, in microseconds.
+    """
+
+    min_blocks: int = MIN_BLOCKS
+    max_blocks: int = MAX_BLOCKS
+    budget_us: float = GPU_BUDGET_US
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_blocks <= self.max_blocks:
+            raise ValueError(
+                f"blocks must be 1 <= min_blocks <= max_blocks, got {self.min_blocks} and {self.max_blocks}"
+            )
+        self._blocks = 0
+        self._spent_us = 0.0
+
+    def add(self, block_us: float) -> None:
+        """Count one measured block of `block_us` microseconds, and the unmeasured one before it."""
+        self._blocks += 1
+        self._spent_us += 2 * block_us
+
+    @property
+    def pairs_wanted(self) -> int:
+        """Pairs of blocks to run before asking again; 0 when finished."""
+        if self._blocks < self.min_blocks:
+            return self.min_blocks - self._blocks
+        affordable = int((self.budget_us - self._spent_us) // max(self._spent_us / self._blocks, _LEAST_US))
+        return max(0, min(self.max_blocks - self._blocks, affordable))
+
+    @property
+    def finished(self) -> bool:
+        """Whether enough was measured."""
+        return self.pairs_wanted == 0

@@ -1,0 +1,39 @@
+"""What the worker's server asks of one case: a backend bound to a workload. A fake without torch can serve it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from pytest_attnperf.records import CheckReport, FinalReport, Samples
+
+
+@runtime_checkable
+class Subject(Protocol):
+    """One case inside its worker, asked in this order: reasons, `prepare`, `check`, `blocks` (any number), `finish`.
+
+    Any method but the first and third may raise CaseFailedError; `out_of_memory` then says whether memory ran out.
+    """
+
+    def unsupported_reasons(self) -> list[str]:
+        """Why this workload cannot run on this device; empty means it can. Builds nothing."""
+
+    def prepare(self) -> None:
+        """Make the timed inputs, build, compile and warm up. Nothing is checked or timed."""
+
+    def not_timed_reason(self) -> str:
+        """Why a time taken here would say nothing; empty when `blocks` may be asked."""
+
+    def check(self) -> CheckReport:
+        """Judge fresh calls against the reference; the result decides whether `blocks` may be asked."""
+
+    def blocks(self, max_blocks: int, block_us: float, budget_us: float) -> Samples:
+        """Measure blocks of about `block_us` microseconds of calls, each after an unmeasured one.
+
+        Stops at `max_blocks`, or earlier when measured and unmeasured blocks together have taken `budget_us`.
+        Raises NotProvenRightError before a passing `check`, and ReplayWrongError (see `subject`) when the calls are
+        right but the way of timing them makes them wrong.
+        """
+
+    def finish(self) -> FinalReport:
+        """Check one last run of exactly what was timed on fresh inputs, then free everything the case holds."""

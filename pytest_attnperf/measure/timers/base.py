@@ -1,0 +1,68 @@
+"""What a timer is, and the arithmetic all timers share. A new timer is one file and one line in `timers/__init__.py`.
+
+A *block* is `calls_per_block` back-to-back calls timed as one. Before every measured block runs an unmeasured one of
+the same length: the first block after a pause runs on another clock and with other caches than its successors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+Call = Callable[[], Any]
+"""One call of what is timed, with its arguments bound; its result is the backend's raw result."""
+
+MAX_CALLS_PER_BLOCK = 2000
+"""Bounds the nodes of a captured graph and its memory; a 0.5 us call still fills 1 ms."""
+
+WARM_UP_CALLS = 3
+"""Calls before anything is captured or estimated: lazy initialisation, plans, autotuning."""
+
+
+class Timer(Protocol):
+    """Times blocks of one call.
+
+    name             recorded with every sample; baselines of another timer are INCOMPARABLE
+    cache_state      'hot' or 'cold': what a timed call may find in the last-level cache
+    note             why this timer and not the usual one, and what weakens its figures; '' when nothing does
+    replays          True when blocks re-run recorded work instead of calling: it must be proven right by itself
+    max_pairs        pairs of blocks queued before one synchronisation; 1 where Python runs inside a block, so that a
+                     block in which something compiled is rejected alone
+    calls_per_block  known after `prepare`
+    """
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def cache_state(self) -> str: ...  # noqa: D102
+    @property
+    def note(self) -> str: ...  # noqa: D102
+    @property
+    def replays(self) -> bool: ...  # noqa: D102
+    @property
+    def max_pairs(self) -> int: ...  # noqa: D102
+    @property
+    def calls_per_block(self) -> int: ...  # noqa: D102
+
+    def prepare(self, call: Call, block_us: float) -> None:
+        """Warm up, record what must be recorded, and choose `calls_per_block` for blocks of about `block_us`."""
+
+    def measure(self, pairs: int) -> list[float]:
+        """Run `pairs` times an unmeasured then a measured block; microseconds per call of each measured block."""
+
+    def run_once(self) -> Any:
+        """Run what is timed once, unmeasured, and give the raw result of its last call.
+
+        A timer that replays fills the memory of that result with NaN first, so that a replay that writes nothing shows.
+        """
+
+    def close(self) -> None:
+        """Let go of the call and everything recorded from it."""
+
+
+def calls_per_block(block_us: float, call_us: float) -> int:
+    """Calls that fill a block of `block_us`, at least 1 and at most MAX_CALLS_PER_BLOCK."""
+    if call_us <= 0:
+        return MAX_CALLS_PER_BLOCK
+    return max(1, min(MAX_CALLS_PER_BLOCK, math.ceil(block_us / call_us)))

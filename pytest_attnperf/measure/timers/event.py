@@ -1,0 +1,95 @@
+"""A pair of events around a block of eager calls, queued behind a held stream: where a graph cannot be captured."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from pytest_attnperf.measure.timers.base import WARM_UP_CALLS, Call, calls_per_block
+from pytest_attnperf.measure.timers.stream import elapsed_us, event_pair, hold_stream
+
+MAX_QUEUED_CALLS = 100
+"""Calls per block. A GPU's launch queue holds about 1,000 kernels; when it is full the host waits, and the gaps between
+launches come back into the time. 100 calls twice leaves room for five kernels a call."""
+
+_ESTIMATE_CALLS = 5
+
+
+class EventTimer:
+    """Times launches and kernels as the GPU sees them. `why` says why not a graph, and becomes part of the note."""
+
+    name = "event"
+    cache_state = "hot"
+    replays = False
+    max_pairs = 1
+
+    def __init__(self, why: str = "") -> None:
+        self.calls_per_block = 1
+        self._why = why
+        self._call: Call | None = None
+        self._launch_us = 0.0
+        self._blocks = 0
+        self._exposed_blocks = 0
+
+    @property
+    def note(self) -> str:
+        """Why not a graph, and in how many blocks the GPU had begun before the host had queued all of the block."""
+        exposed = (
+            f"launches may be timed with the kernels in {self._exposed_blocks} of {self._blocks} blocks"
+            if self._exposed_blocks
+            else ""
+        )
+        return "; ".join(part for part in (self._why, exposed) if part)
+
+    def prepare(self, call: Call, block_us: float) -> None:
+        """Warm up, learn how long the host and the GPU take per call, and choose the length of a block."""
+        import torch
+
+        self._call = call
+        for _ in range(WARM_UP_CALLS):
+            call()
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(_ESTIMATE_CALLS):
+            call()
+        self._launch_us = (time.perf_counter() - begin) * 1e6 / _ESTIMATE_CALLS
+        torch.cuda.synchronize()
+        self.calls_per_block = _ESTIMATE_CALLS
+        [call_us] = self.measure(1)
+        self.calls_per_block = min(MAX_QUEUED_CALLS, calls_per_block(block_us, call_us))
+        self._blocks = self._exposed_blocks = 0
+
+    def measure(self, pairs: int) -> list[float]:
+        """Microseconds per call of each measured block; one synchronisation per pair."""
+        return [self._pair_us() / self.calls_per_block for _ in range(pairs)]
+
+    def run_once(self) -> Any:
+        """One eager call, finished."""
+        import torch
+
+        assert self._call is not None, "prepare() comes first"
+        result = self._call()
+        torch.cuda.synchronize()
+        return result
+
+    def close(self) -> None:
+        """Let go of the call."""
+        self._call = None
+
+    def _pair_us(self) -> float:
+        import torch
+
+        call = self._call
+        assert call is not None, "prepare() comes first"
+        start, end = event_pair()
+        hold_stream(2 * self.calls_per_block * self._launch_us)
+        for _ in range(self.calls_per_block):
+            call()
+        start.record()
+        for _ in range(self.calls_per_block):
+            call()
+        end.record()
+        self._blocks += 1
+        self._exposed_blocks += bool(start.query())
+        torch.cuda.synchronize()
+        return elapsed_us(start, end)

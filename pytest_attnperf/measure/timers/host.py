@@ -1,0 +1,65 @@
+"""The host's clock, for devices on which a call has finished when it returns: CPUs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import repeat
+from typing import Any
+
+from pytest_attnperf.measure.timers.base import MAX_CALLS_PER_BLOCK, WARM_UP_CALLS, Call, calls_per_block
+
+_ESTIMATE_SHARE = 0.2
+"""The time per call is estimated from a run of at least this share of a block."""
+
+
+class HostTimer:
+    """Blocks of calls between two readings of `clock_ns` (default `time.perf_counter_ns`)."""
+
+    name = "host"
+    cache_state = "hot"
+    note = ""
+    replays = False
+    max_pairs = 1
+
+    def __init__(self, clock_ns: Callable[[], int] = time.perf_counter_ns) -> None:
+        self.calls_per_block = 1
+        self._clock_ns = clock_ns
+        self._call: Call | None = None
+
+    def prepare(self, call: Call, block_us: float) -> None:
+        """Warm up, then double the number of calls until they take a fifth of a block."""
+        self._call = call
+        for _ in range(WARM_UP_CALLS):
+            call()
+        calls, took_us = 1, self._calls_us(1)
+        while took_us < block_us * _ESTIMATE_SHARE and calls < MAX_CALLS_PER_BLOCK:
+            calls *= 2
+            took_us = self._calls_us(calls)
+        self.calls_per_block = calls_per_block(block_us, took_us / calls)
+
+    def measure(self, pairs: int) -> list[float]:
+        """Microseconds per call of each measured block."""
+        per_call_us = []
+        for _ in range(pairs):
+            self._calls_us(self.calls_per_block)
+            per_call_us.append(self._calls_us(self.calls_per_block) / self.calls_per_block)
+        return per_call_us
+
+    def run_once(self) -> Any:
+        """One call."""
+        assert self._call is not None, "prepare() comes first"
+        return self._call()
+
+    def close(self) -> None:
+        """Let go of the call."""
+        self._call = None
+
+    def _calls_us(self, calls: int) -> float:
+        """Microseconds that `calls` calls take together; nothing but the calls stands between the two readings."""
+        call, clock_ns = self._call, self._clock_ns
+        assert call is not None, "prepare() comes first"
+        begin_ns = clock_ns()
+        for _ in repeat(None, calls):
+            call()
+        return (clock_ns() - begin_ns) / 1000

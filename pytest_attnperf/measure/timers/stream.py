@@ -1,0 +1,68 @@
+"""What is queued on a GPU's stream around timed work: a pair of events, and a kernel that holds the stream.
+
+The hold keeps the GPU busy while the host queues what is to be timed. Without it the gaps between launches are timed,
+too: below about 100 us an event pair then measures the host. The idea is NVBench's blocking kernel; this one waits for
+a time instead of a flag, so that a call that synchronises inside a block cannot deadlock.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+MAX_HOLD_US = 50_000.0
+"""A hold is never longer: a call whose launch takes this long is limited by the host anyway."""
+
+_CALIBRATION_CYCLES = 2_000_000
+_MARGIN = 1.5
+
+
+@functools.cache
+def side_stream() -> torch.cuda.Stream:
+    """This process's stream for captures, which the default stream refuses. One, because each has cuBLAS workspace."""
+    stream: torch.cuda.Stream = _cuda().Stream()
+    return stream
+
+
+def event_pair() -> tuple[Any, Any]:
+    """Two events that record time, not recorded yet."""
+    cuda = _cuda()
+    return cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+
+
+def elapsed_us(start: Any, end: Any) -> float:
+    """Microseconds between two events that have both happened; events give milliseconds at 0.5 us resolution."""
+    return float(start.elapsed_time(end)) * 1000
+
+
+def hold_stream(launch_us: float) -> None:
+    """Queue a kernel that spins for 1.5 times `launch_us`, the time the host will need to queue what follows."""
+    hold_us = min(MAX_HOLD_US, launch_us * _MARGIN)
+    _cuda()._sleep(max(1, int(hold_us * _cycles_per_us())))
+
+
+@functools.cache
+def _cycles_per_us() -> float:
+    """Spin cycles per microsecond on this process's GPU, at the clock it has now: `warm_device` comes first.
+
+    The clock moves by some 20 % later; the margin of a hold covers it.
+    """
+    cuda = _cuda()
+    start, end = event_pair()
+    cuda._sleep(1)  # loads the kernel
+    cuda.synchronize()
+    start.record()
+    cuda._sleep(_CALIBRATION_CYCLES)
+    end.record()
+    end.synchronize()
+    return _CALIBRATION_CYCLES / elapsed_us(start, end)
+
+
+def _cuda() -> Any:
+    """torch.cuda, whose events and `_sleep` carry types in some torch versions only."""
+    import torch
+
+    return torch.cuda

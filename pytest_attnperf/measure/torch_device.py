@@ -1,0 +1,53 @@
+"""The real device, through torch: what a worker measures on unless a conftest provides another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.environment.device import describe_device
+from pytest_attnperf.environment.fingerprint import take_fingerprint
+from pytest_attnperf.measure.subject import Seeds, TorchSubject, timed_seed
+
+if TYPE_CHECKING:
+    from pytest_attnperf.backends import Backend
+    from pytest_attnperf.records import DeviceInfo, Fingerprint
+    from pytest_attnperf.workloads.base import Workload
+
+
+@dataclass
+class TorchDevice:
+    """A CPU, or the one GPU this process sees."""
+
+    device: DeviceInfo
+
+    @classmethod
+    def open(cls, kind: str, *, interpreted: bool) -> TorchDevice:
+        """Initialise 'gpu' or 'cpu'. Raises UsageError when torch sees no GPU."""
+        return cls(describe_device("cuda" if kind == "gpu" else "cpu", interpreted=interpreted))
+
+    def info(self) -> DeviceInfo:
+        """What torch says of the device."""
+        return self.device
+
+    def fingerprint(self) -> Fingerprint:
+        """Where numbers of this process are made."""
+        return take_fingerprint(self.device)
+
+    def subject(self, backend: Backend, workload: Workload, seeds: tuple[int, int]) -> TorchSubject:
+        """Bind a backend to a workload."""
+        check, final = seeds
+        return TorchSubject(backend, workload, self.device, Seeds(timed_seed(workload), check, final))
+
+    def healthy(self) -> bool:
+        """Whether a kernel still runs: after an illegal access every later call on the context fails."""
+        if self.device.torch_device == "cpu":
+            return True
+        import torch
+
+        try:
+            torch.ones(1, device="cuda").add_(1)
+            torch.cuda.synchronize()
+        except RuntimeError:
+            return False
+        return True

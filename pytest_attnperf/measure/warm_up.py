@@ -1,0 +1,38 @@
+"""Calls before anything counts: once for the process (clocks), once for each case (caches, plans)."""
+
+from __future__ import annotations
+
+import functools
+import time
+
+from pytest_attnperf.measure.timers.base import WARM_UP_CALLS, Call
+
+GPU_SECONDS = 0.5
+"""An idle GPU needs some tenths of a second of work to reach the clock it holds under load."""
+
+CPU_SECONDS = 0.05
+CASE_SECONDS = 0.02
+
+
+@functools.cache
+def warm_device(torch_device: str) -> None:
+    """Multiply matrices until the device runs at its working clock; once per process and device ('cuda' or 'cpu')."""
+    import torch
+
+    on_gpu = torch_device == "cuda"
+    size = 4096 if on_gpu else 256
+    matrix = torch.randn(size, size, device=torch_device, dtype=torch.float16 if on_gpu else torch.float32)
+    warm_up(lambda: matrix @ matrix, torch_device, GPU_SECONDS if on_gpu else CPU_SECONDS)
+
+
+def warm_up(call: Call, torch_device: str, seconds: float = CASE_SECONDS) -> None:
+    """Call at least three times and for at least `seconds`, waiting for each call."""
+    import torch
+
+    deadline = time.monotonic() + seconds
+    calls = 0
+    while calls < WARM_UP_CALLS or time.monotonic() < deadline:
+        call()
+        calls += 1
+        if torch_device == "cuda":
+            torch.cuda.synchronize()

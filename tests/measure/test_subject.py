@@ -1,0 +1,395 @@
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_attnperf.backends import Backend, Outputs, Prepared, Tensors
+from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.measure.subject import ReplayWrongError, Seeds, TorchSubject, timed_seed
+from pytest_attnperf.measure.subject_protocol import Subject
+from pytest_attnperf.measure.timers.host import HostTimer
+from pytest_attnperf.records import DeviceInfo, NotProvenRightError, Samples, Tolerance
+from pytest_attnperf.workloads.base import Workload
+
+CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="test")
+GPU = DeviceInfo(kind="cuda", arch="sm_90", product="h200")
+
+
+@dataclass(frozen=True)
+class Product:
+    """out = x @ w with x and w of (size, size); planted inputs differ from timed ones in size of values only."""
+
+    size: int = 16
+    cache_state: str = "hot"
+    family: str = "gemm"
+    dtype: str = "f32"
+    flops: float | None = None
+    bytes_min: float | None = None
+
+    @property
+    def id(self) -> str:
+        """The size says it all."""
+        return f"product-s{self.size}-f32"
+
+    def definition(self) -> dict[str, Any]:
+        """The size."""
+        return {"size": self.size}
+
+    def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
+        """Normal values; eight times as large when planted."""
+        generator = torch.Generator(device).manual_seed(seed)
+        x, w = (torch.randn(self.size, self.size, generator=generator, device=device) for _ in range(2))
+        return (x * 8, w) if planted else (x, w)
+
+    def reference(self, inputs: Tensors) -> Outputs:
+        """In fp64."""
+        x, w = inputs
+        return {"out": x.double() @ w.double()}
+
+    def plain(self, inputs: Tensors) -> Outputs:
+        """In fp32."""
+        x, w = inputs
+        return {"out": x @ w}
+
+
+@dataclass(frozen=True)
+class Inline:
+    """A backend made of one function of (x, w)."""
+
+    call: Callable[..., torch.Tensor]
+    name: str = "test.inline"
+    families: frozenset[str] = frozenset({"gemm"})
+    cpu_flops_max: float = 1e9
+    times_on_cpu: bool = True
+    tolerance: Tolerance = field(default_factory=Tolerance)
+
+    def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
+        """Odd sizes."""
+        return ["odd sizes are not supported"] if workload.definition()["size"] % 2 else []
+
+    def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
+        """The inputs as they are."""
+        return Prepared(self.call, inputs, lambda given: given, lambda raw: {"out": raw}, {"block": "16"})
+
+
+def _honest(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return x @ w
+
+
+def _subject(backend: Backend, device: DeviceInfo = CPU, workload: Workload | None = None) -> TorchSubject:
+    workload = workload if workload is not None else Product()
+    subject = TorchSubject(backend, workload, device, Seeds(timed_seed(workload), check=1, final=2))
+    subject.prepare()
+    return subject
+
+
+def _blocks(subject: TorchSubject, max_blocks: int = 3) -> Samples:
+    return subject.blocks(max_blocks, block_us=200.0, budget_us=1e9)
+
+
+def test_it_is_a_subject() -> None:
+    """The real subject has what the worker's server asks for."""
+    assert isinstance(TorchSubject(Inline(_honest), Product(), CPU, Seeds(0, 1, 2)), Subject)
+
+
+def test_an_honest_backend_is_proven_timed_and_proven_again() -> None:
+    """Right on timed and planted inputs, timed by the host, right in the last run, memory and config recorded."""
+    subject = _subject(Inline(_honest))
+    report = subject.check()
+    assert report.problems == ()
+    assert len({figure.check for figure in report.figures}) == 2
+    samples = _blocks(subject)
+    assert (len(samples.block_us), samples.timer, samples.cache_state) == (3, "host", "hot")
+    final = subject.finish()
+    assert final.check.right
+    assert final.peak_memory_bytes == 16 * 16 * 4
+    assert final.config == {"block": "16"}
+
+
+def test_blocks_use_one_timer_for_one_length() -> None:
+    """Asking again goes on with the same timer; another length prepares another one."""
+    subject = _subject(Inline(_honest))
+    subject.check()
+    _blocks(subject)
+    timer = subject._timer
+    _blocks(subject, max_blocks=1)
+    assert subject._timer is timer
+    longer = subject.blocks(1, block_us=2000.0, budget_us=1e9)
+    assert subject._timer is not timer
+    assert longer.calls_per_block > 1
+
+
+def test_nothing_is_timed_before_a_passing_check() -> None:
+    """Without a check, and after a failed one, a time is refused."""
+    subject = _subject(Inline(_honest))
+    with pytest.raises(NotProvenRightError, match=r"test\.inline on product-s16-f32 may not be timed: no check of it"):
+        _blocks(subject)
+    wrong = _subject(Inline(lambda x, w: x @ w * 1.01))
+    assert not wrong.check().right
+    with pytest.raises(NotProvenRightError):
+        _blocks(wrong)
+
+
+def test_timed_inputs_are_back_after_the_check() -> None:
+    """What is timed is the workload's own inputs, not the planted ones of the check."""
+    seen: list[torch.Tensor] = []
+
+    def call(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        seen[:] = [x.clone()]
+        return x @ w
+
+    subject = _subject(Inline(call))
+    subject.check()
+    _blocks(subject)
+    timed, _ = Product().make_inputs(timed_seed(Product()), "cpu", planted=False)
+    assert torch.equal(seen[0], timed)
+
+
+def test_a_backend_that_writes_nothing_is_wrong() -> None:
+    """A result that was allocated but never written does not pass for the one computed before it."""
+    assert not _subject(Inline(lambda x, w: torch.empty(16, 16))).check().right
+
+
+def test_a_backend_that_keeps_its_first_result_is_wrong() -> None:
+    """A memoised result is right on the inputs it was made from and wrong on fresh ones."""
+    kept: list[torch.Tensor] = []
+
+    def call(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        if not kept:
+            kept.append(x @ w)
+        return kept[0].clone()
+
+    assert not _subject(Inline(call)).check().right
+
+
+def test_a_backend_that_changes_its_input_is_wrong() -> None:
+    """The right result over changed inputs is a problem that says so."""
+
+    def call(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        out = x @ w
+        x.mul_(1.5)
+        return out
+
+    report = _subject(Inline(call)).check()
+    assert not report.right
+    assert any("changed" in problem for problem in report.problems)
+
+
+def test_a_backend_that_goes_wrong_while_timed_is_caught_at_the_end() -> None:
+    """Right when checked, wrong afterwards: the last run is judged on fresh inputs."""
+    tired = [False]
+
+    def call(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x @ w * (0.5 if tired[0] else 1.0)
+
+    subject = _subject(Inline(call))
+    assert subject.check().right
+    _blocks(subject)
+    tired[0] = True
+    final = subject.finish()
+    assert not final.check.right
+    assert final.check.problems
+
+
+def test_unsupported_reasons_come_from_the_backend() -> None:
+    """A backend's reasons are passed on; nothing is prepared for them."""
+    subject = TorchSubject(Inline(_honest), Product(size=15), CPU, Seeds(0, 1, 2))
+    assert subject.unsupported_reasons() == ["odd sizes are not supported"]
+    assert TorchSubject(Inline(_honest), Product(), CPU, Seeds(0, 1, 2)).unsupported_reasons() == []
+
+
+def test_interpreted_backends_are_checked_but_not_timed() -> None:
+    """Where Triton interprets, a case is proven and its time refused, with the reason in words."""
+    interpreted = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="test", interpreted=True)
+    subject = _subject(Inline(_honest, times_on_cpu=False), interpreted)
+    reason = "interpreted: Triton runs without compiling here; its time says nothing"
+    assert subject.not_timed_reason() == reason
+    assert subject.check().right
+    with pytest.raises(CaseFailedError, match=f"is not timed {reason}"):
+        _blocks(subject)
+    final = subject.finish()
+    assert final.peak_memory_bytes is None
+    assert final.config["peak_memory"] == f"not measured {reason}"
+
+
+def test_reasons_not_to_time() -> None:
+    """Only a backend that says its CPU time says nothing is not timed, and only on a CPU."""
+    keeps_off = Inline(_honest, times_on_cpu=False)
+    on_cpu = TorchSubject(keeps_off, Product(), CPU, Seeds(0, 1, 2))
+    assert on_cpu.not_timed_reason().startswith("on a CPU: test.inline says that its time there says nothing")
+    assert TorchSubject(keeps_off, Product(), GPU, Seeds(0, 1, 2)).not_timed_reason() == ""
+    assert TorchSubject(Inline(_honest), Product(), CPU, Seeds(0, 1, 2)).not_timed_reason() == ""
+
+
+def test_a_cold_workload_is_not_timed_hot() -> None:
+    """A workload that must be measured cold is refused until a timer can."""
+    subject = _subject(Inline(_honest), workload=Product(cache_state="cold"))
+    assert subject.check().right
+    with pytest.raises(CaseFailedError, match="no timer measures with a 'cold' cache"):
+        _blocks(subject)
+
+
+def test_out_of_memory_is_said_and_the_next_case_runs() -> None:
+    """A call that runs out of memory is named with its workload, and another case still works."""
+    subject = _subject(Inline(_honest))
+    subject._workload = Product(size=2**24)
+    with pytest.raises(CaseFailedError, match=r"out of memory: test\.inline on product-s16777216-f32: ") as caught:
+        subject.prepare()
+    assert caught.value.out_of_memory
+    assert _subject(Inline(_honest)).check().right
+
+
+def test_finish_frees_the_case() -> None:
+    """After finish no input is alive any more, and nothing more can be asked."""
+    subject = _subject(Inline(_honest))
+    subject.check()
+    _blocks(subject)
+    inputs = [weakref.ref(tensor) for tensor in subject._ready.tensors]
+    subject.finish()
+    gc.collect()
+    assert [tensor() for tensor in inputs] == [None, None]
+    with pytest.raises(CaseFailedError, match=r"is not prepared: prepare\(\) comes first, and nothing after finish"):
+        subject.check()
+
+
+def test_the_timed_seed_is_the_workloads_own() -> None:
+    """The seed follows from the id alone and fits 32 bits; it is fixed, because stored times depend on it."""
+    assert timed_seed(Product()) == timed_seed(Product(cache_state="cold"))
+    assert timed_seed(Product()) != timed_seed(Product(size=18))
+    assert timed_seed(Product()) == 3103937517
+
+
+class ReplayingTimer(HostTimer):
+    """Claims to replay: its one run gives what `replay` makes of the call's result."""
+
+    replays = True
+
+    def __init__(self, replay: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self._replay = replay
+        self.closed = False
+
+    def run_once(self) -> torch.Tensor:
+        """What a replay would leave in the static output."""
+        return self._replay(super().run_once())
+
+    def close(self) -> None:
+        """Remember it."""
+        self.closed = True
+
+
+def _replaying(monkeypatch: pytest.MonkeyPatch, replay: Callable[[torch.Tensor], torch.Tensor]) -> ReplayingTimer:
+    """Let the next case be timed by a timer whose replay is `replay` of the right result."""
+    timer = ReplayingTimer(replay)
+
+    def choose(torch_device: str, call: Any, block_us: float, cache_state: str) -> ReplayingTimer:
+        timer.prepare(call, block_us)
+        return timer
+
+    monkeypatch.setattr("pytest_attnperf.measure.subject.choose", choose)
+    return timer
+
+
+def test_a_wrong_replay_is_its_own_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right eagerly, wrong replayed: no time is taken, the report says so, and the case is no longer proven."""
+    timer = _replaying(monkeypatch, lambda right: torch.full_like(right, float("nan")))
+    subject = _subject(Inline(_honest))
+    assert subject.check().right
+    with pytest.raises(ReplayWrongError, match=r"^eager right, replay wrong: replay: ") as caught:
+        _blocks(subject)
+    assert not caught.value.report.right
+    assert timer.closed
+    with pytest.raises(NotProvenRightError):
+        _blocks(subject)
+
+
+def test_the_last_replay_goes_through_the_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is judged at the end is the very thing that was timed, not another eager call."""
+    factor = [1.0]
+    timer = _replaying(monkeypatch, lambda right: right * factor[0])
+    subject = _subject(Inline(_honest))
+    subject.check()
+    _blocks(subject)
+    factor[0] = 0.5
+    final = subject.finish()
+    assert {figure.check for figure in final.check.figures} == {"last replay"}
+    assert not final.check.right
+    assert timer.closed
+
+
+def test_timed_inputs_are_back_after_the_replay_was_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Proving the replay uses planted inputs; what is timed afterwards is the workload's own again."""
+    _replaying(monkeypatch, lambda right: right)
+    subject = _subject(Inline(_honest))
+    subject.check()
+    _blocks(subject)
+    timed, _ = Product().make_inputs(timed_seed(Product()), "cpu", planted=False)
+    assert torch.equal(subject._ready.tensors[0], timed)
+
+
+@pytest.mark.gpu
+def test_a_case_on_a_gpu_is_replayed_and_judged_on_fresh_inputs() -> None:
+    """Check, graph-replayed blocks, more blocks, a last replay on inputs never seen before; then memory is free."""
+    before = torch.cuda.memory_allocated()
+    subject = _subject(Inline(_honest), GPU, Product(size=256))
+    assert subject.check().right
+    samples = subject.blocks(30, 1000.0, 120_000.0)
+    assert (samples.timer, samples.note, samples.rejected_blocks) == ("graph", "", 0)
+    assert 7 <= len(samples.block_us) <= 30
+    assert len(subject.blocks(1, 1000.0, 120_000.0).block_us) == 1
+    final = subject.finish()
+    assert final.check.problems == ()
+    assert final.peak_memory_bytes == 256 * 256 * 4
+    assert torch.cuda.memory_allocated() - before < 64 << 20  # references, and cuBLAS's workspace
+
+
+def _baked_scalar(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Right when called; a replay repeats the number of its capture, because nothing reads x on the GPU."""
+    if torch.cuda.is_current_stream_capturing():
+        return x.new_full((256, 256), 3.0)
+    return x @ w
+
+
+@pytest.mark.gpu
+def test_a_replay_that_is_wrong_is_its_own_message() -> None:
+    """A call that is right eagerly and wrong replayed is refused before any time is taken."""
+    subject = _subject(Inline(_baked_scalar), GPU, Product(size=256))
+    assert subject.check().right
+    with pytest.raises(ReplayWrongError, match="eager right, replay wrong: ") as caught:
+        subject.blocks(7, 1000.0, 120_000.0)
+    assert not caught.value.report.right
+    with pytest.raises(NotProvenRightError):
+        subject.blocks(7, 1000.0, 120_000.0)
+
+
+@pytest.mark.gpu
+def test_a_call_that_cannot_be_captured_is_timed_by_events() -> None:
+    """A synchronising call is timed by events with the reason, and its last run is judged."""
+
+    def call(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        x.sum().item()
+        return x @ w
+
+    subject = _subject(Inline(call), GPU, Product(size=256))
+    assert subject.check().right
+    samples = subject.blocks(7, 200.0, 120_000.0)
+    assert samples.timer == "event"
+    assert samples.note.startswith("graph capture failed: the call synchronises with the host")
+    assert subject.finish().check.right
+
+
+@pytest.mark.gpu
+def test_a_replay_that_goes_wrong_later_is_caught_at_the_end() -> None:
+    """What a graph reads may change under it: the last replay is judged, not only the first."""
+    factor = torch.ones(1, device="cuda")
+    subject = _subject(Inline(lambda x, w: (x @ w) * factor), GPU, Product(size=256))
+    assert subject.check().right
+    subject.blocks(7, 1000.0, 120_000.0)
+    factor.fill_(0.5)
+    assert not subject.finish().check.right

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from pytest_attnperf.measure.timers.base import WARM_UP_CALLS
+from pytest_attnperf.measure.timers.host import HostTimer
+
+
+class FakeClock:
+    """Nanoseconds that pass only when a call says so."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1_000_000_007
+        self.readings = 0
+
+    def __call__(self) -> int:
+        """The time now, and one more reading."""
+        self.readings += 1
+        return self.now_ns
+
+
+class ScriptedCall:
+    """A call that takes `call_ns`, or whatever is scripted for its n-th call."""
+
+    def __init__(self, clock: FakeClock, call_ns: int) -> None:
+        self.clock = clock
+        self.call_ns = call_ns
+        self.calls = 0
+        self.first_ns = 0
+        self.raw = object()
+
+    def __call__(self) -> object:
+        """Let the call's time pass."""
+        self.calls += 1
+        self.clock.now_ns += self.first_ns if self.calls <= WARM_UP_CALLS else self.call_ns
+        return self.raw
+
+
+def test_block_length_comes_from_the_calls_own_time() -> None:
+    """The number of calls fills the block with the time per call found after warm-up, not the warm-up's."""
+    clock = FakeClock()
+    call = ScriptedCall(clock, 10_000)
+    call.first_ns = 900_000_000
+    timer = HostTimer(clock)
+    timer.prepare(call, 1000.0)
+    assert timer.calls_per_block == 100
+
+
+def test_a_call_longer_than_the_block_is_timed_alone() -> None:
+    """A slow call is warmed up and estimated by one call each, and its block is one call."""
+    clock = FakeClock()
+    call = ScriptedCall(clock, 5_000_000)
+    timer = HostTimer(clock)
+    timer.prepare(call, 1000.0)
+    assert (timer.calls_per_block, call.calls) == (1, WARM_UP_CALLS + 1)
+
+
+def test_unmeasured_blocks_are_not_in_the_time() -> None:
+    """To the nanosecond: each measured block excludes set-up and the unmeasured block that ran right before it."""
+    clock = FakeClock()
+    call = ScriptedCall(clock, 10_000)
+    timer = HostTimer(clock)
+    timer.prepare(call, 50.0)
+    calls = timer.calls_per_block
+    assert calls == 5
+    begun = call.calls
+
+    def scripted() -> object:
+        measured = ((call.calls - begun) // calls) % 2 == 1
+        call.call_ns = 10_003 if measured else 77_777
+        return call()
+
+    timer._call = scripted
+    assert timer.measure(3) == [10.003, 10.003, 10.003]
+    assert call.calls - begun == 3 * 2 * calls
+
+
+def test_two_readings_per_block() -> None:
+    """The clock is read once before and once after a block, never between its calls."""
+    clock = FakeClock()
+    timer = HostTimer(clock)
+    timer.prepare(ScriptedCall(clock, 10_000), 100.0)
+    clock.readings = 0
+    timer.measure(2)
+    assert clock.readings == 2 * 2 * 2
+
+
+def test_run_once_gives_the_raw_result() -> None:
+    """One unmeasured run is one call, whose result comes back as it is."""
+    clock = FakeClock()
+    call = ScriptedCall(clock, 10_000)
+    timer = HostTimer(clock)
+    timer.prepare(call, 100.0)
+    before = call.calls
+    assert timer.run_once() is call.raw
+    assert call.calls == before + 1
