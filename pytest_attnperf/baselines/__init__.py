@@ -1,0 +1,1 @@
+"""Stored measurements, and published figures that are shown beside them."""

@@ -1,0 +1,87 @@
+"""Figures from published reports, shown beside measured ones and never gated.
+
+A published row is a number somebody printed: no processes, no check, mostly no spread. It has a type of its own that no
+comparison accepts, and nothing that judges imports this module.
+
+Format history: 1 = first published form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from pytest_attnperf.errors import BaselineError
+
+PUBLISHED_SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """One figure of a report's table, as printed there, in microseconds per call.
+
+    backend    the backend of this package that comes closest to what the report ran
+    speedup    the printed speedup over the table's row of `PublishedReport.speedup_reference`, None where none is
+    """
+
+    table: str
+    workload: str
+    backend: str
+    time_us: float
+    speedup: float | None = None
+    config: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PublishedReport:
+    """A report: who published what, measured how, and what is known to be wrong or unstated in it.
+
+    device is empty where the report names none; caveats are shown wherever a row of the report is.
+    """
+
+    schema: int
+    title: str
+    date: str
+    authors: str
+    source: str
+    method: str
+    device: str
+    speedup_reference: str
+    caveats: tuple[str, ...]
+    rows: tuple[PublishedRow, ...]
+
+
+@dataclass(frozen=True)
+class PublishedFigure:
+    """A row together with the report it comes from."""
+
+    row: PublishedRow
+    report: PublishedReport
+
+
+def load_published(folder: Path) -> list[PublishedReport]:
+    """All reports of a folder, by file name; an absent folder holds none. Raises BaselineError for an unsound file."""
+    return [_report(path) for path in sorted(folder.glob("*.json"))]
+
+
+def figures_for(reports: Iterable[PublishedReport], workload: str) -> list[PublishedFigure]:
+    """What was published of a workload id, in the reports' own order."""
+    return [PublishedFigure(row, report) for report in reports for row in report.rows if row.workload == workload]
+
+
+def _report(path: Path) -> PublishedReport:
+    try:
+        report = msgspec.json.decode(path.read_bytes(), type=PublishedReport)
+    except OSError as error:
+        raise BaselineError(f"{path}: cannot be read ({error.strerror})") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BaselineError(f"{path}: is not a published report ({error})") from error
+    if report.schema != PUBLISHED_SCHEMA:
+        raise BaselineError(f"{path}: field `schema` is {report.schema}; this version reads {PUBLISHED_SCHEMA}")
+    for index, row in enumerate(report.rows):
+        if not row.time_us > 0:
+            raise BaselineError(f"{path}: field `rows[{index}].time_us` is {row.time_us}, expected a positive time")
+    return report

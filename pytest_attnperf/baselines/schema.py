@@ -1,0 +1,239 @@
+"""What `baselines/<arch>/<product>/<suite>.json` holds, how it is read, checked and written.
+
+Format history: 1 = first published form.
+
+The text is made for `git diff`: keys sorted, one line per process, numbers as stored by `stats.summaries`. Environments
+and policies are written once under a hash of their content, and each entry names its own, so that a partial run leaves
+the other entries' as they were.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from pytest_attnperf.errors import BaselineError
+from pytest_attnperf.records import CheckReport, ErrorFigures, Fingerprint, Measurement, ProcessSummary, Tolerance
+
+BASELINE_SCHEMA = 1
+
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+@dataclass(frozen=True)
+class Check:
+    """The worst errors of every process's check, in units of their budget: 1 is just allowed."""
+
+    max_error_over_budget: float
+    rms_error_over_budget: float
+    tolerance: Tolerance = field(default_factory=Tolerance)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One case as stored: the processes of a result proven right, and what they were made from.
+
+    workload      the workload's definition, plain builtins
+    environment   key of the file's `environments`; `policy` that of its `policies`
+    recorded      date, YYYY-MM-DD; `commit` the revision of the suite and kernels
+    """
+
+    workload: dict[str, Any]
+    environment: str
+    policy: str
+    processes: tuple[ProcessSummary, ...]
+    check: Check
+    recorded: str
+    harness_version: str
+    commit: str = ""
+    peak_memory_bytes: int | None = None
+    config: dict[str, str] = field(default_factory=dict)
+    note: str = ""
+
+    def measurement(self) -> Measurement:
+        """The stored processes as what a comparison takes; their proof is the stored check."""
+        figures = ErrorFigures(
+            check="stored",
+            output="worst of all",
+            max_error=self.check.max_error_over_budget,
+            max_budget=1.0,
+            rms_error=self.check.rms_error_over_budget,
+            rms_budget=1.0,
+        )
+        report = CheckReport(figures=(figures,), tolerance=self.check.tolerance)
+        return Measurement(self.processes, (report,) * len(self.processes), self.peak_memory_bytes)
+
+
+@dataclass(frozen=True)
+class BaselineFile:
+    """All entries of one suite on one product; `entries` by `CaseKey.entry`."""
+
+    schema: int
+    suite: str
+    arch: str
+    product: str
+    environments: dict[str, Fingerprint] = field(default_factory=dict)
+    policies: dict[str, dict[str, Any]] = field(default_factory=dict)
+    entries: dict[str, Entry] = field(default_factory=dict)
+
+
+def decode(data: bytes, source: str) -> BaselineFile:
+    """Read a baseline file's bytes; `source` names it in errors.
+
+    Raises BaselineError naming the field for anything but a sound file of this schema: truncated or malformed JSON, a
+    newer schema, a wrong type, a number that is no time, or an id that does not belong to its content.
+    """
+    schema = _header(data, source).schema
+    if isinstance(schema, bool) or not isinstance(schema, int):
+        raise BaselineError(f"{source}: field `schema` is {schema!r}, expected the integer {BASELINE_SCHEMA}")
+    if schema != BASELINE_SCHEMA:
+        raise BaselineError(
+            f"{source}: field `schema` is {schema}; this version reads {BASELINE_SCHEMA}. "
+            "Use the pytest-attnperf that wrote it, or record the baseline again elsewhere"
+        )
+    with _named(data, source):
+        file = msgspec.json.decode(data, type=BaselineFile)
+    _check_content(file, source)
+    return file
+
+
+def encode(file: BaselineFile) -> bytes:
+    """The file's text: deterministic, sorted, a line per process and per small field, ending in a newline."""
+    return ("\n".join(_lines(plain(file), depth=0)) + "\n").encode()
+
+
+def content_id(content: object) -> str:
+    """Short hash of a policy's or fingerprint's content: the first 12 hex digits of the SHA-256 of its sorted JSON."""
+    return hashlib.sha256(msgspec.json.encode(plain(content), order="deterministic")).hexdigest()[:12]
+
+
+def plain(value: Any) -> Any:
+    """Builtins as JSON gives them back: dataclasses as dicts in field order, mappings sorted, tuples as lists."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {part.name: plain(getattr(value, part.name)) for part in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(value[key]) for key in sorted(value)}
+    if isinstance(value, (list, tuple)):
+        return [plain(part) for part in value]
+    return value
+
+
+def fields_lost(data: bytes, file: BaselineFile, source: str) -> list[str]:
+    """Fields of the text that reading it as `file` dropped: rewriting it would lose them."""
+    with _named(data, source):
+        return _lost(msgspec.json.decode(data), plain(file), "$")
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What is read before the rest, to tell a newer schema from a damaged file."""
+
+    schema: Any = None
+
+
+def _header(data: bytes, source: str) -> _Header:
+    with _named(data, source):
+        return msgspec.json.decode(data, type=_Header)
+
+
+@contextlib.contextmanager
+def _named(data: bytes, source: str) -> Iterator[None]:
+    """Turn what decoding raises into a BaselineError naming file and field."""
+    try:
+        yield
+    except msgspec.ValidationError as error:
+        raise BaselineError(f"{source}: {_located(data, error)}") from error
+    except _UNREADABLE as error:
+        raise BaselineError(f"{source}: is not readable as JSON ({error}); restore it from version control") from error
+
+
+def _located(data: bytes, error: msgspec.ValidationError) -> str:
+    """The error, with the entry's key in place of msgspec's `[...]` where there is one."""
+    try:
+        raw = msgspec.json.decode(data)
+    except _UNREADABLE:
+        return str(error)
+    entries = raw.get("entries") if isinstance(raw, dict) else None
+    for key, entry in entries.items() if isinstance(entries, dict) else ():
+        problem = _conversion_problem(entry)
+        if problem:
+            return f"entry {key!r}: {problem}"
+    return str(error)
+
+
+def _conversion_problem(entry: Any) -> str:
+    try:
+        msgspec.convert(entry, Entry)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return ""
+
+
+def _check_content(file: BaselineFile, source: str) -> None:
+    """What types cannot say. Raises BaselineError."""
+    for kind, contents in (("environments", file.environments), ("policies", file.policies)):
+        for identity, content in contents.items():
+            if content_id(content) != identity:
+                raise BaselineError(
+                    f"{source}: field `{kind}` has {identity!r}, whose content hashes to {content_id(content)!r}: "
+                    "it was edited by hand; record the baseline again"
+                )
+    for key, entry in file.entries.items():
+        problem = _entry_problem(file, entry)
+        if problem:
+            raise BaselineError(f"{source}: entry {key!r}: {problem}")
+
+
+def _entry_problem(file: BaselineFile, entry: Entry) -> str:
+    if entry.environment not in file.environments:
+        return f"field `environment` names {entry.environment!r}, which is not in `environments`"
+    if entry.policy not in file.policies:
+        return f"field `policy` names {entry.policy!r}, which is not in `policies`"
+    if not entry.processes:
+        return "field `processes` is empty"
+    if len({process.timer for process in entry.processes}) > 1:
+        return "field `processes` mixes timers"
+    for index, process in enumerate(entry.processes):
+        if not min(process.median_us, process.min_us, process.mean_us, *process.block_us) > 0:
+            return f"field `processes[{index}]` holds a time that is not positive, in microseconds per call"
+    for name in ("max_error_over_budget", "rms_error_over_budget"):
+        value = getattr(entry.check, name)
+        if not 0 <= value <= 1:
+            return f"field `check.{name}` is {value}, expected 0 to 1: only results within their budget are stored"
+    return ""
+
+
+def _lost(read: Any, kept: Any, path: str) -> list[str]:
+    if isinstance(read, dict) and isinstance(kept, dict):
+        gone = [f"{path}.{key}" for key in read if key not in kept]
+        return gone + [part for key in read if key in kept for part in _lost(read[key], kept[key], f"{path}.{key}")]
+    if isinstance(read, list) and isinstance(kept, list):
+        pairs = zip(read, kept, strict=True)
+        return [part for index, (ours, theirs) in enumerate(pairs) for part in _lost(ours, theirs, f"{path}[{index}]")]
+    return []
+
+
+def _lines(value: Any, depth: int) -> list[str]:
+    """JSON lines of a value: containers of the first three levels and lists of objects are opened, the rest inline."""
+    is_open = isinstance(value, dict) and value and depth < 3
+    is_table = isinstance(value, list) and value and isinstance(value[0], dict)
+    if not (is_open or is_table):
+        return [_inline(value)]
+    pairs = [(f"{_inline(key)}: ", part) for key, part in value.items()] if is_open else [("", part) for part in value]
+    lines = ["{" if is_open else "["]
+    for position, (prefix, part) in enumerate(pairs):
+        first, *rest = _lines(part, depth + 1)
+        block = [f"  {prefix}{first}", *(f"  {line}" for line in rest)]
+        block[-1] += "," if position < len(pairs) - 1 else ""
+        lines += block
+    return [*lines, "}" if is_open else "]"]
+
+
+def _inline(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

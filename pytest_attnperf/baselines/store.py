@@ -1,0 +1,241 @@
+"""Baseline files on disk: found by arch, product and suite, written by merging under a lock.
+
+A reader sees the old or the new file, whole, at any moment: the new text goes to a temporary file in the same folder,
+which is flushed to disk and renamed over the old one. Writers take turns by a lock file beside it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import filelock
+
+from pytest_attnperf.baselines.schema import (
+    BASELINE_SCHEMA,
+    BaselineFile,
+    Check,
+    Entry,
+    content_id,
+    decode,
+    encode,
+    fields_lost,
+    plain,
+)
+from pytest_attnperf.errors import BaselineError
+from pytest_attnperf.records import CheckReport, Fingerprint, Measurement
+
+LOCK_TIMEOUT_S = 60.0
+"""Longest wait for another writer; a merge takes milliseconds."""
+
+_COMPONENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True)
+class NewEntry:
+    """What is to be stored of one case; a `Measurement` exists only for results proven right."""
+
+    measurement: Measurement
+    workload: Mapping[str, Any]
+    fingerprint: Fingerprint
+    policy: Mapping[str, Any]
+    recorded: str
+    harness_version: str
+    commit: str = ""
+    config: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A stored entry with the environment and policy it was recorded under, and the file it came from."""
+
+    entry: Entry
+    fingerprint: Fingerprint
+    policy: dict[str, Any]
+    path: Path
+
+
+class BaselineStore:
+    """Baselines under one or more roots; an entry of an earlier root hides those of later ones."""
+
+    def __init__(self, *roots: Path) -> None:
+        if not roots:
+            raise ValueError("a baseline store needs at least one root folder")
+        self.roots = roots
+        self._opened: dict[Path, tuple[tuple[int, int], BaselineFile]] = {}
+
+    def find(self, arch: str, product: str, suite: str, entry: str) -> Found | None:
+        """The stored entry of a case (`CaseKey.entry`), or None. Raises BaselineError for an unsound file."""
+        for root in self.roots:
+            path = baseline_path(root, arch, product, suite)
+            file = self._open(path, arch, product, suite)
+            if file is not None and entry in file.entries:
+                stored = file.entries[entry]
+                return Found(stored, file.environments[stored.environment], file.policies[stored.policy], path)
+        return None
+
+    def load(self, arch: str, product: str, suite: str) -> dict[str, Found]:
+        """All stored entries of a suite on a product, by `CaseKey.entry`. Raises BaselineError for an unsound file."""
+        found: dict[str, Found] = {}
+        for root in reversed(self.roots):
+            path = baseline_path(root, arch, product, suite)
+            file = self._open(path, arch, product, suite)
+            if file is None:
+                continue
+            for key, entry in file.entries.items():
+                found[key] = Found(entry, file.environments[entry.environment], file.policies[entry.policy], path)
+        return dict(sorted(found.items()))
+
+    def products(self, arch: str, suite: str) -> list[str]:
+        """Products of an arch for which this suite has a file, sorted."""
+        name = f"{_component('suite', suite)}.json"
+        folders = (root / _component("arch", arch) for root in self.roots)
+        return sorted({path.parent.name for folder in folders for path in folder.glob(f"*/{name}")})
+
+    def merge(self, root: Path, arch: str, product: str, suite: str, records: Mapping[str, NewEntry]) -> Path:
+        """Put `records` (by `CaseKey.entry`) into a suite's file under `root`, leaving its other entries untouched.
+
+        Returns the file's path. Raises BaselineError, and writes nothing, when the file that is there is unsound,
+        holds fields this version would lose, or stays locked for LOCK_TIMEOUT_S.
+        """
+        path = baseline_path(root, arch, product, suite)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(path.with_name(f".{path.name}.lock"), timeout=LOCK_TIMEOUT_S)
+        try:
+            with lock:
+                _replace(path, encode(_merged(_current(path, arch, product, suite), records)))
+        except filelock.Timeout as error:
+            raise BaselineError(
+                f"{path}: another process has held {lock.lock_file} for {LOCK_TIMEOUT_S:g} s; nothing was written. "
+                "Wait for it, or end it, and run again"
+            ) from error
+        self._opened.pop(path, None)
+        return path
+
+    def _open(self, path: Path, arch: str, product: str, suite: str) -> BaselineFile | None:
+        """The file's content, read again only when its time or size changed; None where there is none."""
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise BaselineError(f"{path}: cannot be read ({error.strerror})") from error
+        version = (status.st_mtime_ns, status.st_size)
+        if path not in self._opened or self._opened[path][0] != version:
+            self._opened[path] = (version, _read(path, arch, product, suite)[1])
+        return self._opened[path][1]
+
+
+def baseline_path(root: Path, arch: str, product: str, suite: str) -> Path:
+    """`<root>/<arch>/<product>/<suite>.json`. Raises BaselineError when a part is no plain file name."""
+    return root / _component("arch", arch) / _component("product", product) / f"{_component('suite', suite)}.json"
+
+
+def _component(kind: str, name: str) -> str:
+    if not _COMPONENT.fullmatch(name):
+        raise BaselineError(
+            f"{kind} {name!r} cannot be part of a baseline's path: use letters, digits, '_', '.' and '-', "
+            "and begin with a letter, a digit or '_'"
+        )
+    return name
+
+
+def _read(path: Path, arch: str, product: str, suite: str) -> tuple[bytes, BaselineFile]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BaselineError(f"{path}: cannot be read ({error.strerror})") from error
+    file = decode(data, str(path))
+    for name, expected in (("arch", arch), ("product", product), ("suite", suite)):
+        if getattr(file, name) != expected:
+            raise BaselineError(
+                f"{path}: field `{name}` is {getattr(file, name)!r}, but its path says {expected!r}: was it copied?"
+            )
+    return data, file
+
+
+def _current(path: Path, arch: str, product: str, suite: str) -> BaselineFile:
+    """What a merge starts from: the file as it is now, or an empty one."""
+    if not path.exists():
+        return BaselineFile(schema=BASELINE_SCHEMA, suite=suite, arch=arch, product=product)
+    data, file = _read(path, arch, product, suite)
+    lost = fields_lost(data, file, str(path))
+    if lost:
+        raise BaselineError(
+            f"{path}: this version does not know {', '.join(lost[:5])}, and rewriting the file would lose it; "
+            "nothing was written. Use the pytest-attnperf that wrote it"
+        )
+    return file
+
+
+def _merged(file: BaselineFile, records: Mapping[str, NewEntry]) -> BaselineFile:
+    environments, policies, entries = dict(file.environments), dict(file.policies), dict(file.entries)
+    for key, record in records.items():
+        entry = _entry(record)
+        environments[entry.environment] = record.fingerprint
+        policies[entry.policy] = plain(record.policy)
+        entries[key] = entry
+    used = list(entries.values())
+    return dataclasses.replace(
+        file,
+        environments={key: environments[key] for key in {entry.environment for entry in used}},
+        policies={key: policies[key] for key in {entry.policy for entry in used}},
+        entries=entries,
+    )
+
+
+def _entry(record: NewEntry) -> Entry:
+    return Entry(
+        workload=plain(record.workload),
+        environment=content_id(record.fingerprint),
+        policy=content_id(record.policy),
+        processes=record.measurement.processes,
+        check=_worst(record.measurement.proof),
+        recorded=record.recorded,
+        harness_version=record.harness_version,
+        commit=record.commit,
+        peak_memory_bytes=record.measurement.peak_memory_bytes,
+        config=dict(record.config),
+        note=record.note,
+    )
+
+
+def _worst(proof: Iterable[CheckReport]) -> Check:
+    reports = list(proof)
+    figures = [figure for report in reports for figure in report.figures]
+    return Check(
+        max_error_over_budget=max(_share(figure.max_error, figure.max_budget) for figure in figures),
+        rms_error_over_budget=max(_share(figure.rms_error, figure.rms_budget) for figure in figures),
+        tolerance=reports[0].tolerance,
+    )
+
+
+def _share(error: float, budget: float) -> float:
+    """Error in units of its budget, three digits; an exact result needs no budget."""
+    return float(f"{error / budget:.3g}") if error else 0.0
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Put `data` at `path` so that a crash at any moment leaves the old or the new file, whole."""
+    decode(data, f"the new text of {path}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        with temporary.open("xb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

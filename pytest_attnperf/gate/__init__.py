@@ -1,0 +1,1 @@
+"""What is said of a case, and why: pure functions of measurements, noise and policy."""

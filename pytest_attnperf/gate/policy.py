@@ -1,0 +1,102 @@
+"""What a case is held to: a frozen record, stored with each baseline entry so that loosening it can be seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_attnperf.errors import BaselineError, UsageError
+from pytest_attnperf.records import Verdict
+
+MAY_FAIL = (
+    Verdict.SLOWER,
+    Verdict.INCORRECT,
+    Verdict.SUSPICIOUS,
+    Verdict.ERROR,
+    Verdict.UNSUPPORTED,
+    Verdict.UNDECIDED,
+    Verdict.NO_BASELINE,
+    Verdict.INCOMPARABLE,
+    Verdict.ENVIRONMENT,
+)
+"""Verdicts that can be made to fail. The gate is one-sided: FASTER is not among them, nor is SAME."""
+
+DEFAULT_FAIL_ON = (Verdict.SLOWER, Verdict.INCORRECT, Verdict.SUSPICIOUS, Verdict.ERROR)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Thresholds and consequences of one case. Raises UsageError naming the field, its value and what is allowed.
+
+    threshold_percent        slower by no more than this is SAME, whatever the noise
+    floor_us                 slower by no more than this many microseconds per call is SAME
+    suite_false_alarm_rate   accepted chance that a run over unchanged code has any false SLOWER
+    fail_on                  verdicts that fail the pytest item
+    """
+
+    threshold_percent: float = 2.0
+    floor_us: float = 0.5
+    suite_false_alarm_rate: float = 0.01
+    fail_on: tuple[Verdict, ...] = DEFAULT_FAIL_ON
+
+    def __post_init__(self) -> None:
+        _require_number("threshold_percent", self.threshold_percent, "a number from 0 to 100", 0, 100)
+        _require_number("floor_us", self.floor_us, "a finite number of microseconds, 0 or more", 0, math.inf)
+        _require_number("suite_false_alarm_rate", self.suite_false_alarm_rate, "a number from 1e-6 to 0.4", 1e-6, 0.4)
+        object.__setattr__(self, "fail_on", _verdicts(self.fail_on))
+
+    def record(self) -> dict[str, Any]:
+        """Plain builtins, as stored with an entry and a result; `fail_on` sorted, so that its order says nothing."""
+        return {
+            "threshold_percent": float(self.threshold_percent),
+            "floor_us": float(self.floor_us),
+            "suite_false_alarm_rate": float(self.suite_false_alarm_rate),
+            "fail_on": sorted(verdict.value for verdict in self.fail_on),
+        }
+
+    def loosened(self, stored: Mapping[str, Any]) -> list[str]:
+        """Each setting that lets more through now than `stored` (a `record`) did, e.g. 'threshold_percent 2 -> 5'.
+
+        A smaller false-alarm rate is looser: it asks for more evidence. A setting `stored` does not know is not
+        compared. Raises BaselineError when a stored value is of the wrong type.
+        """
+        ours = self.record()
+        found = []
+        for field, looser in (("threshold_percent", 1), ("floor_us", 1), ("suite_false_alarm_rate", -1)):
+            if field in stored and looser * (ours[field] - _stored_number(field, stored[field])) > 0:
+                found.append(f"{field} {stored[field]:g} -> {ours[field]:g}")
+        lost = sorted(_stored_names(stored.get("fail_on", [])) - set(ours["fail_on"]))
+        if lost:
+            found.append(f"fail_on no longer has {', '.join(lost)}")
+        return found
+
+
+def _require_number(field: str, value: object, allowed: str, low: float, high: float) -> None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or not low <= value <= high:  # type: ignore[arg-type,operator]
+        raise UsageError(f"policy {field} is {value!r}; allowed: {allowed}")
+
+
+def _verdicts(names: object) -> tuple[Verdict, ...]:
+    allowed = ", ".join(verdict.value for verdict in MAY_FAIL)
+    if isinstance(names, str) or not isinstance(names, (list, tuple, set, frozenset)):
+        raise UsageError(f"policy fail_on is {names!r}; allowed: a list of {allowed}")
+    for name in names:
+        if name not in MAY_FAIL:
+            shown = name.value if isinstance(name, Verdict) else name
+            raise UsageError(f"policy fail_on has {shown!r}, which cannot fail a case; allowed: {allowed}")
+    return tuple(verdict for verdict in MAY_FAIL if verdict in names)
+
+
+def _stored_number(field: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise BaselineError(f"stored policy {field} is {value!r}, expected a number; record the baseline again")
+    return float(value)
+
+
+def _stored_names(value: object) -> set[str]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
+        raise BaselineError(f"stored policy fail_on is {value!r}, expected a list of verdicts; record it again")
+    return set(value)

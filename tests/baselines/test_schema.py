@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from pytest_attnperf.baselines.schema import (
+    BaselineFile,
+    Check,
+    Entry,
+    content_id,
+    decode,
+    encode,
+    fields_lost,
+    plain,
+)
+from pytest_attnperf.errors import BaselineError
+from pytest_attnperf.records import Fingerprint, ProcessSummary, Tolerance
+
+HERE = Fingerprint({"product": "h200", "arch": "sm_90"}, {"torch": "2.11"})
+POLICY: dict[str, Any] = {"threshold_percent": 2.0, "fail_on": ["SLOWER"]}
+KEY = "native.eager/prefill-b1-s16-h4-d32-f16"
+
+
+def sample() -> BaselineFile:
+    """A file of one entry with two processes."""
+    processes = tuple(ProcessSummary(us, us - 1, us + 1, (us - 1, us, us + 1), 20, "graph") for us in (100.0, 101.5))
+    entry = Entry(
+        workload={"heads": 4, "causal": True},
+        environment=content_id(HERE),
+        policy=content_id(POLICY),
+        processes=processes,
+        check=Check(0.43, 0.31, Tolerance(3.0, "ROCm/aiter test_mha.py")),
+        recorded="2026-01-02",
+        harness_version="0.1.0",
+        peak_memory_bytes=4096,
+        config={"BLOCK_M": "64"},
+    )
+    return BaselineFile(
+        1, "prefill", "sm_90", "h200", {content_id(HERE): HERE}, {content_id(POLICY): POLICY}, {KEY: entry}
+    )
+
+
+def edited(*path: str | int, value: Any) -> bytes:
+    """The sample's text with one field replaced."""
+    raw = msgspec.json.decode(encode(sample()))
+    place = raw
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    return msgspec.json.encode(raw)
+
+
+def test_a_file_reads_back_as_written() -> None:
+    """Decoding an encoded file gives an equal one, and encoding that the same bytes."""
+    data = encode(sample())
+    assert decode(data, "x.json") == sample()
+    assert encode(decode(data, "x.json")) == data
+
+
+def test_the_text_is_made_for_diffs() -> None:
+    """Keys are sorted, each process and each small field has a line of its own, and the last line ends."""
+    text = encode(sample()).decode()
+    lines = text.splitlines()
+    assert text.endswith("}\n")
+    assert sum('"median_us"' in line for line in lines) == 2
+    assert '        {"median_us":100.0,"min_us":99.0,"mean_us":101.0,"block_us":[99.0,100.0,101.0],' in text
+    assert '      "workload": {"causal":true,"heads":4},' in lines
+    assert max(len(line) for line in lines) < 200
+
+
+def test_the_order_of_entries_does_not_depend_on_who_came_first() -> None:
+    """Two files of the same content in another order have the same bytes."""
+    file = sample()
+    one = {KEY: file.entries[KEY], "ck/x": file.entries[KEY]}
+    other = dict(reversed(one.items()))
+    texts = {
+        encode(BaselineFile(1, "prefill", "sm_90", "h200", file.environments, file.policies, entries))
+        for entries in (one, other)
+    }
+    assert len(texts) == 1
+
+
+def test_the_stored_check_is_the_measurements_proof() -> None:
+    """An entry gives back a measurement of all its processes, proven right by the stored errors and tolerance."""
+    measurement = sample().entries[KEY].measurement()
+    assert measurement.medians_us == (100.0, 101.5)
+    assert measurement.peak_memory_bytes == 4096
+    figure = measurement.proof[0].figures[0]
+    assert (figure.max_error, figure.max_budget, figure.rms_error) == (0.43, 1.0, 0.31)
+    assert measurement.proof[1].tolerance.source == "ROCm/aiter test_mha.py"
+
+
+def test_an_id_is_of_the_content_not_of_its_order() -> None:
+    """Equal content hashes alike whatever its order; any change gives another id."""
+    assert content_id({"a": 1, "b": [1, 2]}) == content_id({"b": (1, 2), "a": 1})
+    assert content_id(HERE) != content_id(Fingerprint(HERE.must_match, {"torch": "2.12"}))
+
+
+def test_plain_is_what_json_gives_back() -> None:
+    """Dataclasses, tuples and mappings become exactly what decoding their JSON would give."""
+    value = {"process": sample().entries[KEY].processes[0], "shape": (4, (5, None)), "flag": True}
+    assert plain(value) == msgspec.json.decode(msgspec.json.encode(plain(value)))
+
+
+ENTRY = ("entries", KEY)
+PROCESS = (*ENTRY, "processes", 0)
+NAMED = f"x.json: entry '{KEY}': "
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "text"),
+    [
+        (("schema",), 2, "x.json: field `schema` is 2; this version reads 1. Use the pytest-attnperf that wrote it"),
+        (("schema",), None, "x.json: field `schema` is None, expected the integer 1"),
+        (("schema",), True, "x.json: field `schema` is True, expected the integer 1"),
+        (("suite",), 3, "x.json: Expected `str`, got `int` - at `$.suite`"),
+        (("entries",), [], "x.json: Expected `object`, got `array` - at `$.entries`"),
+        (ENTRY, 7, NAMED + "Expected `object`, got `int`"),
+        ((*ENTRY, "processes"), [], NAMED + "field `processes` is empty"),
+        ((*PROCESS, "median_us"), "1", NAMED + "Expected `float`, got `str` - at `$.processes[0].median_us`"),
+        ((*PROCESS, "median_us"), None, NAMED + "Expected `float`, got `null` - at `$.processes[0].median_us`"),
+        ((*PROCESS, "median_us"), 0, NAMED + "field `processes[0]` holds a time that is not positive"),
+        ((*PROCESS, "block_us"), [1, -2], NAMED + "field `processes[0]` holds a time that is not positive"),
+        ((*PROCESS, "timer"), "host", NAMED + "field `processes` mixes timers"),
+        ((*ENTRY, "environment"), "zz", NAMED + "field `environment` names 'zz', which is not in `environments`"),
+        ((*ENTRY, "policy"), "zz", NAMED + "field `policy` names 'zz', which is not in `policies`"),
+        ((*ENTRY, "check", "max_error_over_budget"), 1.5, NAMED + "field `check.max_error_over_budget` is 1.5"),
+        ((*ENTRY, "check", "tolerance", "multiplier"), -1, NAMED + "tolerance multiplier must be positive, got -1.0"),
+    ],
+)
+def test_an_unsound_field_is_named(path: tuple[str | int, ...], value: object, text: str) -> None:
+    """Every wrong type or impossible value is an error naming file, entry and field."""
+    with pytest.raises(BaselineError) as caught:
+        decode(edited(*path, value=value), "x.json")
+    assert str(caught.value).startswith(text)
+
+
+@pytest.mark.parametrize("kind", ["environments", "policies"])
+def test_an_edited_policy_or_environment_is_found(kind: str) -> None:
+    """Content that no longer hashes to its id was edited by hand, and is not trusted."""
+    raw = msgspec.json.decode(encode(sample()))
+    identity = next(iter(raw[kind]))
+    raw[kind][identity] = {"must_match": {}, "named": {}, "threshold_percent": 50}
+    with pytest.raises(BaselineError, match=f"field `{kind}` has '{identity}', whose content hashes to .* by hand"):
+        decode(msgspec.json.encode(raw), "x.json")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"\xff",
+        encode(sample())[:-200],
+        b"[" * 100_000,
+        encode(sample()).replace(b"100.0,", b"NaN,"),
+        b'{"schema": 1, "a": "\xff"}',
+    ],
+    ids=["empty", "brace", "binary", "truncated", "nested", "NaN", "no UTF-8"],
+)
+def test_what_is_no_json_is_a_clean_error(data: bytes) -> None:
+    """Empty, truncated, binary, absurdly nested and NaN-holding files are BaselineErrors naming the file."""
+    with pytest.raises(BaselineError, match=r"^x\.json: "):
+        decode(data, "x.json")
+
+
+def test_a_number_beyond_floats_is_refused() -> None:
+    """A time too large for a float is named by its field rather than becoming infinite."""
+    data = encode(sample()).replace(b'"median_us":100.0', b'"median_us":1e999')
+    with pytest.raises(BaselineError, match="Number out of range"):
+        decode(data, "x.json")
+
+
+def test_unknown_fields_are_counted_as_lost() -> None:
+    """A field this version does not know is readable but named, so that a rewrite can refuse to drop it."""
+    data = edited(*PROCESS, "clock_mhz", value=1980)
+    assert fields_lost(data, decode(data, "x.json"), "x.json") == [f"$.entries.{KEY}.processes[0].clock_mhz"]
+    assert fields_lost(encode(sample()), sample(), "x.json") == []

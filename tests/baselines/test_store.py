@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import dataclasses
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import filelock
+import pytest
+
+from pytest_attnperf.baselines import store as store_module
+from pytest_attnperf.baselines.store import BaselineStore, NewEntry
+from pytest_attnperf.errors import BaselineError
+from pytest_attnperf.records import CheckReport, ErrorFigures, Fingerprint, Measurement, ProcessSummary
+
+HERE = Fingerprint({"product": "h200"}, {"torch": "2.11"})
+PLACE = ("sm_90", "h200", "prefill")
+
+
+def new_entry(median_us: float = 100.0, processes: int = 7, **changes: Any) -> NewEntry:
+    """A right case of this median, ready to be stored."""
+    process = ProcessSummary(median_us, median_us, median_us, (median_us,), 20, "graph")
+    proof = tuple(
+        CheckReport(figures=(ErrorFigures("fresh", "out", share * 0.02, 0.02, 0.001, 0.01),))
+        for share in (0.5, *(0.25,) * (processes - 1))
+    )
+    measurement = Measurement((process,) * processes, proof, 4096)
+    plain = NewEntry(measurement, {"shape": (1, 2)}, HERE, {"threshold_percent": 2.0}, "2026-01-02", "0.1.0")
+    return dataclasses.replace(plain, **changes)
+
+
+def test_what_was_merged_is_found(tmp_path: Path) -> None:
+    """A merged case comes back with its processes, worst check, environment, policy and path."""
+    store = BaselineStore(tmp_path)
+    path = store.merge(tmp_path, *PLACE, {"ck/w": new_entry(config={"BLOCK_M": "64"}, commit="abc", note="first")})
+    found = store.find(*PLACE, "ck/w")
+    assert path == tmp_path / "sm_90" / "h200" / "prefill.json"
+    assert found is not None
+    assert (found.fingerprint, found.policy, found.path) == (HERE, {"threshold_percent": 2.0}, path)
+    assert found.entry.measurement().medians_us == (100.0,) * 7
+    assert (found.entry.check.max_error_over_budget, found.entry.check.rms_error_over_budget) == (0.5, 0.1)
+    assert (found.entry.workload, found.entry.config) == ({"shape": [1, 2]}, {"BLOCK_M": "64"})
+    assert (found.entry.commit, found.entry.note, found.entry.peak_memory_bytes) == ("abc", "first", 4096)
+
+
+def test_what_is_not_there_is_none(tmp_path: Path) -> None:
+    """No file and no entry are both None: the gate's NO_BASELINE, not an error."""
+    store = BaselineStore(tmp_path)
+    assert store.find(*PLACE, "ck/w") is None
+    store.merge(tmp_path, *PLACE, {"ck/w": new_entry()})
+    assert store.find(*PLACE, "ck/other") is None
+    assert store.find("sm_90", "h100", "prefill", "ck/w") is None
+
+
+def test_a_merge_never_drops_others(tmp_path: Path) -> None:
+    """A partial run replaces its own entries; the others keep their processes, environment and policy."""
+    store = BaselineStore(tmp_path)
+    store.merge(tmp_path, *PLACE, {"a": new_entry(1.0), "b": new_entry(2.0)})
+    later = Fingerprint(HERE.must_match, {"torch": "2.12"})
+    store.merge(tmp_path, *PLACE, {"b": new_entry(3.0, fingerprint=later, policy={"threshold_percent": 5.0})})
+    found = store.load(*PLACE)
+    assert {key: entry.entry.processes[0].median_us for key, entry in found.items()} == {"a": 1.0, "b": 3.0}
+    assert (found["a"].fingerprint, found["b"].fingerprint) == (HERE, later)
+    assert (found["a"].policy, found["b"].policy) == ({"threshold_percent": 2.0}, {"threshold_percent": 5.0})
+
+
+def test_environments_nobody_uses_are_left_out(tmp_path: Path) -> None:
+    """When the last entry of an environment is replaced, the environment goes with it."""
+    store = BaselineStore(tmp_path)
+    store.merge(tmp_path, *PLACE, {"a": new_entry()})
+    path = store.merge(tmp_path, *PLACE, {"a": new_entry(fingerprint=Fingerprint({}, {"torch": "2.12"}))})
+    assert '"2.11"' not in path.read_text()
+
+
+def test_merging_the_same_again_changes_no_byte(tmp_path: Path) -> None:
+    """The file is deterministic: the same records give the same text, with nothing left beside it but the lock."""
+    store = BaselineStore(tmp_path)
+    path = store.merge(tmp_path, *PLACE, {"a": new_entry(), "b": new_entry(2.0)})
+    before = path.read_bytes()
+    store.merge(tmp_path, *PLACE, {"b": new_entry(2.0)})
+    assert path.read_bytes() == before
+    assert sorted(p.name for p in path.parent.iterdir() if p.suffix != ".lock") == ["prefill.json"]
+
+
+def test_earlier_roots_come_first(tmp_path: Path) -> None:
+    """An entry of the first root hides that of the second; what only the second has is still found."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    store = BaselineStore(first, second)
+    store.merge(second, *PLACE, {"a": new_entry(1.0), "b": new_entry(2.0)})
+    store.merge(first, *PLACE, {"a": new_entry(9.0)})
+    found = store.find(*PLACE, "a")
+    assert found is not None
+    assert found.entry.processes[0].median_us == 9.0
+    assert {key: entry.path.parents[2] for key, entry in store.load(*PLACE).items()} == {"a": first, "b": second}
+    assert BaselineStore(first).load("sm_90", "h100", "prefill") == {}
+
+
+def test_products_of_an_arch_are_listed(tmp_path: Path) -> None:
+    """The products that have a file for the suite are known, for the text of INCOMPARABLE."""
+    store = BaselineStore(tmp_path)
+    for product, suite in (("h200", "prefill"), ("h100", "prefill"), ("h100_pcie", "decode")):
+        store.merge(tmp_path, "sm_90", product, suite, {"a": new_entry()})
+    assert store.products("sm_90", "prefill") == ["h100", "h200"]
+    assert store.products("gfx942", "prefill") == []
+
+
+def test_a_file_is_opened_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding reads the file once; a new version on disk is seen."""
+    writer, reader = BaselineStore(tmp_path), BaselineStore(tmp_path)
+    path = writer.merge(tmp_path, *PLACE, {"a": new_entry(1.0)})
+    reads: list[str] = []
+    read_bytes = Path.read_bytes
+
+    def counted(path: Path) -> bytes:
+        reads.append(path.name)
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", counted)
+    for _ in range(3):
+        assert reader.find(*PLACE, "a") is not None
+    assert reads == ["prefill.json"]
+    path.write_bytes(read_bytes(path).replace(b'"median_us":1.0', b'"median_us":1.25'))
+    found = reader.find(*PLACE, "a")
+    assert found is not None
+    assert found.entry.processes[0].median_us == 1.25
+
+
+@pytest.mark.parametrize("damage", ["truncated", "newer", "other suite", "unknown field", "directory"])
+def test_nothing_is_written_over_a_file_that_is_not_understood(tmp_path: Path, damage: str) -> None:
+    """A merge refuses an unsound, newer, misplaced or richer file, names it, and leaves every byte."""
+    store = BaselineStore(tmp_path)
+    path = store.merge(tmp_path, *PLACE, {"a": new_entry()})
+    text = path.read_text()
+    damaged, expected = {
+        "truncated": (text[:-40], "is not readable as JSON"),
+        "newer": (text.replace('"schema": 1', '"schema": 2'), "field `schema` is 2; this version reads 1"),
+        "other suite": (text.replace('"suite": "prefill"', '"suite": "x"'), "field `suite` is 'x', but its path says"),
+        "unknown field": (text.replace('"note"', '"nota"'), r"does not know \$\.entries\.a\.nota, and rewriting"),
+        "directory": ("", "cannot be read"),
+    }[damage]
+    path.write_text(damaged)
+    if damage == "directory":
+        path.unlink()
+        path.mkdir()
+    with pytest.raises(BaselineError, match=expected) as caught:
+        store.merge(tmp_path, *PLACE, {"b": new_entry()})
+    assert str(path) in str(caught.value)
+    assert path.is_dir() or path.read_text() == damaged
+
+
+@pytest.mark.parametrize("part", ["..", ".", "", "a/b", "a\\b", "/etc", "a\0", ".hidden", "a b", "-x"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_data_never_chooses_a_path(tmp_path: Path, part: str, place: int) -> None:
+    """An arch, product or suite that is no plain name is refused before any path is made of it."""
+    names = [*PLACE]
+    names[place] = part
+    store = BaselineStore(tmp_path / "root")
+    with pytest.raises(BaselineError, match="cannot be part of a baseline's path: use letters, digits"):
+        store.find(names[0], names[1], names[2], "a")
+    with pytest.raises(BaselineError, match="cannot be part of a baseline's path"):
+        store.merge(tmp_path / "root", names[0], names[1], names[2], {"a": new_entry()})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the disk is full the old file is whole and no temporary one is left."""
+    store = BaselineStore(tmp_path)
+    path = store.merge(tmp_path, *PLACE, {"a": new_entry()})
+    before = path.read_bytes()
+
+    def disk_full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", disk_full)
+    with pytest.raises(OSError, match="No space left"):
+        store.merge(tmp_path, *PLACE, {"b": new_entry()})
+    assert path.read_bytes() == before
+    assert not list(path.parent.glob("*.tmp"))
+
+
+def test_a_time_that_cannot_be_read_back_is_not_written(tmp_path: Path) -> None:
+    """The new text is read before it replaces the old one, so a NaN never reaches the store."""
+    with pytest.raises(BaselineError, match=r"the new text of .*prefill.json: entry 'a': .*median_us"):
+        BaselineStore(tmp_path).merge(tmp_path, *PLACE, {"a": new_entry(float("nan"))})
+    assert not (tmp_path / "sm_90" / "h200" / "prefill.json").exists()
+
+
+def test_a_lock_held_elsewhere_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that waits too long says which lock it waited for and that nothing was written."""
+    monkeypatch.setattr(store_module, "LOCK_TIMEOUT_S", 0.01)
+    folder = tmp_path / "sm_90" / "h200"
+    folder.mkdir(parents=True)
+    expected = r"\.prefill\.json\.lock for 0\.01 s; nothing was written"
+    with filelock.FileLock(folder / ".prefill.json.lock"), pytest.raises(BaselineError, match=expected):
+        BaselineStore(tmp_path).merge(tmp_path, *PLACE, {"a": new_entry()})
+    assert not (folder / "prefill.json").exists()
+
+
+def test_the_file_is_readable_by_others(tmp_path: Path) -> None:
+    """The file has the permissions the user's umask gives, not a temporary file's private ones."""
+    previous = os.umask(0o022)
+    try:
+        path = BaselineStore(tmp_path).merge(tmp_path, *PLACE, {"a": new_entry()})
+    finally:
+        os.umask(previous)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+WRITER = """
+import sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from test_store import PLACE, BaselineStore, new_entry
+root, name = Path(sys.argv[1]), sys.argv[2]
+for index in range(10):
+    BaselineStore(root).merge(root, *PLACE, {{f"{{name}}/{{index}}": new_entry(index + 1.0)}})
+"""
+
+
+def test_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
+    """Three processes that each merge ten entries into one file leave all thirty."""
+    script = WRITER.format(tests=str(Path(__file__).parent))
+    root = Path(__file__).parents[2]
+    writers = [
+        subprocess.Popen([sys.executable, "-c", script, str(tmp_path), name], cwd=root, stderr=subprocess.PIPE)
+        for name in "abc"
+    ]
+    for writer in writers:
+        _, errors = writer.communicate(timeout=60)
+        assert writer.returncode == 0, errors.decode()
+    assert sorted(BaselineStore(tmp_path).load(*PLACE)) == sorted(
+        f"{name}/{index}" for name in "abc" for index in range(10)
+    )
+
+
+def test_a_store_needs_a_root() -> None:
+    """A store without a folder is a mistake of the caller."""
+    with pytest.raises(ValueError, match="at least one root"):
+        BaselineStore()

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+
+from pytest_attnperf.errors import BaselineError, UsageError
+from pytest_attnperf.gate.policy import MAY_FAIL, Policy
+from pytest_attnperf.records import Verdict
+
+
+def test_defaults_are_those_of_the_design() -> None:
+    """2 %, 0.5 us, 1 % of suites, and the four verdicts that always fail."""
+    assert Policy().record() == {
+        "threshold_percent": 2.0,
+        "floor_us": 0.5,
+        "suite_false_alarm_rate": 0.01,
+        "fail_on": ["ERROR", "INCORRECT", "SLOWER", "SUSPICIOUS"],
+    }
+
+
+def test_a_record_survives_json() -> None:
+    """What is stored and read back equals what was recorded, and loosens nothing."""
+    policy = Policy(threshold_percent=3, fail_on=(Verdict.UNDECIDED, Verdict.SLOWER))
+    stored = msgspec.json.decode(msgspec.json.encode(policy.record()))
+    assert stored == policy.record()
+    assert policy.loosened(stored) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        ("threshold_percent", -1, "policy threshold_percent is -1; allowed: a number from 0 to 100"),
+        ("threshold_percent", "2", "policy threshold_percent is '2'; allowed: a number from 0 to 100"),
+        ("threshold_percent", True, "policy threshold_percent is True; allowed: a number from 0 to 100"),
+        ("floor_us", math.nan, "policy floor_us is nan; allowed: a finite number of microseconds, 0 or more"),
+        ("floor_us", math.inf, "policy floor_us is inf; allowed: a finite number of microseconds, 0 or more"),
+        ("suite_false_alarm_rate", 0, "policy suite_false_alarm_rate is 0; allowed: a number from 1e-6 to 0.4"),
+        ("fail_on", "SLOWER", "policy fail_on is 'SLOWER'; allowed: a list of SLOWER, INCORRECT"),
+        ("fail_on", ["SLOW"], "policy fail_on has 'SLOW', which cannot fail a case; allowed: SLOWER, INCORRECT"),
+        ("fail_on", [Verdict.FASTER], "policy fail_on has 'FASTER', which cannot fail a case; allowed: SLOWER"),
+    ],
+)
+def test_a_bad_setting_is_named_with_what_is_allowed(field: str, value: object, text: str) -> None:
+    """Each field refuses what it cannot mean, naming itself, the value and the allowed range."""
+    settings: dict[str, Any] = {field: value}
+    with pytest.raises(UsageError) as caught:
+        Policy(**settings)
+    assert str(caught.value).startswith(text)
+
+
+def test_names_become_verdicts_in_one_order() -> None:
+    """`fail_on` may be given as text and in any order; the policies are equal."""
+    names: Any = ["ERROR", "SLOWER"]
+    assert Policy(fail_on=names) == Policy(fail_on=(Verdict.SLOWER, Verdict.ERROR))
+    assert Policy(fail_on=names).fail_on == (Verdict.SLOWER, Verdict.ERROR)
+
+
+def test_the_gate_is_one_sided() -> None:
+    """Neither FASTER nor SAME can be made to fail."""
+    assert not {Verdict.FASTER, Verdict.SAME} & set(MAY_FAIL)
+
+
+def test_each_loosened_setting_is_named() -> None:
+    """A larger threshold or floor, a smaller rate and a lost verdict are each named with old and new value."""
+    now = Policy(threshold_percent=5, floor_us=1.5, suite_false_alarm_rate=0.001, fail_on=(Verdict.SLOWER,))
+    assert now.loosened(Policy().record()) == [
+        "threshold_percent 2 -> 5",
+        "floor_us 0.5 -> 1.5",
+        "suite_false_alarm_rate 0.01 -> 0.001",
+        "fail_on no longer has ERROR, INCORRECT, SUSPICIOUS",
+    ]
+
+
+def test_tightening_is_no_finding() -> None:
+    """A stricter policy, or a stored one that lacks a setting, has nothing to report."""
+    tight = Policy(threshold_percent=1, floor_us=0.1, suite_false_alarm_rate=0.05, fail_on=MAY_FAIL)
+    assert tight.loosened(Policy().record()) == []
+    assert Policy(threshold_percent=50).loosened({}) == []
+
+
+@pytest.mark.parametrize(
+    ("stored", "text"),
+    [
+        ({"threshold_percent": "two"}, "stored policy threshold_percent is 'two', expected a number"),
+        ({"floor_us": None}, "stored policy floor_us is None, expected a number"),
+        ({"fail_on": "SLOWER"}, "stored policy fail_on is 'SLOWER', expected a list of verdicts"),
+        ({"fail_on": [3]}, r"stored policy fail_on is \[3\], expected a list of verdicts"),
+    ],
+)
+def test_a_stored_policy_of_a_wrong_type_is_refused(stored: dict[str, object], text: str) -> None:
+    """What was stored cannot be compared when it is no number or no list of names, and is not taken as equal."""
+    with pytest.raises(BaselineError, match=text):
+        Policy().loosened(stored)
