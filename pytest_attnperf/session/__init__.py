@@ -1,0 +1,1 @@
+"""One run, case by case: right -> measure -> decide -> record. Knows nothing of pytest and nothing of torch."""

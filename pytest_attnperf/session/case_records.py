@@ -1,0 +1,78 @@
+"""From looks and decisions to a `CaseResult`, field by field."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pytest_attnperf.environment.device_specs import spec_for
+from pytest_attnperf.gate.decide import Decision
+from pytest_attnperf.records import DeviceInfo, Measurement, ProcessSummary, Verdict
+from pytest_attnperf.results import CaseResult
+from pytest_attnperf.roofline.floors import floor as floor_of
+from pytest_attnperf.session.settings import Case
+from pytest_attnperf.workers.look import Look
+
+
+def case_result(case: Case, verdict: Verdict, summary: str, **fields: Any) -> CaseResult:
+    """A result of this case under its own policy."""
+    return CaseResult(
+        key=case.key, nodeid=case.nodeid, verdict=verdict, summary=summary, policy=case.policy.record(), **fields
+    )
+
+
+def from_look(case: Case, verdict: Verdict, summary: str, look: Look) -> CaseResult:
+    """What one look found out, whatever is decided of it."""
+    return case_result(
+        case,
+        verdict,
+        summary,
+        reasons=look.reasons,
+        notes=(look.note,) if look.note else (),
+        checks=(look.report,) if look.report.figures or look.report.problems else (),
+        figures=look.figures,
+        fingerprint=look.fingerprint,
+        peak_memory_bytes=look.final.peak_memory_bytes,
+        config=dict(look.final.config),
+        sources=dict(look.final.sources),
+    )
+
+
+def with_figures(base: CaseResult, device: DeviceInfo) -> CaseResult:
+    """The floor of the workload on this device added, where the device is in the table."""
+    spec = spec_for(device)
+    floor = None if spec is None or base.figures is None else floor_of(base.figures, spec)
+    return base if floor is None else replace(base, floor_us=floor.us, floor_bound=floor.bound)
+
+
+def decided(base: CaseResult, decision: Decision) -> CaseResult:
+    """The decision's verdict and figures added."""
+    return replace(
+        base,
+        verdict=decision.verdict,
+        summary=decision.summary,
+        reasons=tuple(decision.reasons),
+        ratio=decision.ratio,
+        interval=decision.interval,
+        threshold=decision.threshold,
+    )
+
+
+def joined_measurement(looks: list[Look]) -> Measurement:
+    """Joined processes; Measurement itself refuses any that was not proven right."""
+    peaks = [look.final.peak_memory_bytes for look in looks if look.final.peak_memory_bytes is not None]
+    summaries = tuple(look.summary for look in looks if look.summary is not None)
+    return Measurement(summaries, tuple(look.report for look in looks), max(peaks, default=None))
+
+
+def median_us_of(processes: Sequence[ProcessSummary]) -> float:
+    """Centre of several processes, microseconds per call."""
+    return statistics.median(process.median_us for process in processes)
+
+
+def first_line(error: Exception) -> str:
+    """An error's first line, or its type where it has no text."""
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__

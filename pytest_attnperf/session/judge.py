@@ -1,0 +1,269 @@
+"""The judge of a run: takes looks, compares, takes second looks, and says a verdict."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pytest_attnperf.baselines.record import new_entry
+from pytest_attnperf.baselines.store import BaselineStore, Found
+from pytest_attnperf.environment.device_specs import spec_for
+from pytest_attnperf.errors import BaselineError, CaseFailedError, WorkerError
+from pytest_attnperf.gate.comparable import comparable
+from pytest_attnperf.gate.decide import first_look, second_look
+from pytest_attnperf.records import CaseKey, DeviceInfo, Measurement, NotProvenRightError, Verdict
+from pytest_attnperf.results import CaseResult
+from pytest_attnperf.roofline.floors import floor as floor_of
+from pytest_attnperf.roofline.floors import judge_time
+from pytest_attnperf.session.case_records import (
+    case_result,
+    decided,
+    first_line,
+    from_look,
+    joined_measurement,
+    median_us_of,
+    with_figures,
+)
+from pytest_attnperf.session.settings import Case, Mode, RunSettings
+from pytest_attnperf.stats.noise import NoiseEstimate, NoiseModel
+from pytest_attnperf.workers.conversation import BlockPlan, OpenRequest
+from pytest_attnperf.workers.look import Ending, Look, take_look
+from pytest_attnperf.workers.pool import Pool
+
+LOOSENED = "policy loosened since the baseline:"
+"""Begins a note that the run repeats as a finding."""
+
+GATE_PLACE = 0
+SECOND_LOOK_PLACES = 1
+RECORD_PLACES = 100
+
+
+@dataclass
+class Session:
+    """Judges cases one at a time.
+
+    pool         where fresh processes come from
+    store        baselines, read from every root in order
+    local_root   where `record_local` writes
+    commit       of the working tree, or 'unknown'
+    """
+
+    settings: RunSettings
+    pool: Pool
+    store: BaselineStore
+    local_root: Path
+    commit: str = "unknown"
+    clock: Callable[[], float] = time.monotonic
+
+    def judge(self, case: Case) -> CaseResult:
+        """The verdict of one case, with everything it was made from. A case that breaks is an ERROR, never a crash."""
+        started = self.clock()
+        try:
+            result = self._by_mode(case)
+        except (WorkerError, CaseFailedError, NotProvenRightError, BaselineError) as error:
+            result = case_result(case, Verdict.ERROR, first_line(error), reasons=(str(error),))
+            if isinstance(error, WorkerError):
+                result = replace(result, reasons=(error.summary,), log=error.log_tail)
+        result = replace(result, seconds=self.clock() - started, fails=result.fails or self._fails(case, result))
+        return replace(result, reproduce=self._reproduce(result))
+
+    def _by_mode(self, case: Case) -> CaseResult:
+        if self.settings.mode is Mode.UPDATE:
+            return self._record(case)
+        plan = None if self.settings.mode is Mode.CHECK else self.settings.plan
+        look = self._look(GATE_PLACE, case, plan, case.next_key)
+        if look.ending is not Ending.MEASURED:
+            return self._not_measured(case, look)
+        return self._gate(case, look)
+
+    def _look(self, place: int, case: Case, plan: BlockPlan | None, next_key: CaseKey | None) -> Look:
+        seed = self.settings.seed
+        request = OpenRequest(case.key, next_key, seed, seed + 1, self.settings.case_limit_seconds)
+        return take_look(self.pool, place, request, plan)
+
+    def _not_measured(self, case: Case, look: Look) -> CaseResult:
+        """The verdicts that need no time: wrong, broken, unsupported, or right without being timed."""
+        verdicts = {
+            Ending.INCORRECT: Verdict.INCORRECT,
+            Ending.BODY_FAILED: Verdict.ERROR,
+            Ending.UNSUPPORTED: Verdict.UNSUPPORTED,
+            Ending.SKIPPED: Verdict.UNSUPPORTED,
+            Ending.RIGHT: Verdict.RIGHT,
+        }
+        summary = look.reasons[0].splitlines()[0] if look.reasons else (look.note or "right; not timed")
+        result = from_look(case, verdicts[look.ending], summary, look)
+        if look.ending is Ending.UNSUPPORTED and self.settings.mode is not Mode.CHECK:
+            return self._was_supported(case, result)
+        return result
+
+    def _was_supported(self, case: Case, result: CaseResult) -> CaseResult:
+        """A case that the baseline holds a time for must not disappear by calling itself unsupported."""
+        found = self._find(case)
+        if found is None:
+            return result
+        text = f"unsupported now, but a baseline is stored in {found.path.name}: {result.summary}"
+        return replace(result, summary=text, reasons=(text, *result.reasons), fails=True)
+
+    def _gate(self, case: Case, look: Look) -> CaseResult:
+        measurement = joined_measurement([look])
+        base = with_figures(from_look(case, Verdict.SAME, "", look), self._device())
+        base = replace(base, first=measurement.processes, median_us=measurement.medians_us[0])
+        impossible = self._impossible(base)
+        if impossible is not None:
+            return impossible
+        if not self.settings.gates:
+            return replace(base, verdict=Verdict.RIGHT, summary="measured in the pytest process, which never gates")
+        if look.final.foreign_sources:
+            return replace(
+                base,
+                verdict=Verdict.INCOMPARABLE,
+                summary="code from another tree ran",
+                reasons=look.final.foreign_sources,
+            )
+        found, notes = self._baseline_for(case, look)
+        if isinstance(found, CaseResult):
+            return found
+        if found is None:
+            return self._without_baseline(case, base)
+        return self._against(case, replace(base, notes=base.notes + notes), look, found)
+
+    def _baseline_for(self, case: Case, look: Look) -> tuple[Found | CaseResult | None, tuple[str, ...]]:
+        """The stored entry; recorded first under .attnperf/local where that was asked for and none exists."""
+        found = self._find(case)
+        if found is not None or not self.settings.record_local:
+            return found, ()
+        recorded = self._record(case)
+        if recorded.verdict is not Verdict.RECORDED:
+            return recorded, ()
+        device = self._device()
+        self.store.merge(
+            self.local_root,
+            device.arch,
+            device.product,
+            case.key.suite,
+            {case.key.entry: new_entry(recorded, self.commit)},
+        )
+        note = f"baseline recorded in this run, in {len(recorded.first)} other processes, under .attnperf/local"
+        return self._find(case), (note,)
+
+    def _against(self, case: Case, base: CaseResult, look: Look, found: Found) -> CaseResult:
+        assert look.fingerprint is not None
+        assert look.figures is not None
+        entry = found.entry
+        assert look.summary is not None
+        differences = comparable(
+            entry, found.fingerprint, look.fingerprint, timer=look.summary.timer, definition=look.figures.definition
+        )
+        base = replace(base, baseline_us=median_us_of(entry.processes))
+        if differences:
+            return replace(
+                base,
+                verdict=Verdict.INCOMPARABLE,
+                summary=f"not comparable: {differences[0]}",
+                reasons=tuple(differences),
+            )
+        stored, new = entry.measurement(), joined_measurement([look])
+        noise = self._noise(case, stored)
+        decision = first_look(stored, new, noise, case.policy, self.settings.cases)
+        base = replace(
+            base, notes=base.notes + tuple(f"{LOOSENED} {what}" for what in case.policy.loosened(found.policy))
+        )
+        if not decision.needs_second_look:
+            return decided(base, decision)
+        looks = self._second_look(case)
+        wrong = next((again for again in looks if again.ending is not Ending.MEASURED), None)
+        if wrong is not None:
+            return replace(self._not_measured(case, wrong), first=base.first)
+        second = joined_measurement(looks)
+        changes = look.fingerprint.changes(found.fingerprint)
+        decision = second_look(stored, new, second, noise, case.policy, self.settings.cases, changes)
+        settled = decided(base, decision)
+        return replace(settled, second=second.processes, median_us=median_us_of(second.processes))
+
+    def _second_look(self, case: Case) -> list[Look]:
+        """Fresh processes, none of which made the first look; started once and kept for the run's other suspects."""
+        places = range(SECOND_LOOK_PLACES, SECOND_LOOK_PLACES + self.settings.second_look)
+        self.pool.start(places)
+        return [self._look(place, case, self.settings.plan, None) for place in places]
+
+    def _record(self, case: Case) -> CaseResult:
+        """Measure in `processes` fresh processes; RECORDED only if every one of them was right."""
+        places = range(RECORD_PLACES, RECORD_PLACES + self.settings.processes)
+        self.pool.start(places)
+        following = case.next_key if self.settings.mode is Mode.UPDATE else None
+        looks = []
+        for place in places:
+            look = self._look(place, case, self.settings.plan, following)
+            if look.ending is not Ending.MEASURED:
+                return self._not_measured(case, look)
+            looks.append(look)
+        measurement = joined_measurement(looks)
+        base = with_figures(from_look(case, Verdict.RECORDED, "", looks[0]), self._device(RECORD_PLACES))
+        centre = median_us_of(measurement.processes)
+        base = replace(
+            base,
+            first=measurement.processes,
+            median_us=centre,
+            checks=measurement.proof,
+            peak_memory_bytes=measurement.peak_memory_bytes,
+        )
+        return self._impossible(base) or self._change_since(case, base)
+
+    def _change_since(self, case: Case, base: CaseResult) -> CaseResult:
+        """Name what a recording replaces."""
+        found = self._find(case)
+        if found is None or base.median_us is None:
+            return replace(base, summary="recorded; nothing was stored before")
+        before = median_us_of(found.entry.processes)
+        ratio = base.median_us / before
+        return replace(
+            base, baseline_us=before, ratio=ratio, summary=f"recorded; {ratio - 1:+.1%} against what was stored"
+        )
+
+    def _impossible(self, base: CaseResult) -> CaseResult | None:
+        if base.floor_us is None or base.median_us is None or base.figures is None:
+            return None
+        spec = spec_for(self._device(RECORD_PLACES if self.settings.mode is Mode.UPDATE else GATE_PLACE))
+        floor = None if spec is None else floor_of(base.figures, spec)
+        if floor is None:
+            return None
+        plausibility = judge_time(base.median_us, floor)
+        if plausibility.kind == "impossible":
+            return replace(base, verdict=Verdict.SUSPICIOUS, summary=plausibility.text, reasons=(plausibility.text,))
+        return None
+
+    def _without_baseline(self, case: Case, base: CaseResult) -> CaseResult:
+        device = self._device()
+        others = [p for p in self.store.products(device.arch, case.key.suite) if p != device.product]
+        if others:
+            text = f"a baseline is stored for {device.arch}/{', '.join(others)}, this is {device.arch}/{device.product}"
+            return replace(base, verdict=Verdict.INCOMPARABLE, summary=text, reasons=(text,))
+        text = (
+            f"no baseline for {case.key} on {device.arch}/{device.product}; "
+            f'store one with: pytest --update-baselines "{case.nodeid}"'
+        )
+        return replace(base, verdict=Verdict.NO_BASELINE, summary=text, reasons=(text,))
+
+    def _find(self, case: Case) -> Found | None:
+        device = self._device(RECORD_PLACES if self.settings.mode is Mode.UPDATE else GATE_PLACE)
+        return self.store.find(device.arch, device.product, case.key.suite, case.key.entry)
+
+    def _noise(self, case: Case, stored: Measurement) -> NoiseEstimate | None:
+        """What unchanged code does between processes, pooled over the suite's stored cases like this one."""
+        device = self._device()
+        entries = self.store.load(device.arch, device.product, case.key.suite)
+        model = NoiseModel.from_processes({key: found.entry.processes for key, found in entries.items()})
+        return model.sd(case.key.entry, median_us_of(stored.processes), stored.timer)
+
+    def _device(self, place: int = GATE_PLACE) -> DeviceInfo:
+        return self.pool.ready(place).device
+
+    def _fails(self, case: Case, result: CaseResult) -> bool:
+        return result.verdict in case.policy.fail_on
+
+    def _reproduce(self, result: CaseResult) -> str:
+        seed = f" --attnperf-seed={self.settings.seed}" if result.verdict is Verdict.INCORRECT else ""
+        flag = "" if self.settings.mode is Mode.CHECK else " --attnperf"
+        return f'pytest{flag}{seed} "{result.nodeid}"'

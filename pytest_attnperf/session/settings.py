@@ -1,0 +1,43 @@
+"""What a run is for, what is asked of it, and what it is asked about."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from pytest_attnperf.gate.policy import Policy
+from pytest_attnperf.records import CaseKey
+from pytest_attnperf.workers.conversation import BlockPlan
+
+
+class Mode(str, enum.Enum):
+    """What a run is for."""
+
+    CHECK = "check"
+    GATE = "gate"
+    UPDATE = "update"
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Resolved once per run. `cases` is the number of cases selected: it sets how rare a false alarm must be."""
+
+    mode: Mode
+    cases: int
+    processes: int = 7
+    second_look: int = 3
+    plan: BlockPlan = field(default_factory=BlockPlan)
+    case_limit_seconds: float = 300.0
+    seed: int = 0
+    record_local: bool = False
+    gates: bool = True
+
+
+@dataclass(frozen=True)
+class Case:
+    """One item to be judged, with its own policy."""
+
+    key: CaseKey
+    nodeid: str
+    policy: Policy
+    next_key: CaseKey | None = None

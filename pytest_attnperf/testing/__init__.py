@@ -1,0 +1,1 @@
+"""A fake device and a throw-away project, for tests of this package and of its users."""

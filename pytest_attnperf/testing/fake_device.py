@@ -1,0 +1,212 @@
+"""A device without a device: scripted times, a bias per process, wrong results and faults. No torch.
+
+Use it in a conftest.py: `pytest_plugins = ["pytest_attnperf.testing.fake_device"]`, and write `fake_device.json` into
+the rootdir::
+
+    {"device": {"product": "fake1"}, "process_sd": 0.004,
+     "backends": {"fake.a": {"time_us": 100.0}, "fake.b": {"time_us": 50.0, "fault": "nan"}}}
+
+Every worker process draws one bias per case from its own name and the script's `seed`, so that "between-process
+spread" means what it means on a GPU: blocks of one process agree, processes differ, and a test sees the same numbers
+every time. The file is read again at every case: changing one number makes a backend slower or broken.
+
+Backend keys: time_us, block_sd, supported (a list of reasons when not), fault, error_ratio (error in units of the
+budget), flops, bytes_min, times_on_cpu. Faults: wrong, nan, nothing, late (right first, wrong on the last replay),
+replay (right when called, wrong when replayed), crash, hang, raise, oom, poison, prepare, chatter.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_attnperf.backends import Backend, Prepared, Registry, Tensors
+from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.records import (
+    METHOD_VERSION,
+    CheckReport,
+    DeviceInfo,
+    ErrorFigures,
+    FinalReport,
+    Fingerprint,
+    NotProvenRightError,
+    Samples,
+    Tolerance,
+)
+from pytest_attnperf.workers.device import CheckSeeds
+from pytest_attnperf.workers.launch import WORKER_NAME
+from pytest_attnperf.workloads.base import Workload
+
+SCRIPT = "fake_device.json"
+
+
+class ReplayWrongError(CaseFailedError):
+    """What the real subject raises when a graph replays to something else."""
+
+    def __init__(self, message: str, report: CheckReport) -> None:
+        super().__init__(message)
+        self.report = report
+
+
+@dataclass(frozen=True)
+class FakeBackend:
+    """A backend that exists by name only."""
+
+    name: str
+    families: frozenset[str] = frozenset({"prefill"})
+    cpu_flops_max: float = float("inf")
+    times_on_cpu: bool = True
+    tolerance: Tolerance = field(default_factory=Tolerance)
+
+    def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
+        """The script answers instead."""
+        return []
+
+    def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
+        """Never called: the fake subject computes nothing."""
+        raise AssertionError("a fake backend is never prepared")
+
+
+@dataclass
+class FakeSubject:
+    """One scripted case; satisfies `measure.subject_protocol.Subject`."""
+
+    script: dict[str, Any]
+    bias: float
+    seeds: CheckSeeds
+    interpreted: bool = False
+    checked: bool = False
+
+    @property
+    def fault(self) -> str:
+        """The scripted fault, '' when none."""
+        return str(self.script.get("fault", ""))
+
+    def unsupported_reasons(self) -> list[str]:
+        """Scripted reasons."""
+        return list(self.script.get("supported", []))
+
+    def prepare(self) -> None:
+        """Faults of building."""
+        if self.fault == "prepare":
+            raise RuntimeError("scripted compile error in kernel fake_kernel.cu:7")
+        if self.fault == "oom":
+            raise CaseFailedError("out of memory: tried to allocate 8.00 GiB", out_of_memory=True)
+
+    def not_timed_reason(self) -> str:
+        """Scripted."""
+        return str(self.script.get("not_timed", ""))
+
+    def check(self) -> CheckReport:
+        """Faults of running, and scripted errors."""
+        if self.fault == "crash":
+            print("scripted abort in kernel fake_kernel", file=sys.stderr, flush=True)
+            os.kill(os.getpid(), signal.SIGABRT)
+        if self.fault == "hang":
+            time.sleep(3600)
+        if self.fault in ("raise", "poison"):
+            raise RuntimeError("CUDA error: an illegal memory access was encountered (scripted)")
+        wrong = {"wrong": self.script.get("error_ratio", 40.0), "nan": 0.0, "nothing": 0.0}.get(self.fault)
+        report = _report("check", self.fault, 0.4 if wrong is None else float(wrong))
+        self.checked = report.right
+        return report
+
+    def blocks(self, max_blocks: int, block_us: float, budget_us: float) -> Samples:
+        """Scripted times: the process's bias, and a little spread from block to block."""
+        if not self.checked:
+            raise NotProvenRightError("blocks were asked for before a passing check")
+        if self.fault == "replay":
+            raise ReplayWrongError("eager right, replay wrong", _report("replay", "wrong", 40.0))
+        centre = float(self.script["time_us"]) * self.bias
+        spread = random.Random(self.seeds[0])
+        sd = float(self.script.get("block_sd", 0.001))
+        times = tuple(centre * (1 + spread.gauss(0, sd)) for _ in range(min(max_blocks, 9)))
+        return Samples(times, calls_per_block=max(1, int(block_us / centre)), timer=self.script.get("timer", "host"))
+
+    def finish(self) -> FinalReport:
+        """The last replay."""
+        report = _report("final", "wrong", 40.0) if self.fault == "late" else _report("final", "", 0.4)
+        return FinalReport(check=report, peak_memory_bytes=self.script.get("peak_memory_bytes", 1 << 20))
+
+
+def _report(check: str, fault: str, ratio: float) -> CheckReport:
+    figures = ErrorFigures(
+        check, "out", ratio * 1e-3, 1e-3, ratio * 1e-4, 1e-4, (0, 1, 2, 3), 0.5, 0.25, elements=64,
+        nan_count=64 if fault in ("nan", "nothing") else 0,
+    )  # fmt: skip
+    texts = {
+        "wrong": f"{check}: out: max error is {ratio:.1f}x the budget at (0, 1, 2, 3): got 0.5, expected 0.25",
+        "nan": f"{check}: out: 64 of 64 elements are NaN where the reference is finite",
+        "nothing": f"{check}: out: 64 of 64 elements are NaN where the reference is finite: nothing was written",
+    }
+    return CheckReport((figures,), (texts[fault],) if fault in texts else (), seconds=0.001)
+
+
+@dataclass
+class FakeDevice:
+    """A Device whose script is read again for every case."""
+
+    path: Path
+    kind: str
+    worker: str
+    poisoned: bool = False
+
+    def info(self) -> DeviceInfo:
+        """Scripted identity."""
+        device = self._script().get("device", {})
+        return DeviceInfo(
+            kind="cpu",
+            arch=device.get("arch", "fake"),
+            product=device.get("product", "fake1"),
+            name="fake device",
+            compute_units=device.get("compute_units", 0),
+            device_id="fake-0",
+        )
+
+    def fingerprint(self) -> Fingerprint:
+        """Scripted fingerprint; `device.must_match` and `device.named` add to it."""
+        info, device = self.info(), self._script().get("device", {})
+        must = {"arch": info.arch, "product": info.product, "method": str(METHOD_VERSION)}
+        return Fingerprint({**must, **device.get("must_match", {})}, {"torch": "none", **device.get("named", {})})
+
+    def subject(self, backend: Backend, workload: Workload, seeds: CheckSeeds) -> FakeSubject:
+        """Bind the script's backend; the bias belongs to (process, case)."""
+        script = self._script()
+        entry = {"time_us": 100.0, **script["backends"].get(backend.name, {})}
+        by_workload = entry.get("workloads", {}).get(workload.id, {})
+        entry.update(by_workload)
+        sd = float(script.get("process_sd", 0.0))
+        draw = random.Random(f"{self.worker}-{backend.name}-{workload.id}-{script.get('seed', 0)}")
+        if entry.get("fault") == "chatter":
+            print("x" * 200_000, flush=True)
+        self.poisoned = entry.get("fault") == "poison"
+        return FakeSubject(entry, 1 + draw.gauss(0, sd), seeds)
+
+    def healthy(self) -> bool:
+        """False after the 'poison' fault."""
+        return not self.poisoned
+
+    def _script(self) -> dict[str, Any]:
+        script: dict[str, Any] = json.loads(self.path.read_text())
+        return script
+
+
+def pytest_attnperf_register_backends(registry: Registry) -> None:
+    """Register every backend of the script found in the current folder."""
+    path = Path(SCRIPT)
+    if path.is_file():
+        registry.add(*(FakeBackend(name) for name in json.loads(path.read_text())["backends"]))
+
+
+def pytest_attnperf_device(config: pytest.Config, kind: str) -> FakeDevice:
+    """Provide the fake device instead of the real one."""
+    return FakeDevice(config.rootpath / SCRIPT, kind, os.environ.get(WORKER_NAME, "in-process"))

@@ -1,0 +1,108 @@
+"""A throw-away project on the fake device, for tests that type what a user types.
+
+pytest_plugins = ["pytester", "pytest_attnperf.testing.project"]
+
+def test_slower_fails(attnperf_project):
+    attnperf_project.backend("fake.a", time_us=100)
+    attnperf_project.run("--update-baselines")
+    attnperf_project.backend("fake.a", time_us=110)
+    attnperf_project.run("--attnperf").assert_outcomes(failed=1)
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_attnperf.testing.fake_device import SCRIPT
+
+SUITE = """
+import pytest
+
+@pytest.mark.attnperf(family="prefill", workloads={workloads!r}{settings})
+def test_prefill(attnperf, backend, workload):
+    attnperf.run(backend, workload)
+"""
+WORKLOAD = "prefill-b1-s64-h1-d16-f16"
+CONFTEST = 'pytest_plugins = ["pytest_attnperf.testing.fake_device"]\n'
+
+_STORED: dict[str, dict[str, bytes]] = {}
+"""Baselines by script and suites: measuring in seven fresh processes takes seconds, and comes out the same."""
+
+
+class FakeProject:
+    """A folder with a suite, a fake device, and pytest to run in it."""
+
+    def __init__(self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pytester = pytester
+        self.path: Path = pytester.path
+        self.script: dict[str, Any] = {"backends": {}, "process_sd": 0.003}
+        monkeypatch.delenv("CI", raising=False)
+        monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+        pytester.makeini("[pytest]\n")
+        self.conftest()
+        self.suite([WORKLOAD])
+
+    def suite(self, workloads: list[str], settings: str = "", name: str = "test_prefill.py") -> None:
+        """Write the suite file; `settings` is put behind the marker's workloads, beginning with a comma."""
+        folder = self.path / "suites"
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(SUITE.format(workloads=workloads, settings=settings))
+
+    def conftest(self, extra: str = "") -> None:
+        """Write conftest.py: the fake device, and `extra` behind it."""
+        (self.path / "conftest.py").write_text(CONFTEST + extra)
+
+    def backend(self, name: str, **script: Any) -> None:
+        """Script one backend (see `fake_device`); called again it replaces the script."""
+        self.script["backends"][name] = script
+        self.write()
+
+    def device(self, **values: Any) -> None:
+        """Script the device's identity and fingerprint."""
+        self.script["device"] = values
+        self.write()
+
+    def write(self) -> None:
+        """Write the script; workers read it again for every case."""
+        (self.path / SCRIPT).write_text(json.dumps(self.script, indent=1))
+
+    def run(self, *args: str, timeout: float = 120) -> pytest.RunResult:
+        """Type `pytest suites/ ARGS` in a shell."""
+        return self.pytester.runpytest_subprocess("-p", "no:randomly", *args, "suites/", timeout=timeout)
+
+    def store_baselines(self) -> None:
+        """Run --update-baselines; the same script and suites are measured once per test session and copied after."""
+        suites = {path.name: path.read_text() for path in (self.path / "suites").glob("*.py")}
+        key = json.dumps([self.script, suites], sort_keys=True)
+        if key not in _STORED:
+            result = self.run("--update-baselines")
+            assert result.ret == 0, result.stdout.str()
+            folder = self.path / "baselines"
+            _STORED[key] = {str(p.relative_to(folder)): p.read_bytes() for p in folder.glob("*/*/*.json")}
+        for name, content in _STORED[key].items():
+            path = self.path / "baselines" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+    def results(self) -> dict[str, Any]:
+        """What the last timed run left in .attnperf/results.json."""
+        loaded: dict[str, Any] = json.loads((self.path / ".attnperf" / "results.json").read_text())
+        return loaded
+
+    def verdicts(self) -> dict[str, str]:
+        """Backend -> verdict of the last timed run."""
+        return {case["key"]["backend"]: case["verdict"] for case in self.results()["cases"]}
+
+    def baseline(self, arch: str = "fake", product: str = "fake1", suite: str = "prefill") -> Path:
+        """Where the suite's baseline lies."""
+        return self.path / "baselines" / arch / product / f"{suite}.json"
+
+
+@pytest.fixture
+def attnperf_project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> FakeProject:
+    """An empty project on the fake device."""
+    return FakeProject(pytester, monkeypatch)

@@ -1,0 +1,1 @@
+"""Fresh processes that measure: protocol, server, controller, pool."""

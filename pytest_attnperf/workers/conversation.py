@@ -1,0 +1,127 @@
+"""One case in one worker, as the session sees it: open, check, blocks, finish, close, under one time limit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+
+from pytest_attnperf.errors import WorkerError
+from pytest_attnperf.records import CaseKey, CheckReport, FinalReport, Samples, WorkloadFigures
+from pytest_attnperf.workers.controller import Worker
+
+CLOSE_LIMIT_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Opened:
+    """How `open` was answered: supported, unsupported with reasons, or finished without a rendezvous."""
+
+    state: str
+    unsupported: tuple[str, ...] = ()
+    not_timed: str = ""
+    figures: WorkloadFigures | None = None
+    outcome: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Closed:
+    """How the test item ended in the worker."""
+
+    outcome: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class BlockPlan:
+    """How much to measure in one process: at most `max_blocks` blocks of `block_us`, within `budget_us`."""
+
+    max_blocks: int = 30
+    block_us: float = 1000.0
+    budget_us: float = 120_000.0
+
+
+@dataclass(frozen=True)
+class OpenRequest:
+    """What opening a case needs: which case comes next (kept as a promise), and the seeds of its checks."""
+
+    key: CaseKey
+    next_key: CaseKey | None
+    check_seed: int
+    final_seed: int
+    limit_seconds: float = 300.0
+
+
+class Conversation(Protocol):
+    """A case being served. The session, and nothing else, decides what the answers mean."""
+
+    def open(self) -> Opened: ...  # noqa: D102
+    def check(self) -> CheckReport: ...  # noqa: D102
+    def blocks(self, plan: BlockPlan) -> Samples: ...  # noqa: D102
+    def finish(self) -> FinalReport: ...  # noqa: D102
+    def close(self) -> Closed: ...  # noqa: D102
+
+
+@dataclass
+class RemoteCase:
+    """A Conversation with a worker process."""
+
+    worker: Worker
+    request: OpenRequest
+    start_limit_seconds: float
+    clock: Callable[[], float] = time.monotonic
+    inside: bool = False
+    _deadline: float = field(default=0.0, init=False)
+
+    def open(self) -> Opened:
+        """Run the item up to its rendezvous, building and compiling the backend."""
+        ready = self.worker.ready(self.start_limit_seconds)
+        if self.request.key not in ready.cases:
+            raise WorkerError(
+                f"worker {self.worker.name} has no case {self.request.key}; it has {len(ready.cases)} cases"
+            )
+        self._deadline = self.clock() + self.request.limit_seconds
+        self.inside = True
+        following = self.request.next_key
+        answer = self._ask(
+            "open",
+            key=msgspec.to_builtins(self.request.key),
+            next_key=msgspec.to_builtins(following) if following else None,
+            seeds={"check": self.request.check_seed, "final": self.request.final_seed},
+        )
+        opened = msgspec.convert(answer, Opened)
+        self.inside = opened.state == "open"
+        return opened
+
+    def check(self) -> CheckReport:
+        """Prove the case right before it is timed."""
+        return msgspec.convert(self._ask("check"), CheckReport)
+
+    def blocks(self, plan: BlockPlan) -> Samples:
+        """Measure blocks; refused by the worker unless the check passed."""
+        return msgspec.convert(self._ask("block", **msgspec.to_builtins(plan)), Samples)
+
+    def finish(self) -> FinalReport:
+        """Check the last replay on fresh inputs, and free the case."""
+        return msgspec.convert(self._ask("finish"), FinalReport)
+
+    def close(self) -> Closed:
+        """End the item; its teardown runs in the worker."""
+        answer = self.worker.request("close", CLOSE_LIMIT_SECONDS)
+        self.inside = False
+        return Closed(str(answer.get("outcome", "passed")), str(answer.get("text", "")))
+
+    def _ask(self, operation: str, **fields: Any) -> dict[str, Any]:
+        remaining = max(0.1, self._deadline - self.clock())
+        answer = self.worker.request(operation, remaining, **fields)
+        if answer.get("state") == "finished":
+            self.inside = False
+            if operation != "open":
+                raise WorkerError(
+                    f"the test's body ended during {operation!r}: {answer.get('outcome')}\n{answer.get('text', '')}"
+                )
+        return answer

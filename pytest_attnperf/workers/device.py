@@ -1,0 +1,31 @@
+"""What a worker measures on: the real device through torch, or the fake one of `pytest_attnperf.testing`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pytest_attnperf.backends import Backend
+    from pytest_attnperf.measure.subject_protocol import Subject
+    from pytest_attnperf.records import DeviceInfo, Fingerprint
+    from pytest_attnperf.workloads.base import Workload
+
+
+CheckSeeds = tuple[int, int]
+"""Seeds drawn afresh by the controller: of the check before timing, and of the last replay."""
+
+
+class Device(Protocol):
+    """A device as the server sees it."""
+
+    def info(self) -> DeviceInfo:
+        """Identify the device; initialises it."""
+
+    def fingerprint(self) -> Fingerprint:
+        """Where numbers of this process are made."""
+
+    def subject(self, backend: Backend, workload: Workload, seeds: CheckSeeds) -> Subject:
+        """Bind one backend to one workload; nothing is built yet."""
+
+    def healthy(self) -> bool:
+        """Whether the device still answers after a case raised; False poisons this process."""

@@ -1,0 +1,101 @@
+"""How a worker is started: its command line and its environment. Pure; `controller.py` runs it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest_attnperf
+from pytest_attnperf.records import Role
+
+SCRUBBED = ("PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST")
+SCRUBBED_PREFIXES = ("PYTEST_XDIST_",)
+VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+"""Set to one GPU per worker; ROCR_VISIBLE_DEVICES is left alone, because HIP counts within what it leaves."""
+
+WORKER_NAME = "ATTNPERF_WORKER"
+"""Environment variable that tells a worker its own name, for logs and for the fake device's biases."""
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """Everything that is the same for every worker of a run.
+
+    files          test files holding the selected cases, as given to pytest
+    rootdir        the tree whose suites and kernels run
+    scratch        a folder of this run, for logs and private cache directories
+    passed_options options of the user's command line that a worker needs too
+    """
+
+    files: Sequence[str]
+    rootdir: Path
+    scratch: Path
+    role: Role
+    config_file: Path | None = None
+    import_mode: str = "prepend"
+    passed_options: Sequence[str] = ()
+    python: str = sys.executable
+    extra_environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def harness(self) -> Path:
+        """A folder that holds a link to this harness and nothing else.
+
+        First on the worker's path, so that every side runs the working tree's harness, whatever is installed in its
+        interpreter, without seeing the other packages that stand beside it.
+        """
+        return self.scratch / "harness"
+
+    def link_harness(self) -> None:
+        """Make the harness folder; does nothing when it stands already."""
+        self.harness.mkdir(parents=True, exist_ok=True)
+        link = self.harness / pytest_attnperf.__name__
+        if not link.is_symlink():
+            link.symlink_to(Path(pytest_attnperf.__file__).resolve().parent, target_is_directory=True)
+
+    def command(self, fd: int, name: str) -> list[str]:
+        """The worker's argv. `addopts` is emptied: `-n2`, `--lf` or `--junitxml` in it would act in the worker."""
+        config = ["-c", str(self.config_file)] if self.config_file else []
+        return [
+            self.python,
+            "-m",
+            "pytest",
+            "-p",
+            "pytest_attnperf.plugin.worker_session",
+            *config,
+            f"--rootdir={self.rootdir}",
+            f"--confcutdir={self.rootdir}",
+            f"--import-mode={self.import_mode}",
+            *self.passed_options,
+            "-o",
+            "addopts=",
+            "-o",
+            f"cache_dir={self.scratch / (name + '.cache')}",
+            "-s",
+            "-q",
+            f"--attnperf-worker-fd={fd}",
+            *self.files,
+        ]
+
+    def environment(self, base: Mapping[str, str], name: str, gpu: str | None) -> dict[str, str]:
+        """The worker's environment: scrubbed of what would change its session, pinned to one GPU where given."""
+        kept = {
+            key: value for key, value in base.items() if key not in SCRUBBED and not key.startswith(SCRUBBED_PREFIXES)
+        }
+        kept["PYTHONUNBUFFERED"] = "1"
+        kept[WORKER_NAME] = name
+        if self.role is Role.INTERPRET:
+            kept["TRITON_INTERPRET"] = "1"
+            # Threads that meet at every barrier measure the scheduler of a shared machine: on two busy cores one of
+            # them waits a whole time slice (4 ms) for the other. The thread count is part of the fingerprint.
+            kept.setdefault("OMP_NUM_THREADS", "1")
+        else:
+            kept.pop("TRITON_INTERPRET", None)
+        paths = [str(self.harness), kept.get("PYTHONPATH", "")]
+        kept["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+        if gpu is not None:
+            kept.update(dict.fromkeys(VISIBLE_DEVICES, gpu))
+        return {**kept, **self.extra_environment}

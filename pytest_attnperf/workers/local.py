@@ -1,0 +1,118 @@
+"""`--attnperf-isolate=none`: the case runs in the pytest process itself, where a debugger reaches it. Never gates."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.errors import CaseFailedError, UsageError
+from pytest_attnperf.records import CheckReport, FinalReport, Role, Samples, WorkloadFigures
+from pytest_attnperf.workers.controller import Ready, ReplayWrongCaseError
+from pytest_attnperf.workers.conversation import BlockPlan, Closed, Conversation, Opened, OpenRequest
+from pytest_attnperf.workers.device import Device
+
+if TYPE_CHECKING:
+    from pytest_attnperf.backends import Backend
+    from pytest_attnperf.measure.subject_protocol import Subject
+    from pytest_attnperf.workloads.base import Workload
+
+
+@dataclass
+class LocalPool:
+    """A Pool of one: this process. `bound` is the case whose body is running."""
+
+    device: Device | None = None
+    bound: tuple[Backend, Workload] | None = None
+    _known: Ready | None = None
+
+    def case(self, place: int, request: OpenRequest) -> contextlib.AbstractContextManager[Conversation]:
+        """The case that is running."""
+        return self._case(request)
+
+    @contextlib.contextmanager
+    def _case(self, request: OpenRequest) -> Iterator[Conversation]:
+        assert self.device is not None
+        assert self.bound is not None
+        backend, workload = self.bound
+        seeds = (request.check_seed, request.final_seed)
+        yield LocalCase(self.device.subject(backend, workload, seeds), workload)
+
+    def ready(self, place: int) -> Ready:
+        """This process."""
+        if self._known is None:
+            assert self.device is not None
+            info = self.device.info()
+            role = Role.DEVICE if info.kind != "cpu" else Role.INTERPRET
+            self._known = Ready(os.getpid(), role, info, self.device.fingerprint(), ())
+        return self._known
+
+    def known(self) -> Ready | None:
+        """This process, once it has been asked."""
+        return self._known
+
+    def start(self, places: Sequence[int]) -> None:
+        """Nothing to start."""
+
+    def shutdown(self) -> None:
+        """Nothing to end."""
+
+
+@dataclass
+class LocalCase:
+    """A Conversation that calls the subject directly; what it raises arrives with its own traceback."""
+
+    subject: Subject
+    workload: Workload
+
+    def open(self) -> Opened:
+        """Build and compile when supported."""
+        reasons = self.subject.unsupported_reasons()
+        if not reasons:
+            self.subject.prepare()
+        workload = self.workload
+        figures = WorkloadFigures(
+            workload.flops, workload.bytes_min, workload.dtype, workload.cache_state, workload.definition()
+        )
+        return Opened("open", tuple(reasons), "" if reasons else self.subject.not_timed_reason(), figures)
+
+    def check(self) -> CheckReport:
+        """Prove the case right."""
+        return self.subject.check()
+
+    def blocks(self, plan: BlockPlan) -> Samples:
+        """Measure."""
+        try:
+            return self.subject.blocks(plan.max_blocks, plan.block_us, plan.budget_us)
+        except CaseFailedError as error:
+            report = getattr(error, "report", None)
+            if report is None:
+                raise
+            raise ReplayWrongCaseError(error.summary, report) from error
+
+    def finish(self) -> FinalReport:
+        """Check the last replay."""
+        return self.subject.finish()
+
+    def close(self) -> Closed:
+        """The body goes on after the rendezvous."""
+        return Closed("passed")
+
+
+class LocalServer:
+    """What the `attnperf` fixture talks to in this process."""
+
+    def __init__(self, pool: LocalPool, judge: Callable[[], None]) -> None:
+        self._pool = pool
+        self._judge = judge
+        self._met = False
+
+    def rendezvous(self, backend: Backend, workload: Workload) -> None:
+        """Judge the case where it stands. Raises UsageError on a second call in one test."""
+        if self._met:
+            raise UsageError("attnperf.run() or attnperf.gate() was called twice in one test; a test is one case")
+        self._met = True
+        self._pool.bound = (backend, workload)
+        self._judge()

@@ -1,0 +1,126 @@
+"""One look: one case in one fresh process, proven right, measured, and proven right once more on its last replay."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field, replace
+
+from pytest_attnperf.records import (
+    CheckReport,
+    FinalReport,
+    Fingerprint,
+    ProcessSummary,
+    Samples,
+    WorkloadFigures,
+)
+from pytest_attnperf.stats.summaries import summarise
+from pytest_attnperf.workers.controller import Ready, ReplayWrongCaseError
+from pytest_attnperf.workers.conversation import BlockPlan, Conversation, Opened, OpenRequest
+from pytest_attnperf.workers.pool import Pool
+
+
+class Ending(str, enum.Enum):
+    """How a look ended."""
+
+    MEASURED = "measured"
+    RIGHT = "right"
+    INCORRECT = "incorrect"
+    UNSUPPORTED = "unsupported"
+    SKIPPED = "skipped"
+    BODY_FAILED = "body failed"
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one process said of one case. `report` joins the checks before and after timing."""
+
+    ending: Ending
+    reasons: tuple[str, ...] = ()
+    report: CheckReport = field(default_factory=CheckReport)
+    summary: ProcessSummary | None = None
+    fingerprint: Fingerprint | None = None
+    figures: WorkloadFigures | None = None
+    final: FinalReport = field(default_factory=FinalReport)
+    note: str = ""
+
+
+def take_look(pool: Pool, place: int, request: OpenRequest, plan: BlockPlan | None) -> Look:
+    """Open, check, measure, finish and close one case in the process at `place`; `plan` None checks without timing.
+
+    Raises WorkerError when the process died or hung, CaseFailedError when the case raised.
+    """
+    ready = pool.ready(place)
+    with pool.case(place, request) as case:
+        opened = case.open()
+        if opened.state == "finished":
+            return _without_rendezvous(opened)
+        if opened.unsupported:
+            closed = case.close()
+            reasons = opened.unsupported or (closed.text,)
+            return Look(Ending.UNSUPPORTED, tuple(reasons), figures=opened.figures, fingerprint=ready.fingerprint)
+        look = _checked(case, opened, ready, plan)
+        closed = case.close()
+    if closed.outcome == "failed" and look.ending is not Ending.INCORRECT:
+        return replace(look, ending=Ending.BODY_FAILED, reasons=(closed.text,))
+    return look
+
+
+def _without_rendezvous(opened: Opened) -> Look:
+    if opened.outcome == "skipped":
+        return Look(Ending.SKIPPED, (opened.text,))
+    if opened.outcome == "failed":
+        return Look(Ending.BODY_FAILED, (opened.text,))
+    return Look(Ending.BODY_FAILED, ("the test ended without calling attnperf.run() or attnperf.gate()",))
+
+
+def _checked(case: Conversation, opened: Opened, ready: Ready, plan: BlockPlan | None) -> Look:
+    look = Look(Ending.RIGHT, figures=opened.figures, fingerprint=ready.fingerprint, note=opened.not_timed)
+    try:
+        look = replace(look, report=case.check())
+        if not look.report.right:
+            return _incorrect(look)
+        samples = None if plan is None or opened.not_timed else case.blocks(plan)
+    except ReplayWrongCaseError as error:
+        return _incorrect(replace(look, report=joined(look.report, error.report)))
+    final = case.finish()
+    look = replace(look, final=final, report=joined(look.report, final.check))
+    if not look.report.right:
+        return _incorrect(look)
+    return look if samples is None else _measured(look, ready, samples)
+
+
+def _measured(look: Look, ready: Ready, samples: Samples) -> Look:
+    process = f"pid {ready.pid}"
+    return replace(
+        look,
+        ending=Ending.MEASURED,
+        summary=summarise(samples, device_id=ready.device.device_id, process=process),
+        fingerprint=case_fingerprint(ready.fingerprint, samples),
+        note="; ".join(note for note in (look.note, samples.note) if note),
+    )
+
+
+def _incorrect(look: Look) -> Look:
+    reasons = look.report.problems or ("the check compared nothing, which proves nothing",)
+    return replace(look, ending=Ending.INCORRECT, reasons=reasons)
+
+
+def joined(first: CheckReport, then: CheckReport) -> CheckReport:
+    """Both reports as one: right only if neither found a problem."""
+    return replace(
+        first,
+        figures=first.figures + then.figures,
+        problems=first.problems + then.problems,
+        seconds=first.seconds + then.seconds,
+    )
+
+
+def case_fingerprint(machine: Fingerprint, samples: Samples) -> Fingerprint:
+    """The machine's fingerprint with what belongs to the case: timer and cache state.
+
+    Under graph timing the ROCm version must match too: releases have had per-node costs of their own.
+    """
+    must = {**machine.must_match, "timer": samples.timer, "cache_state": samples.cache_state}
+    if samples.timer == "graph" and "rocm" in machine.named:
+        must["rocm"] = machine.named["rocm"]
+    return Fingerprint(must, machine.named)

@@ -1,0 +1,180 @@
+"""The worker's side of the protocol: serves one controller, one case at a time. Imports no third-party package.
+
+`Server` knows nothing of pytest: `plugin/worker_session.py` runs the items, and calls `rendezvous` from inside a
+test's body and `item_finished` after its teardown.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.errors import CaseFailedError, UsageError
+from pytest_attnperf.records import CaseKey, FinalReport, NotProvenRightError, Role
+from pytest_attnperf.workers.device import Device
+from pytest_attnperf.workers.protocol import ALLOWED, PROTOCOL_VERSION, Channel, State, plain, protocol_error
+from pytest_attnperf.workers.sources import loaded_sources
+
+if TYPE_CHECKING:
+    from pytest_attnperf.backends import Backend
+    from pytest_attnperf.measure.subject_protocol import Subject
+    from pytest_attnperf.workloads.base import Workload
+
+Request = dict[str, Any]
+
+
+class Server:
+    """Answers requests. `state` moves as docs/worker-protocol.md says."""
+
+    def __init__(self, channel: Channel, device: Device, keys: Sequence[CaseKey], role: Role, root: Path) -> None:
+        self.state = State.IDLE
+        self._channel = channel
+        self._device = device
+        self._keys = list(keys)
+        self._role = role
+        self._root = root
+        self._pending: Request | None = None
+        self._met = False
+
+    def announce(self) -> None:
+        """Say that this worker is ready, what it runs on, and which cases it has."""
+        self._channel.send(
+            {
+                "event": "ready",
+                "protocol": PROTOCOL_VERSION,
+                "pid": os.getpid(),
+                "role": self._role.value,
+                "device": plain(self._device.info()),
+                "fingerprint": plain(self._device.fingerprint()),
+                "cases": [asdict(key) for key in self._keys],
+            }
+        )
+
+    def next_item(self) -> Request | None:
+        """Serve until an item must be run (its `open` request is returned) or the session ends (None)."""
+        while True:
+            request = self._receive()
+            if request["op"] == "exit":
+                self._answer(request, {})
+                self.state = State.ENDED
+                return None
+            if request["op"] == "list":
+                self._answer(request, {"cases": [asdict(key) for key in self._keys]})
+            elif request["op"] == "open":
+                self._pending, self._met = request, False
+                return request
+
+    def refuse(self, request: Request, message: str) -> None:
+        """Answer an `open` that names no case of this worker; the state stays IDLE."""
+        self._pending = None
+        self._error(request, {"kind": "protocol", "message": message})
+
+    def rendezvous(self, backend: Backend, workload: Workload) -> None:
+        """Serve one case until it is closed; called from inside the test's body.
+
+        Raises UsageError on a second call in one test.
+        """
+        if self._met or self._pending is None:
+            raise UsageError(
+                "attnperf.run() or attnperf.gate() was called twice in one test; a test is one case: "
+                "parametrise it, or write a second test"
+            )
+        self._met = True
+        request, seeds = self._pending, self._pending["seeds"]
+        subject = self._device.subject(backend, workload, (int(seeds["check"]), int(seeds["final"])))
+        self.state = State.OPEN
+        self._reply(request, lambda: _opened(subject, workload))
+        self._serve(subject)
+
+    def item_finished(self, outcome: str, text: str) -> None:
+        """Answer the request that the item ended under: `close`, or whichever the body did not live to see."""
+        self.state = State.IDLE
+        request, self._pending = self._pending, None
+        if request is not None:
+            self._answer(request, {"state": "finished", "outcome": outcome, "text": text})
+
+    def _serve(self, subject: Subject) -> None:
+        while True:
+            request = self._receive()
+            self._pending = request
+            operation = request["op"]
+            if operation == "close":
+                return
+            if operation == "check":
+                self._reply(request, subject.check)
+            elif operation == "block":
+                self._reply(request, lambda request=request: subject.blocks(*_block_arguments(request)))  # type: ignore[misc]
+            elif operation == "finish":
+                self._reply(request, lambda: self._finish(subject))
+                self.state = State.FINISHED
+
+    def _finish(self, subject: Subject) -> FinalReport:
+        report = subject.finish()
+        sources, foreign = loaded_sources(self._root)
+        return replace(report, sources=sources, foreign_sources=tuple(foreign))
+
+    def _receive(self) -> Request:
+        """The next request that this state allows; pings and forbidden ones are answered here."""
+        while True:
+            request = self._channel.receive()
+            operation = request.get("op")
+            if operation not in ALLOWED[self.state]:
+                self._error(request, protocol_error(self.state, operation))
+            elif operation == "ping":
+                self._answer(request, {"state": self.state.value})
+            else:
+                return request
+
+    def _reply(self, request: Request, work: Callable[[], Any]) -> None:
+        """Answer with what `work` gives, or with what it raised: a case that raises must not end the worker."""
+        try:
+            answer = plain(work())
+        except NotProvenRightError as error:
+            self._error(request, {"kind": "not_proven", "message": str(error)})
+        except Exception as error:
+            self._error(request, self._failure(error))
+        else:
+            self._answer(request, answer)
+
+    def _failure(self, error: Exception) -> dict[str, Any]:
+        return {
+            "kind": "case",
+            "message": f"{type(error).__name__}: {error}",
+            "traceback": "".join(traceback.format_exception(error)[-12:]),
+            "out_of_memory": isinstance(error, CaseFailedError) and error.out_of_memory,
+            "report": plain(getattr(error, "report", None)),
+            "poisoned": not self._device.healthy(),
+        }
+
+    def _answer(self, request: Request, answer: dict[str, Any]) -> None:
+        self._channel.send({"id": request.get("id"), "ok": answer})
+
+    def _error(self, request: Request, error: dict[str, Any]) -> None:
+        self._channel.send({"id": request.get("id"), "error": error})
+
+
+def _opened(subject: Subject, workload: Workload) -> dict[str, Any]:
+    """What `open` answers; builds and compiles the backend when it supports the workload."""
+    reasons = subject.unsupported_reasons()
+    if not reasons:
+        subject.prepare()
+    return {
+        "state": "open",
+        "unsupported": reasons,
+        "not_timed": "" if reasons else subject.not_timed_reason(),
+        "figures": {
+            "flops": workload.flops,
+            "bytes_min": workload.bytes_min,
+            "dtype": workload.dtype,
+            "cache_state": workload.cache_state,
+            "definition": workload.definition(),
+        },
+    }
+
+
+def _block_arguments(request: Request) -> tuple[int, float, float]:
+    return int(request["max_blocks"]), float(request["block_us"]), float(request["budget_us"])

@@ -1,0 +1,71 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import pytest_attnperf
+from pytest_attnperf.records import Role
+from pytest_attnperf.workers.launch import LaunchPlan
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> LaunchPlan:
+    """A plan for a suite of one file."""
+    return LaunchPlan(files=["suites/test_prefill.py"], rootdir=tmp_path, scratch=tmp_path / "s", role=Role.DEVICE)
+
+
+def test_addopts_and_the_cache_do_not_reach_the_worker(plan: LaunchPlan) -> None:
+    """`-n2`, `--lf` or `--junitxml` in addopts would act in the worker, and it would write the user's lastfailed."""
+    command = plan.command(7, "worker0-1")
+    assert command[command.index("addopts=") - 1] == "-o"
+    assert any(word.startswith("cache_dir=") and "worker0-1.cache" in word for word in command)
+    assert "--attnperf-worker-fd=7" in command
+    assert command[-1] == "suites/test_prefill.py"
+
+
+def test_the_tree_is_pinned(plan: LaunchPlan) -> None:
+    """rootdir and confcutdir are the tree's, so that no conftest outside it is loaded."""
+    command = plan.command(7, "w")
+    assert f"--rootdir={plan.rootdir}" in command
+    assert f"--confcutdir={plan.rootdir}" in command
+
+
+def test_the_environment_is_scrubbed(plan: LaunchPlan) -> None:
+    """Variables that change a pytest session are removed; everything else is kept."""
+    base = {"PYTEST_ADDOPTS": "-n2", "PYTEST_XDIST_WORKER": "gw0", "HOME": "/h", "TRITON_CACHE_DIR": "/c"}
+    environment = plan.environment(base, "w", None)
+    assert "PYTEST_ADDOPTS" not in environment
+    assert "PYTEST_XDIST_WORKER" not in environment
+    assert environment["HOME"] == "/h"
+    assert environment["TRITON_CACHE_DIR"] == "/c"
+
+
+@pytest.mark.parametrize(("role", "interpreted"), [(Role.INTERPRET, "1"), (Role.DEVICE, None), (Role.COMPILE, None)])
+def test_the_role_decides_whether_triton_interprets(plan: LaunchPlan, role: Role, interpreted: str | None) -> None:
+    """Only the interpret role sets TRITON_INTERPRET; the others remove a stray one."""
+    environment = replace(plan, role=role).environment({"TRITON_INTERPRET": "1"}, "w", None)
+    assert environment.get("TRITON_INTERPRET") == interpreted
+
+
+def test_a_cpu_worker_has_one_thread_unless_told_otherwise(plan: LaunchPlan) -> None:
+    """Without a GPU OMP_NUM_THREADS is 1 where the user set nothing; on a GPU it is left alone."""
+    interpreting = replace(plan, role=Role.INTERPRET)
+    assert interpreting.environment({}, "w", None)["OMP_NUM_THREADS"] == "1"
+    assert interpreting.environment({"OMP_NUM_THREADS": "4"}, "w", None)["OMP_NUM_THREADS"] == "4"
+    assert "OMP_NUM_THREADS" not in plan.environment({}, "w", None)
+
+
+def test_a_worker_sees_one_gpu(plan: LaunchPlan) -> None:
+    """The leased GPU is set for both vendors before torch loads."""
+    environment = plan.environment({"CUDA_VISIBLE_DEVICES": "0,1,2"}, "w", "2")
+    assert environment["CUDA_VISIBLE_DEVICES"] == "2"
+    assert environment["HIP_VISIBLE_DEVICES"] == "2"
+
+
+def test_every_worker_runs_this_harness(plan: LaunchPlan) -> None:
+    """The harness folder stands first on the path and holds a link to this package alone."""
+    plan.link_harness()
+    plan.link_harness()
+    assert [path.name for path in plan.harness.iterdir()] == ["pytest_attnperf"]
+    assert (plan.harness / "pytest_attnperf").resolve() == Path(pytest_attnperf.__file__).resolve().parent
+    assert plan.environment({"PYTHONPATH": "/mine"}, "w", None)["PYTHONPATH"] == f"{plan.harness}:/mine"

@@ -1,0 +1,207 @@
+"""Real worker processes on the fake device."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_attnperf.errors import CaseFailedError, WorkerError
+from pytest_attnperf.records import CaseKey, NotProvenRightError, Role
+from pytest_attnperf.testing.project import WORKLOAD, FakeProject
+from pytest_attnperf.workers.conversation import BlockPlan, OpenRequest
+from pytest_attnperf.workers.launch import LaunchPlan
+from pytest_attnperf.workers.pool import WorkerPool
+
+PLAN = BlockPlan(max_blocks=5)
+MakePool = Callable[[], WorkerPool]
+
+
+@pytest.fixture
+def make_pool(attnperf_project: FakeProject) -> Iterator[MakePool]:
+    """A pool over the fake project; its workers are ended behind the test."""
+    pools: list[WorkerPool] = []
+
+    def make() -> WorkerPool:
+        root = attnperf_project.path
+        plan = LaunchPlan(
+            files=[str(path) for path in sorted((root / "suites").glob("test_*.py"))],
+            rootdir=root,
+            scratch=root / ".attnperf" / "logs",
+            role=Role.INTERPRET,
+            passed_options=("--attnperf-device=cpu",),
+        )
+        pools.append(WorkerPool(plan))
+        return pools[-1]
+
+    yield make
+    for pool in pools:
+        pool.shutdown()
+
+
+def request(backend: str, following: str | None = None, limit_seconds: float = 30.0) -> OpenRequest:
+    """Open `backend` on the project's only workload."""
+    next_key = CaseKey("prefill", following, WORKLOAD) if following else None
+    return OpenRequest(CaseKey("prefill", backend, WORKLOAD), next_key, 1, 2, limit_seconds)
+
+
+def measured(pool: WorkerPool, opening: OpenRequest) -> float:
+    """One case, whole; its first block in microseconds."""
+    with pool.case(0, opening) as case:
+        assert case.open().state == "open"
+        assert case.check().right
+        block_us = case.blocks(PLAN).block_us[0]
+        assert case.finish().check.right
+        assert case.close().outcome == "passed"
+    return block_us
+
+
+def test_one_worker_serves_case_after_case(attnperf_project: FakeProject, make_pool: MakePool) -> None:
+    """Two cases, promised in order, are measured by one process."""
+    attnperf_project.script["process_sd"] = 0.0
+    attnperf_project.backend("fake.a", time_us=100.0, block_sd=0.0)
+    attnperf_project.backend("fake.b", time_us=50.0, block_sd=0.0)
+    pool = make_pool()
+    assert measured(pool, request("fake.a", "fake.b")) == 100.0
+    pid = pool.ready(0).pid
+    assert measured(pool, request("fake.b")) == 50.0
+    assert pool.ready(0).pid == pid
+
+
+def test_a_broken_promise_costs_a_fresh_worker(attnperf_project: FakeProject, make_pool: MakePool) -> None:
+    """Opening another case than the promised one would leave the promised item's set-up standing."""
+    for name in ("fake.a", "fake.b", "fake.c"):
+        attnperf_project.backend(name, time_us=10.0)
+    pool = make_pool()
+    measured(pool, request("fake.a", "fake.b"))
+    pid = pool.ready(0).pid
+    measured(pool, request("fake.c"))
+    assert pool.ready(0).pid != pid
+
+
+def test_no_time_without_proof(attnperf_project: FakeProject, make_pool: MakePool) -> None:
+    """Asking for blocks before the check raises, and the worker stays usable."""
+    attnperf_project.backend("fake.a", time_us=10.0)
+    pool = make_pool()
+    with pool.case(0, request("fake.a")) as case:
+        case.open()
+        with pytest.raises(NotProvenRightError):
+            case.blocks(PLAN)
+    measured(pool, request("fake.a"))
+
+
+def test_a_crash_is_named_with_the_log_and_the_next_case_runs(
+    attnperf_project: FakeProject, make_pool: MakePool
+) -> None:
+    """A case that aborts its process: the signal, the log's tail, and a fresh worker for the next case."""
+    attnperf_project.backend("fake.a", fault="crash")
+    attnperf_project.backend("fake.b", time_us=10.0)
+    pool = make_pool()
+    with (
+        pytest.raises(WorkerError, match="killed by SIGABRT") as caught,
+        pool.case(0, request("fake.a", "fake.b")) as case,
+    ):
+        case.open()
+        case.check()
+    assert "scripted abort in kernel fake_kernel" in caught.value.log_tail
+    measured(pool, request("fake.b"))
+
+
+def test_a_hang_ends_at_the_limit(attnperf_project: FakeProject, make_pool: MakePool) -> None:
+    """A case that never answers is killed at its limit, not waited for."""
+    attnperf_project.backend("fake.a", fault="hang")
+    pool = make_pool()
+    pool.ready(0)
+    started = time.monotonic()
+    with (
+        pytest.raises(WorkerError, match="did not answer 'check' within"),
+        pool.case(0, request("fake.a", limit_seconds=0.7)) as case,
+    ):
+        case.open()
+        case.check()
+    assert time.monotonic() - started < 10
+
+
+def test_a_poisoned_worker_is_replaced(attnperf_project: FakeProject, make_pool: MakePool) -> None:
+    """After a fault that the context does not survive, the process is not used again."""
+    attnperf_project.backend("fake.a", fault="poison")
+    pool = make_pool()
+    pid = pool.ready(0).pid
+    with pytest.raises(CaseFailedError, match="illegal memory access"), pool.case(0, request("fake.a")) as case:
+        case.open()
+        case.check()
+    assert pool.ready(0).pid != pid
+
+
+def test_an_abandoned_conversation_leaves_the_worker_idle(attnperf_project: FakeProject, make_pool: MakePool) -> None:
+    """Leaving the context in the middle (the other side lacked the case) closes the item; nothing stays parked."""
+    attnperf_project.backend("fake.a", time_us=10.0)
+    pool = make_pool()
+    with pool.case(0, request("fake.a")) as case:
+        case.open()
+    pid = pool.ready(0).pid
+    measured(pool, request("fake.a"))
+    assert pool.ready(0).pid == pid
+
+
+def test_a_missing_case_is_an_error_not_a_hang(attnperf_project: FakeProject, make_pool: MakePool) -> None:
+    """A side that lacks the case says so and stays usable."""
+    attnperf_project.backend("fake.a", time_us=10.0)
+    pool = make_pool()
+    with (
+        pytest.raises(WorkerError, match=r"has no case prefill/fake\.gone"),
+        pool.case(0, request("fake.gone")) as case,
+    ):
+        case.open()
+    measured(pool, request("fake.a"))
+
+
+def test_a_suite_that_does_not_import_is_an_error_with_the_log(
+    attnperf_project: FakeProject, make_pool: MakePool
+) -> None:
+    """A worker that cannot collect ends with the traceback in the error."""
+    attnperf_project.backend("fake.a", time_us=10.0)
+    (attnperf_project.path / "suites" / "test_prefill.py").write_text("import no_such_module_anywhere\n")
+    with pytest.raises(WorkerError, match="could not start") as caught:
+        make_pool().ready(0)
+    assert "no_such_module_anywhere" in caught.value.log_tail
+
+
+def test_much_output_does_not_block_the_protocol(attnperf_project: FakeProject, make_pool: MakePool) -> None:
+    """A backend that prints 200 kB goes into the log; the protocol has a socket of its own."""
+    attnperf_project.backend("fake.a", time_us=10.0, fault="chatter")
+    pool = make_pool()
+    measured(pool, request("fake.a"))
+    assert next((attnperf_project.path / ".attnperf" / "logs").glob("worker0*.log")).stat().st_size > 190_000
+
+
+def test_workers_die_with_the_controller(attnperf_project: FakeProject, make_pool: MakePool) -> None:
+    """Shutting down leaves no process behind, also one that is stuck."""
+    attnperf_project.backend("fake.a", time_us=10.0)
+    pool = make_pool()
+    pid = pool.ready(0).pid
+    pool.shutdown()
+    assert not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split(")")[1][:3]
+
+
+def test_places_are_different_processes(attnperf_project: FakeProject, make_pool: MakePool) -> None:
+    """Fresh processes are what a baseline is made of: each place has its own."""
+    attnperf_project.backend("fake.a", time_us=10.0)
+    pool = make_pool()
+    pool.start([0, 1])
+    assert pool.ready(0).pid != pool.ready(1).pid
+
+
+def test_a_worker_of_another_protocol_is_refused(attnperf_project: FakeProject, make_pool: MakePool) -> None:
+    """A side with another harness version is named, not misread."""
+    attnperf_project.backend("fake.a", time_us=10.0)
+    attnperf_project.conftest("import pytest_attnperf.workers.server as s\ns.PROTOCOL_VERSION = 99\n")
+    with pytest.raises(WorkerError, match="speaks protocol 99, this side 1"):
+        make_pool().ready(0)
+
+
+def test_the_plan_is_data(tmp_path: Path) -> None:
+    """A plan can be varied without starting anything: another interpreter is one field."""
+    plan = LaunchPlan(files=[], rootdir=tmp_path, scratch=tmp_path, role=Role.DEVICE)
+    assert replace(plan, python="/other/python").command(3, "w")[0] == "/other/python"

@@ -1,0 +1,120 @@
+import os
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from pytest_attnperf.records import CaseKey, ErrorFigures, Verdict
+from pytest_attnperf.workers.protocol import (
+    ALLOWED,
+    Channel,
+    ChannelClosedError,
+    ChannelTimeoutError,
+    MalformedMessageError,
+    State,
+    plain,
+    protocol_error,
+)
+
+
+@pytest.fixture
+def ends() -> tuple[Channel, socket.socket]:
+    """A channel and the raw socket at its other end."""
+    ours, theirs = socket.socketpair()
+    return Channel(ours), theirs
+
+
+def test_a_message_arrives_whole_although_it_comes_in_pieces(ends: tuple[Channel, socket.socket]) -> None:
+    """A message split over many packets is put together, and two in one packet are told apart."""
+    channel, raw = ends
+    raw.sendall(b'{"id": 1, "op":')
+    raw.sendall(b' "ping"}\n{"id": 2}\n')
+    assert channel.receive(1.0) == {"id": 1, "op": "ping"}
+    assert channel.receive(1.0) == {"id": 2}
+
+
+def test_silence_is_a_timeout(ends: tuple[Channel, socket.socket]) -> None:
+    """No answer within the limit raises, at about the limit."""
+    channel, _raw = ends
+    started = time.monotonic()
+    with pytest.raises(ChannelTimeoutError):
+        channel.receive(0.05)
+    assert 0.04 < time.monotonic() - started < 2
+
+
+def test_half_a_message_is_a_timeout_too(ends: tuple[Channel, socket.socket]) -> None:
+    """A line that never ends does not count as an answer."""
+    channel, raw = ends
+    raw.sendall(b'{"id": 1')
+    with pytest.raises(ChannelTimeoutError):
+        channel.receive(0.05)
+
+
+def test_end_of_file_closes(ends: tuple[Channel, socket.socket]) -> None:
+    """The other side's end is seen at once, for receiving and for sending."""
+    channel, raw = ends
+    raw.close()
+    with pytest.raises(ChannelClosedError):
+        channel.receive(5.0)
+    with pytest.raises(ChannelClosedError):
+        channel.send({"id": 1})
+
+
+def test_a_dead_process_is_seen_although_a_grandchild_holds_the_socket() -> None:
+    """The pidfd ends the wait when the worker dies but something it forked keeps the channel open."""
+    ours, theirs = socket.socketpair()
+    script = "import os, time\nif os.fork() == 0:\n    time.sleep(20)\n"
+    with theirs:
+        process = subprocess.Popen([sys.executable, "-c", script], pass_fds=(theirs.fileno(),), start_new_session=True)
+    pidfd = os.pidfd_open(process.pid)
+    try:
+        started = time.monotonic()
+        with pytest.raises(ChannelClosedError, match="process ended"):
+            Channel(ours).receive(15.0, pidfd)
+        assert time.monotonic() - started < 10
+    finally:
+        os.killpg(process.pid, 9)
+        process.wait()
+        os.close(pidfd)
+
+
+@pytest.mark.parametrize("line", [b"nonsense\n", b"[1, 2]\n", b"\xff\xfe\n"])
+def test_what_is_not_a_message_is_named(ends: tuple[Channel, socket.socket], line: bytes) -> None:
+    """A stray print on the channel is an error that quotes it, not a crash."""
+    channel, raw = ends
+    raw.sendall(line)
+    with pytest.raises(MalformedMessageError, match="not"):
+        channel.receive(1.0)
+
+
+def test_a_channel_is_not_inherited() -> None:
+    """A forked and executed grandchild does not get the socket."""
+    ours, _theirs = socket.socketpair()
+    os.set_inheritable(ours.fileno(), True)
+    Channel(ours)
+    assert not os.get_inheritable(ours.fileno())
+
+
+def test_records_become_plain_and_keep_nan(ends: tuple[Channel, socket.socket]) -> None:
+    """Dataclasses, enums and tuples travel as JSON; NaN survives, because a wrong result often is one."""
+    channel, raw = ends
+    figures = ErrorFigures("check", "out", float("nan"), 1.0, 0.5, 1.0, worst_index=(1, 2))
+    Channel(raw).send(plain({"key": CaseKey("s", "b", "w"), "verdict": Verdict.SLOWER, "figures": (figures,)}))
+    message = channel.receive(1.0)
+    assert message["key"] == {"suite": "s", "backend": "b", "workload": "w", "label": ""}
+    assert message["verdict"] == "SLOWER"
+    assert message["figures"][0]["max_error"] != message["figures"][0]["max_error"]
+    assert message["figures"][0]["worst_index"] == [1, 2]
+
+
+def test_the_state_table_is_the_documented_one() -> None:
+    """No time can be asked for outside an open case, and nothing at all after the end."""
+    assert "block" not in ALLOWED[State.IDLE]
+    assert "block" not in ALLOWED[State.FINISHED]
+    assert "open" not in ALLOWED[State.OPEN]
+    assert ALLOWED[State.ENDED] == frozenset()
+    error = protocol_error(State.IDLE, "block")
+    assert error["kind"] == "protocol"
+    assert error["message"] == "operation 'block' is not allowed in state IDLE; allowed: exit, list, open, ping"

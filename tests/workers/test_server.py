@@ -1,0 +1,136 @@
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records import CaseKey, Role
+from pytest_attnperf.testing.fake_device import FakeBackend, FakeDevice
+from pytest_attnperf.workers.protocol import Channel, State
+from pytest_attnperf.workers.server import Server
+from pytest_attnperf.workloads.prefill import Prefill
+
+WORKLOAD = Prefill(batch=1, seq_q=64, heads=1, head_dim=16)
+KEY = CaseKey("prefill", "fake.a", WORKLOAD.id)
+
+
+class Bench:
+    """A server in a thread that runs one imaginary item per `open`, and the controller's end of its channel."""
+
+    def __init__(self, folder: Path, script: dict[str, Any], bodies: int = 1) -> None:
+        path = folder / "fake_device.json"
+        path.write_text(json.dumps({"backends": {"fake.a": script}}))
+        ours, theirs = socket.socketpair()
+        self.channel = Channel(ours)
+        self.server = Server(Channel(theirs), FakeDevice(path, "cpu", "w"), [KEY], Role.INTERPRET, folder)
+        self.bodies = bodies
+        self.refused: list[str] = []
+        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread.start()
+        self.ready = self.channel.receive(5)
+
+    def _serve(self) -> None:
+        self.server.announce()
+        while self.server.next_item() is not None:
+            for _ in range(self.bodies):
+                try:
+                    self.server.rendezvous(FakeBackend("fake.a"), WORKLOAD)
+                except UsageError as error:
+                    self.refused.append(str(error))
+            self.server.item_finished("passed", "")
+
+    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
+        """One request and its answer."""
+        self.channel.send({"id": op, "op": op, **fields})
+        answer = self.channel.receive(5)
+        assert answer["id"] == op
+        return answer
+
+    def open(self) -> dict[str, Any]:
+        """Open the only case."""
+        key = {"suite": KEY.suite, "backend": KEY.backend, "workload": KEY.workload, "label": ""}
+        return self.ask("open", key=key, next_key=None, seeds={"check": 1, "final": 2})
+
+    def block(self) -> dict[str, Any]:
+        """Ask for five blocks."""
+        return self.ask("block", max_blocks=5, block_us=1000.0, budget_us=1e5)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    """A healthy case that takes 100 us."""
+    made = Bench(tmp_path, {"time_us": 100.0, "block_sd": 0.0})
+    yield made
+    made.ask("exit")
+    made.thread.join(5)
+    assert not made.thread.is_alive()
+
+
+def test_a_whole_conversation(bench: Bench) -> None:
+    """ready, open, check, block, finish, close: each answered, and the worker idle again behind it."""
+    assert bench.ready["event"] == "ready"
+    assert bench.ready["cases"][0]["backend"] == "fake.a"
+    opened = bench.open()["ok"]
+    assert opened["state"] == "open"
+    assert opened["figures"]["definition"]["seq_q"] == 64
+    assert bench.ask("check")["ok"]["problems"] == []
+    assert bench.block()["ok"]["block_us"] == [100.0] * 5
+    assert bench.ask("finish")["ok"]["peak_memory_bytes"] == 1 << 20
+    assert bench.ask("close")["ok"]["outcome"] == "passed"
+    assert bench.ask("ping")["ok"]["state"] == "IDLE"
+
+
+def test_no_time_before_a_passing_check(bench: Bench) -> None:
+    """`block` is refused as not_proven until the same case has passed its check."""
+    bench.open()
+    answer = bench.block()
+    assert answer["error"]["kind"] == "not_proven"
+    bench.ask("close")
+
+
+@pytest.mark.parametrize("operation", ["check", "block", "finish", "close", "nonsense"])
+def test_what_a_state_does_not_allow_changes_nothing(bench: Bench, operation: str) -> None:
+    """A forbidden operation is a protocol error that lists what is allowed, and the worker goes on."""
+    answer = bench.ask(operation)
+    assert answer["error"]["kind"] == "protocol"
+    assert "allowed: exit, list, open, ping" in answer["error"]["message"]
+    assert bench.server.state is State.IDLE
+
+
+def test_a_case_that_raises_does_not_end_the_worker(tmp_path: Path) -> None:
+    """An exception inside the case comes back with its type, text and traceback; the next case is served."""
+    bench = Bench(tmp_path, {"fault": "prepare"})
+    error = bench.open()["error"]
+    assert error["kind"] == "case"
+    assert "RuntimeError: scripted compile error" in error["message"]
+    assert "fake_device.py" in error["traceback"]
+    assert error["poisoned"] is False
+    assert bench.ask("close")["ok"]["state"] == "finished"
+    assert bench.ask("ping")["ok"]["state"] == "IDLE"
+
+
+def test_a_device_that_no_longer_answers_is_said(tmp_path: Path) -> None:
+    """After a fault that kills the context the answer says poisoned, so that the controller replaces the worker."""
+    bench = Bench(tmp_path, {"fault": "poison"})
+    bench.open()
+    assert bench.ask("check")["error"]["poisoned"] is True
+
+
+def test_a_second_rendezvous_in_one_test_is_refused(tmp_path: Path) -> None:
+    """Two run() calls in one body would be two cases under one key."""
+    bench = Bench(tmp_path, {"time_us": 1.0}, bodies=2)
+    bench.open()
+    bench.ask("close")
+    bench.ask("ping")
+    assert len(bench.refused) == 1
+    assert "twice in one test" in bench.refused[0]
+
+
+def test_an_unsupported_workload_is_not_built(tmp_path: Path) -> None:
+    """Reasons come back with `open`, and the scripted compile error of `prepare` is never reached."""
+    bench = Bench(tmp_path, {"supported": ["head_dim 16 is below 32"], "fault": "prepare"})
+    assert bench.open()["ok"]["unsupported"] == ["head_dim 16 is below 32"]
