@@ -1,0 +1,1 @@
+"""How pytest is wired: the only imports of pytest besides `testing`."""

@@ -1,0 +1,216 @@
+"""Which test items are cases, by which key; parametrisation, canonical order, and what is too large for a CPU.
+
+The same code runs in the controller and in every worker, so that both give an item the same key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from pytest_attnperf.backends import Backend, Registry
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.plugin import options
+from pytest_attnperf.records import CaseKey
+from pytest_attnperf.workloads.base import Workload
+from pytest_attnperf.workloads.families import Families, workloads_from_text
+
+MARKER = "attnperf"
+FIXTURE = "attnperf"
+_ORDER = pytest.StashKey[int]()
+_KEY = pytest.StashKey[CaseKey]()
+_IDENTITY = frozenset({"family", "workloads", "backends", "suite", "label"})
+
+
+@dataclass
+class CaseCollector:
+    """Plugin object: makes cases out of marked tests and gives every item its key."""
+
+    config: pytest.Config
+    on_gpu: bool
+    gpu_reason: str
+    registry: Registry = field(default_factory=Registry)
+    families: Families = field(default_factory=Families)
+    too_large_for_cpu: int = 0
+    _counter: int = 0
+
+    def register(self) -> None:
+        """Ask every conftest for its backends and families."""
+        self.config.hook.pytest_attnperf_register_backends(registry=self.registry)
+        self.config.hook.pytest_attnperf_register_workloads(families=self.families)
+
+    def check_names(self) -> None:
+        """Raise UsageError for an unknown `--attnperf-backend`, once, before anything is collected."""
+        _expand(_names(options.run_text(self.config, "backend")), self.registry)
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Parametrise a marked test over backends and workloads, the same on every machine."""
+        try:
+            self._parametrize(metafunc)
+        except UsageError as error:
+            raise pytest.Collector.CollectError(str(error)) from error
+
+    def _parametrize(self, metafunc: pytest.Metafunc) -> None:
+        marker = metafunc.definition.get_closest_marker(MARKER)
+        if marker is None or not {"backend", "workload"} <= set(metafunc.fixturenames):
+            return
+        where = metafunc.definition.nodeid
+        settings = marker_settings(marker, where)
+        backends = self._backends(settings, where)
+        pairs = [(b, w) for w in self._workloads(settings, where) for b in backends]
+        metafunc.parametrize("backend,workload", [pytest.param(b, w, id=f"{b.name}-{w.id}") for b, w in pairs])
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Remember the collected order, before any plugin shuffles it, and the key."""
+        item.stash[_ORDER] = self._counter
+        self._counter += 1
+        if FIXTURE in getattr(item, "fixturenames", ()):
+            item.stash[_KEY] = _key_of(item)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Refuse duplicate keys, restore the canonical order of cases, deselect what is too large for a CPU."""
+        try:
+            refuse_duplicates(items)
+        except UsageError as error:
+            raise pytest.UsageError(str(error)) from error
+        restore_order(items)
+        if self.on_gpu:
+            return
+        kept: list[pytest.Item] = []
+        dropped: list[pytest.Item] = []
+        for item in items:
+            (dropped if self._too_large(item) else kept).append(item)
+        if dropped:
+            items[:] = kept
+            self.too_large_for_cpu = len(dropped)
+            config.hook.pytest_deselected(items=dropped)
+
+    def pytest_report_collectionfinish(self) -> str | None:
+        """Say what was left out, and why."""
+        if not self.too_large_for_cpu:
+            return None
+        return (
+            f"attnperf: {self.too_large_for_cpu} cases deselected as too large for a CPU ({self.gpu_reason}); "
+            "a GPU runs them all"
+        )
+
+    def _too_large(self, item: pytest.Item) -> bool:
+        pair = pair_of(item)
+        if pair is None or options.run_text(self.config, "workload"):
+            return False
+        backend, workload = pair
+        return (workload.flops or 0.0) > backend.cpu_flops_max
+
+    def _backends(self, settings: dict[str, Any], where: str) -> list[Backend]:
+        family = settings["family"]
+        wanted = _names(options.run_text(self.config, "backend")) or None
+        if wanted is not None:
+            wanted = _expand(wanted, self.registry)
+        chosen = self.registry.for_family(family, wanted)
+        only = settings.get("backends")
+        if only is not None:
+            listed = {self.registry.get(name).name for name in only}
+            chosen = [backend for backend in chosen if backend.name in listed]
+        if not chosen and wanted is None:
+            raise UsageError(
+                f"{where}: no backend is registered for family {family!r}; implement "
+                "pytest_attnperf_register_backends in conftest.py"
+            )
+        return chosen
+
+    def _workloads(self, settings: dict[str, Any], where: str) -> list[Workload]:
+        family = self.families.get(settings["family"])
+        text = options.run_text(self.config, "workload")
+        if text:
+            return list(workloads_from_text(text, family))
+        given = settings.get("workloads")
+        if not given:
+            raise UsageError(f"{where}: the attnperf marker needs workloads=[...] next to family={family.name!r}")
+        return [family.parse(w) if isinstance(w, str) else w for w in given]
+
+
+def marker_settings(marker: pytest.Mark, where: str) -> dict[str, Any]:
+    """The marker's keywords, checked. Raises UsageError for an unknown one, naming those that exist."""
+    known = _IDENTITY | {option.name.replace("-", "_") for option in options.CASE_OPTIONS}
+    unknown = sorted(marker.kwargs.keys() - known)
+    if marker.args or unknown:
+        what = f"unknown keywords {unknown}" if unknown else "positional arguments"
+        raise UsageError(f"{where}: the attnperf marker has {what}; known: {', '.join(sorted(known))}")
+    if "family" not in marker.kwargs and ("workloads" in marker.kwargs or "backends" in marker.kwargs):
+        raise UsageError(f"{where}: the attnperf marker needs family=...")
+    return dict(marker.kwargs)
+
+
+def case_key(item: pytest.Item) -> CaseKey | None:
+    """The item's case key; None when it is an ordinary test."""
+    return item.stash.get(_KEY, None)
+
+
+def pair_of(item: pytest.Item) -> tuple[Backend, Workload] | None:
+    """The (backend, workload) an item is parametrised with, if any."""
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    if "backend" in params and "workload" in params:
+        return params["backend"], params["workload"]
+    return None
+
+
+def _key_of(item: pytest.Item) -> CaseKey:
+    marker = item.get_closest_marker(MARKER)
+    settings = marker_settings(marker, item.nodeid) if marker else {}
+    suite = str(settings.get("suite") or item.path.stem.removeprefix("test_"))
+    label = str(settings.get("label", ""))
+    pair = pair_of(item)
+    if pair is not None:
+        return CaseKey(suite, pair[0].name, pair[1].id, label)
+    return CaseKey(suite, "gate", item.name, label)
+
+
+def refuse_duplicates(items: Iterable[pytest.Item]) -> None:
+    """Raise UsageError when two items have one key: they would be compared with each other's baseline."""
+    seen: dict[CaseKey, str] = {}
+    for item in items:
+        key = case_key(item)
+        if key is None:
+            continue
+        if key in seen:
+            raise UsageError(
+                f"two tests are the same case {key}: {seen[key]} and {item.nodeid}; "
+                "give one of them @pytest.mark.attnperf(label=...)"
+            )
+        seen[key] = item.nodeid
+
+
+def restore_order(items: list[pytest.Item]) -> None:
+    """Put the cases back into collected order, in the places cases occupy; other tests stay where they are."""
+    places = [index for index, item in enumerate(items) if case_key(item) is not None]
+    cases = sorted((items[index] for index in places), key=lambda item: item.stash[_ORDER])
+    for index, item in zip(places, cases, strict=True):
+        items[index] = item
+
+
+def next_case(items: Sequence[pytest.Item], after: pytest.Item) -> CaseKey | None:
+    """The key of the first case behind `after`: what a worker is told comes next."""
+    following = False
+    for item in items:
+        if following and case_key(item) is not None:
+            return case_key(item)
+        following = following or item is after
+    return None
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _expand(names: list[str], registry: Registry) -> list[str]:
+    """`triton` selects every `triton.*`; an unknown name raises through the registry, listing what exists."""
+    expanded: list[str] = []
+    for name in names:
+        group = [backend.name for backend in registry if backend.name.startswith(f"{name}.")]
+        known = any(backend.name == name for backend in registry)
+        expanded += [registry.get(name).name] if known or not group else group
+    return expanded

@@ -1,0 +1,202 @@
+"""The end of a run: merge baselines, find what concerns the whole suite, write results, print."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_attnperf.baselines.published import PublishedFigure, figures_for, load_published
+from pytest_attnperf.baselines.record import new_entry
+from pytest_attnperf.baselines.store import BaselineStore, NewEntry
+from pytest_attnperf.errors import BaselineError
+from pytest_attnperf.plugin import options
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.reports import json_results
+from pytest_attnperf.reports.tables import published_table, suite_table
+from pytest_attnperf.reports.terminal import closing_lines
+from pytest_attnperf.results import CaseResult, RunResult
+from pytest_attnperf.session.judge import LOOSENED
+
+SHOWN_UNRESOLVED = 5
+UNRESOLVED = frozenset({Verdict.UNDECIDED, Verdict.NO_BASELINE, Verdict.INCOMPARABLE, Verdict.ENVIRONMENT})
+
+
+@dataclass(frozen=True)
+class ShownRow:
+    """A published figure as text."""
+
+    config: str
+    backend: str
+    time: str
+    source: str
+
+    @classmethod
+    def of(cls, figure: PublishedFigure) -> ShownRow:
+        """The time as printed there; the report's title, date, device and method as source."""
+        row, report = figure.row, figure.report
+        source = ", ".join(part for part in (report.title, report.date, report.device, report.method) if part)
+        return cls(row.workload, f"{row.backend} ({row.table})", f"{row.time_us:g} us", source)
+
+
+class Closing:
+    """What happens once, after the last case."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._run: RunResult | None = None
+        self._failed_for: list[str] = []
+        self._results_path = config.rootpath / options.run_text(config, "results")
+
+    def finish(self, run: RunResult, store: BaselineStore, *, interrupted: bool) -> int:
+        """Write everything; 1 when the run as a whole must fail although every test passed."""
+        merged: tuple[str, ...] = ()
+        findings = [*run.findings, *loosened(run)]
+        if run.mode == "update":
+            if interrupted:
+                findings.append("interrupted: no baseline was written")
+            else:
+                merged, problems = merge_baselines(run, store)
+                findings += problems
+                self._failed_for += problems
+        elif run.mode == "gate" and self._unfiltered() and run.complete:
+            findings += unused_entries(run, store)
+        run = replace(run, findings=tuple(findings), baseline_paths=merged)
+        if run.mode != "check":
+            json_results.write(self._results_path, run)
+        self._run = run
+        self._failed_for += self._strict_reasons(run)
+        return 1 if self._failed_for else 0
+
+    def show(self, reporter: Any) -> None:
+        """Print tables, findings, and the closing lines."""
+        run = self._run
+        if run is None or run.mode == "check" or not run.cases:
+            return
+        suites: dict[str, list[CaseResult]] = defaultdict(list)
+        for case in run.cases:
+            suites[case.key.suite].append(case)
+        for suite, cases in suites.items():
+            reporter.section(f"attnperf: {suite}")
+            reporter.write_line(suite_table(cases, width=reporter._tw.fullwidth))
+            published = self._published(sorted({case.key.workload for case in cases}))
+            if published:
+                reporter.write_line("")
+                reporter.write_line(published)
+        reporter.section("attnperf")
+        for line in unresolved_lines(run):
+            reporter.write_line(line)
+        for line in closing_lines(run, str(self._shown_path())):
+            reporter.write_line(line)
+        for reason in self._failed_for:
+            reporter.write_line(f"exit status 1: {reason}")
+
+    def _published(self, workloads: list[str]) -> str:
+        """What reports have printed of these workloads, for orientation; '' when nothing."""
+        folder = self._config.rootpath / options.run_text(self._config, "baselines") / "published"
+        try:
+            reports = load_published(folder)
+        except BaselineError as error:
+            return str(error)
+        figures = [figure for workload in workloads for figure in figures_for(reports, workload)]
+        return published_table([ShownRow.of(figure) for figure in figures])
+
+    def _shown_path(self) -> Path:
+        path = self._results_path
+        root = self._config.rootpath
+        return path.relative_to(root) if path.is_relative_to(root) else path
+
+    def _strict_reasons(self, run: RunResult) -> list[str]:
+        if run.mode != "gate" or not is_strict(self._config):
+            return []
+        unresolved = [case for case in run.cases if case.verdict in UNRESOLVED]
+        reasons = []
+        if unresolved:
+            kinds = sorted({case.verdict.value for case in unresolved})
+            reasons.append(f"strict: {len(unresolved)} cases are {', '.join(kinds)}")
+        if run.findings:
+            reasons.append(f"strict: {len(run.findings)} findings")
+        if run.gated == 0:
+            reasons.append(f"strict: gated 0 of {run.selected}")
+        return reasons
+
+    def _unfiltered(self) -> bool:
+        """Whether everything was selected: only then does an entry without a case mean that a case has gone."""
+        get = self._config.getoption
+        filters = (get("keyword", default=""), get("markexpr", default=""), get("lf", default=False))
+        narrowed = any(filters) or any("::" in str(arg) for arg in self._config.args)
+        by_us = any(options.run_text(self._config, name) for name in ("backend", "workload"))
+        return not narrowed and not by_us
+
+
+def unresolved_lines(run: RunResult) -> list[str]:
+    """What kept cases from being gated, the first few of each kind: none of them is a pass, each names what to do."""
+    lines: list[str] = []
+    for verdict in sorted({case.verdict for case in run.cases} & UNRESOLVED):
+        cases = [case for case in run.cases if case.verdict is verdict]
+        lines += [f"{verdict.value}: {case.key}: {case.summary}" for case in cases[:SHOWN_UNRESOLVED]]
+        if len(cases) > SHOWN_UNRESOLVED:
+            lines.append(f"{verdict.value}: {len(cases) - SHOWN_UNRESOLVED} more")
+    return lines
+
+
+def is_strict(config: pytest.Config) -> bool:
+    """As the command line says; by default where CI is set."""
+    from pytest_attnperf.plugin.run import is_ci
+
+    asked = config.getoption("attnperf_strict")
+    return is_ci() if asked is None else bool(asked)
+
+
+def loosened(run: RunResult) -> list[str]:
+    """Findings about policies that let more through than what the baseline was stored with."""
+    return [f"{case.key}: {note}" for case in run.cases for note in case.notes if note.startswith(LOOSENED)]
+
+
+def unused_entries(run: RunResult, store: BaselineStore) -> list[str]:
+    """Findings about stored entries that no case of an unfiltered run belongs to: a case cannot vanish silently."""
+    if run.device is None:
+        return []
+    found = []
+    for suite in sorted({case.key.suite for case in run.cases}):
+        judged = {case.key.entry for case in run.cases if case.key.suite == suite}
+        try:
+            stored = store.load(run.device.arch, run.device.product, suite)
+        except BaselineError as error:
+            found.append(str(error))
+            continue
+        found += [
+            f"{suite}/{entry} has a baseline but no case: it was removed, renamed or deselected"
+            for entry in stored
+            if entry not in judged
+        ]
+    return found
+
+
+def merge_baselines(run: RunResult, store: BaselineStore) -> tuple[tuple[str, ...], list[str]]:
+    """Merge every RECORDED case into its file; (paths written, problems)."""
+    groups: dict[tuple[str, str, str], dict[str, NewEntry]] = defaultdict(dict)
+    for case in run.cases:
+        if case.verdict is Verdict.RECORDED and case.fingerprint is not None:
+            must = case.fingerprint.must_match
+            groups[must["arch"], must["product"], case.key.suite][case.key.entry] = new_entry(case, run.commit)
+    paths: list[str] = []
+    problems: list[str] = []
+    for (arch, product, suite), entries in sorted(groups.items()):
+        with _noted(problems):
+            paths.append(str(store.merge(store.roots[0], arch, product, suite, entries)))
+    return tuple(paths), problems
+
+
+@contextlib.contextmanager
+def _noted(problems: list[str]) -> Iterator[None]:
+    """One file that cannot be read or written must not keep the others from being written."""
+    try:
+        yield
+    except BaselineError as error:
+        problems.append(str(error))

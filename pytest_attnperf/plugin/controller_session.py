@@ -1,0 +1,173 @@
+"""The user's own pytest session: judges each case through workers, and never runs a case's body itself."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.cases import CaseCollector, case_key, next_case
+from pytest_attnperf.plugin.session_setup import make_collector, usage_errors
+from pytest_attnperf.records import Verdict
+
+if TYPE_CHECKING:
+    from pytest_attnperf.plugin.run import Run
+    from pytest_attnperf.results import CaseResult
+
+RESULT = "attnperf_result"
+"""Attribute of a report that carries the case's result as plain builtins, so that xdist can send it."""
+
+
+def configure(config: pytest.Config) -> None:
+    """Check the command line and register the session's plugin objects."""
+    with usage_errors():
+        options.check_rootdir(config)
+        collector = make_collector(config)
+        refuse_contradictions(config, on_gpu=collector.on_gpu)
+    config.pluginmanager.register(ControllerSession(config, collector), "attnperf-controller")
+
+
+def timed(config: pytest.Config) -> bool:
+    """Whether this run measures."""
+    return bool(config.getoption("attnperf") or config.getoption("attnperf_update_baselines"))
+
+
+def is_xdist_controller(config: pytest.Config) -> bool:
+    """Whether the cases run in xdist's workers, not here."""
+    return not hasattr(config, "workerinput") and config.getoption("dist", default="no") != "no"
+
+
+def refuse_contradictions(config: pytest.Config, *, on_gpu: bool) -> None:
+    """Usage errors for options that would turn a verdict into something else, each with the way out."""
+    if not timed(config):
+        return
+    if config.getoption("reruns", default=None):
+        raise pytest.UsageError(
+            "--reruns turns a SLOWER into a pass by repeating it until it is lucky; with --attnperf the second look "
+            "in fresh processes does the repeating. Drop --reruns (or add -p no:rerunfailures)"
+        )
+    workers = config.getoption("numprocesses", default=None) or 0
+    if isinstance(workers, int) and workers > 1 and is_xdist_controller(config):
+        from pytest_attnperf.environment.gpus import visible_gpus
+
+        gpus = len(visible_gpus(os.environ)) if on_gpu else 1
+        if workers > gpus:
+            what = f"{gpus} visible GPU{'s' if gpus != 1 else ''}" if on_gpu else "one CPU"
+            raise pytest.UsageError(
+                f"-n {workers} with --attnperf, but {what}: timings of workers that share a device disturb each other; "
+                f"use -n {gpus}" + ("" if on_gpu else " or no -n")
+            )
+    if config.getoption("attnperf_update_baselines") and options.run_text(config, "workload"):
+        raise pytest.UsageError(
+            "--update-baselines with --attnperf-workload: workloads given on the command line are never stored; "
+            "add them to the suite's list first"
+        )
+    if config.getoption("attnperf_update_baselines") and options.run_text(config, "isolate") == "none":
+        raise pytest.UsageError("--update-baselines needs fresh processes; drop --attnperf-isolate=none")
+
+
+class ControllerSession:
+    """Plugin object of a session that is not a worker."""
+
+    def __init__(self, config: pytest.Config, collector: CaseCollector) -> None:
+        self._config = config
+        self._collector = collector
+        self._run: Run | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        """Fill the registry before tests are parametrised."""
+        with usage_errors():
+            self._collector.register()
+            self._collector.check_names()
+            if is_xdist_controller(self._config) and timed(self._config):
+                self._start([])
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Refuse the marker that repeats a failing case until it passes."""
+        if not timed(self._config) or not self._config.pluginmanager.has_plugin("rerunfailures"):
+            return
+        for item in items:
+            if case_key(item) is not None and item.get_closest_marker("flaky"):
+                raise pytest.UsageError(
+                    f"{item.nodeid} carries @pytest.mark.flaky: a case is never repeated until lucky"
+                )
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Start what the run needs, now that the cases are known. Not called where xdist's workers collect."""
+        cases = [item for item in session.items if case_key(item) is not None]
+        if cases and not self._config.getoption("collectonly"):
+            with usage_errors():
+                self._start(cases)
+
+    def _start(self, cases: list[pytest.Item]) -> None:
+        from pytest_attnperf.plugin.run import Run
+
+        self._run = Run.of(self._config, cases, on_gpu=self._collector.on_gpu)
+        self._config.pluginmanager.register(self._run, "attnperf-run")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> object | None:
+        """Judge a case instead of running its body; ordinary tests run as ever."""
+        key = case_key(pyfuncitem)
+        if key is None or self._run is None:
+            return None
+        following = self._next_key(pyfuncitem)
+        if self._run.in_process:
+            self._run.serve_in_process(pyfuncitem, key)
+            return None
+        result = self._run.judge(pyfuncitem, key, following)
+        self._run.attach(pyfuncitem, result)
+        raise_verdict(result)
+        return True
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Any:
+        """Let the result travel with the report."""
+        report = yield
+        if report.when == "call" and self._run is not None:
+            encoded = self._run.encoded(item)
+            if encoded is not None:
+                setattr(report, RESULT, encoded)
+        return report
+
+    def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
+        """Give verdicts that are neither right nor wrong a category of their own, never the word passed."""
+        encoded = getattr(report, RESULT, None)
+        if encoded is None or report.when != "call" or not report.passed:
+            return None
+        return STATUS.get(Verdict(encoded["verdict"]))
+
+    def _next_key(self, item: pytest.Item) -> Any:
+        if hasattr(self._config, "workerinput"):
+            return None
+        return next_case(item.session.items, item)
+
+
+STATUS: dict[Verdict, tuple[str, str, str]] = {
+    Verdict.SAME: ("passed", ".", "SAME"),
+    Verdict.FASTER: ("passed", ".", "FASTER"),
+    # Seen here only where `fail_on` leaves them out.
+    Verdict.SLOWER: ("slower", "S", "SLOWER"),
+    Verdict.INCORRECT: ("incorrect", "I", "INCORRECT"),
+    Verdict.SUSPICIOUS: ("suspicious", "!", "SUSPICIOUS"),
+    Verdict.ERROR: ("broken", "X", "ERROR"),
+    Verdict.UNDECIDED: ("undecided", "?", "UNDECIDED"),
+    Verdict.NO_BASELINE: ("no baseline", "b", "NO_BASELINE"),
+    Verdict.INCOMPARABLE: ("incomparable", "i", "INCOMPARABLE"),
+    Verdict.ENVIRONMENT: ("environment", "e", "ENVIRONMENT"),
+    Verdict.RECORDED: ("recorded", "r", "RECORDED"),
+}
+
+
+def raise_verdict(result: CaseResult) -> None:
+    """Fail or skip the running test as its verdict demands."""
+    if result.fails:
+        from pytest_attnperf.reports.terminal import failure_text
+
+        pytest.fail(failure_text(result), pytrace=False)
+    if result.verdict is Verdict.UNSUPPORTED:
+        raise pytest.skip.Exception("; ".join(result.reasons) or result.summary, _use_item_location=True)

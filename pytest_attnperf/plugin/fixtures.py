@@ -1,0 +1,101 @@
+"""What the fixtures give to a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+import pytest
+
+from pytest_attnperf.records import Samples, Tolerance
+
+if TYPE_CHECKING:
+    from pytest_attnperf.backends import Backend
+    from pytest_attnperf.workloads.base import Workload
+
+SERVER = pytest.StashKey["Rendezvous"]()
+"""Where a session that measures keeps what serves its cases."""
+
+
+class Rendezvous(Protocol):
+    """Serves one case from inside a test's body."""
+
+    def rendezvous(self, backend: Backend, workload: Workload) -> None:
+        """Return when the case has been closed."""
+
+
+class TimerFunction(Protocol):
+    """The `gpu_timer` fixture: `gpu_timer(fn, *args, blocks=30, block_us=1000.0) -> Samples`."""
+
+    def __call__(self, fn: Callable[..., Any], *args: Any, blocks: int = 30, block_us: float = 1000.0) -> Samples:
+        """Blocks of back-to-back calls; the device is that of the tensor arguments."""
+
+
+class CaseHandle:
+    """The `attnperf` fixture. One call of `run` or `gate` per test."""
+
+    def __init__(self, config: pytest.Config, name: str) -> None:
+        self._config = config
+        self._name = name
+
+    @property
+    def _server(self) -> Rendezvous:
+        """What serves this process's cases; looked up late, because the item's body may be bound after its set-up."""
+        server = self._config.stash.get(SERVER, None)
+        if server is None:
+            raise pytest.UsageError(
+                "attnperf.run() was called outside a worker: request the `attnperf` fixture by name in the test's own "
+                "arguments, so that the plugin knows the test is a case"
+            )
+        return server
+
+    def run(self, backend: Backend, workload: Workload) -> None:
+        """Prove `backend` right on `workload`, and under `--attnperf` measure and gate it."""
+        self._server.rendezvous(backend, workload)
+
+    def gate(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        *,
+        reference: Callable[..., Any],
+        inputs: Callable[..., Any],
+        flops: float | None = None,
+        bytes_min: float | None = None,
+        tolerance: Tolerance | None = None,
+    ) -> None:
+        """Prove and gate any callable.
+
+        fn(*tensors)          the kernel; returns a tensor, a tuple of tensors or a dict of tensors
+        reference(*tensors)   the same in plain torch; run on upcast inputs for the truth, and as it is for the budget
+        inputs(seed)          one tensor or a tuple of tensors, the same for the same seed, on the device
+        flops, bytes_min      useful work of one call, for rates and the plausibility floor
+        tolerance             an error budget other than 2x the plain computation's, with its source
+        """
+        from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
+
+        workload = AdHoc(
+            name=self._name, make_inputs_fn=inputs, reference_fn=reference, flops=flops, bytes_min=bytes_min
+        )
+        self._server.rendezvous(CallableBackend(name=name, fn=fn, tolerance=tolerance or Tolerance()), workload)
+
+
+def case_handle(request: pytest.FixtureRequest) -> CaseHandle:
+    """The handle of this item."""
+    return CaseHandle(request.config, request.node.name)
+
+
+def missing_parameter(request: pytest.FixtureRequest, name: str) -> NoReturn:
+    """Fail a test that asks for `backend` or `workload` without the marker that provides them."""
+    pytest.fail(
+        f"the fixture {name!r} is provided by @pytest.mark.attnperf(family=..., workloads=[...]), which "
+        f"{request.node.nodeid} does not carry (or it asks for only one of `backend` and `workload`)",
+        pytrace=False,
+    )
+
+
+def timer_function() -> TimerFunction:
+    """The measuring function; torch is imported when it is called."""
+    from pytest_attnperf.measure.gpu_timer import gpu_timer
+
+    return gpu_timer

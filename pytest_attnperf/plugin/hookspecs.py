@@ -1,0 +1,28 @@
+"""Hooks that a project's conftest.py implements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_attnperf.backends import Registry
+    from pytest_attnperf.workers.device import Device
+    from pytest_attnperf.workloads.families import Families
+
+
+def pytest_attnperf_register_backends(registry: Registry) -> None:
+    """Add implementations: `registry.add(MyBackend())`. Called once per session, before parametrisation."""
+
+
+def pytest_attnperf_register_workloads(families: Families) -> None:
+    """Add op families of your own, so that their ids parse. Called once per session."""
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_attnperf_device(config: pytest.Config, kind: str) -> Device | None:
+    """Provide the device that cases run on; the first that returns one is taken, the real device otherwise.
+
+    kind: 'gpu' or 'cpu', as `--attnperf-device` and the machine decided. Called in the process that measures.
+    """

@@ -1,0 +1,92 @@
+"""The plugin pytest loads. Kept light: without an attnperf option or a marked test it costs next to nothing.
+
+Sessions come in three kinds: a *worker* (`--attnperf-worker-fd`), a *controller* (any other session that runs
+cases), and an xdist controller, which runs nothing and only gathers what its workers report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_attnperf.plugin import options
+
+if TYPE_CHECKING:
+    from pytest_attnperf.plugin.fixtures import CaseHandle, TimerFunction
+
+MARKER_HELP = (
+    "attnperf(family, workloads, backends=None, suite=None, label=None, threshold=None, floor_us=None, ...): "
+    "run this test once per (backend, workload) and gate it"
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare options and ini keys."""
+    options.add_options(parser)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(parser: pytest.Parser) -> Generator[None, object, object]:
+    """Offer `--update-baselines` where no conftest has taken the name."""
+    result = yield
+    with contextlib.suppress(ValueError):
+        parser.addoption(
+            "--update-baselines",
+            dest="attnperf_update_baselines",
+            action="store_true",
+            default=False,
+            help="alias of --attnperf-update-baselines",
+        )
+    return result
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Declare the hooks that conftests implement."""
+    from pytest_attnperf.plugin import hookspecs
+
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Set up a controller; workers are set up by `worker_session`."""
+    config.addinivalue_line("markers", MARKER_HELP)
+    if config.getoption("attnperf_worker_fd") is not None or config.getoption("help", default=False):
+        return
+    from pytest_attnperf.plugin import controller_session
+
+    controller_session.configure(config)
+
+
+@pytest.fixture
+def attnperf(request: pytest.FixtureRequest) -> CaseHandle:
+    """One case: call `attnperf.run(backend, workload)` or `attnperf.gate(name, fn, reference=..., inputs=...)`."""
+    from pytest_attnperf.plugin import fixtures
+
+    return fixtures.case_handle(request)
+
+
+@pytest.fixture
+def backend(request: pytest.FixtureRequest) -> Any:
+    """The backend of this item; parametrised by the attnperf marker."""
+    from pytest_attnperf.plugin import fixtures
+
+    return fixtures.missing_parameter(request, "backend")
+
+
+@pytest.fixture
+def workload(request: pytest.FixtureRequest) -> Any:
+    """The workload of this item; parametrised by the attnperf marker."""
+    from pytest_attnperf.plugin import fixtures
+
+    return fixtures.missing_parameter(request, "workload")
+
+
+@pytest.fixture
+def gpu_timer() -> TimerFunction:
+    """`samples = gpu_timer(fn, *args)`: blocks of one process in microseconds per call. Measures, never gates."""
+    from pytest_attnperf.plugin import fixtures
+
+    return fixtures.timer_function()

@@ -1,0 +1,170 @@
+"""The command line and ini keys, and the two kinds of settings made from them.
+
+**Run settings** are resolved once: command line over ini over default. **Case settings** are resolved per item:
+`--attnperf-override` over marker over command line over ini over default (a marker is more specific than a project).
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_attnperf.errors import UsageError
+
+MIN_BASELINE_PROCESSES = 7
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: `--attnperf-NAME` on the command line and `attnperf_NAME` in the ini file."""
+
+    name: str
+    default: str
+    help: str
+    metavar: str = "VALUE"
+    path: bool = False
+    case: bool = False
+
+    @property
+    def flag(self) -> str:
+        """The command-line spelling."""
+        return f"--attnperf-{self.name}"
+
+    @property
+    def dest(self) -> str:
+        """The attribute of `config.option`, and the ini key."""
+        return f"attnperf_{self.name.replace('-', '_')}"
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option("backend", "", "only these backends, separated by commas", "NAMES"),
+    Option(
+        "workload", "", 'replace the workloads: "b=1,s=512,h=8,d=64,causal,f16", or a .csv/.jsonl file', "TEXT|FILE"
+    ),
+    Option("device", "auto", "auto, gpu or cpu: where cases run", "KIND"),
+    Option("isolate", "worker", "worker, or none: run cases in this process, for debugging; never gates", "HOW"),
+    Option("processes", str(MIN_BASELINE_PROCESSES), "fresh processes behind a baseline entry (at least 7)", "N"),
+    Option("second-look", "3", "fresh processes of the second look", "N"),
+    Option("blocks", "30", "most blocks measured per process", "N"),
+    Option("block-us", "1000", "length of a block in microseconds", "US"),
+    Option("budget-ms", "120", "most milliseconds spent in blocks per process and case", "MS"),
+    Option("case-limit", "300", "seconds after which a case is given up and its worker killed", "SECONDS"),
+    Option("seed", "", "seed of the checks' inputs; drawn afresh when absent, and printed on failure", "N"),
+    Option("baselines", "baselines", "folder of the stored baselines", "DIR", path=True),
+    Option("results", ".attnperf/results.json", "where the run's results are written", "FILE", path=True),
+    Option("worker-args", "", "options of your own conftest that workers need too", "ARGS"),
+    Option("threshold", "2", "slowdown in percent that fails a case", "PERCENT", case=True),
+    Option("floor-us", "0.5", "slowdown in microseconds below which nothing fails", "US", case=True),
+    Option("suite-rate", "0.01", "false alarms allowed per suite run, as a fraction", "RATE", case=True),
+    Option("fail-on", "SLOWER,INCORRECT,SUSPICIOUS,ERROR", "verdicts that fail a test", "VERDICTS", case=True),
+)
+BY_NAME = {option.name: option for option in OPTIONS}
+CASE_OPTIONS = tuple(option for option in OPTIONS if option.case)
+PASSED_TO_WORKERS = ("backend", "workload")
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Declare everything. The group's help is the plugin's reference."""
+    group = parser.getgroup("attnperf", "attention kernel performance (pytest-attnperf)")
+    group.addoption("--attnperf", action="store_true", help="prove each case right, measure it, and gate it")
+    group.addoption(
+        "--attnperf-update-baselines",
+        action="store_true",
+        help="measure in several fresh processes and merge into the stored baselines (alias --update-baselines)",
+    )
+    group.addoption(
+        "--attnperf-record-local",
+        action="store_true",
+        help="where no baseline is stored for this product, record one under .attnperf/local and gate against it",
+    )
+    group.addoption(
+        "--attnperf-strict",
+        dest="attnperf_strict",
+        action="store_true",
+        default=None,
+        help="UNDECIDED, NO_BASELINE, INCOMPARABLE, ENVIRONMENT and findings fail the run (default where CI is set)",
+    )
+    group.addoption("--no-attnperf-strict", dest="attnperf_strict", action="store_false", help="they do not")
+    group.addoption(
+        "--attnperf-override",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a case setting that beats markers, e.g. threshold=5; repeatable",
+    )
+    group.addoption("--attnperf-worker-fd", type=int, default=None, help="internal: this session is a worker")
+    for option in OPTIONS:
+        group.addoption(option.flag, dest=option.dest, default=None, metavar=option.metavar, help=option.help)
+        parser.addini(option.dest, f"default of {option.flag}", default=None)
+
+
+def run_text(config: pytest.Config, name: str) -> str:
+    """A setting as text: command line over ini over default."""
+    option = BY_NAME[name]
+    given = config.getoption(option.dest, default=None)
+    if given is not None:
+        return str(given)
+    stored = config.getini(option.dest)
+    return option.default if stored is None or stored == "" else str(stored)
+
+
+def run_number(config: pytest.Config, name: str, *, minimum: float, integer: bool = False) -> float:
+    """A numeric run setting. Raises UsageError naming the option, the value and the least that is allowed."""
+    return parse_number(BY_NAME[name].flag, run_text(config, name), minimum=minimum, integer=integer)
+
+
+def parse_number(what: str, text: object, *, minimum: float, integer: bool = False) -> float:
+    """A finite number of at least `minimum`. Raises UsageError saying what was given."""
+    kind = "a whole number" if integer else "a number"
+    try:
+        value = int(str(text)) if integer else float(str(text).rstrip("%"))
+    except ValueError:
+        raise UsageError(f"{what}={text!r} is not {kind}") from None
+    if not minimum <= value < float("inf"):
+        raise UsageError(f"{what}={text!r} must be {kind} of at least {minimum:g}")
+    return value
+
+
+def choice(config: pytest.Config, name: str, allowed: tuple[str, ...]) -> str:
+    """A run setting that must be one of a few words. Raises UsageError listing them."""
+    value = run_text(config, name)
+    if value not in allowed:
+        raise UsageError(f"{BY_NAME[name].flag}={value!r} is not known; choose one of: {', '.join(allowed)}")
+    return value
+
+
+def check_rootdir(config: pytest.Config) -> None:
+    """Refuse an option's path that had a say in choosing rootdir.
+
+    pytest takes every word of the command line that exists on disk into account when it looks for rootdir, also the
+    value of `--attnperf-baselines ../base`. Raises UsageError naming the option and the spelling that is safe.
+    """
+    words = [str(word) for word in config.invocation_params.args]
+    by_flag = {option.flag: option for option in OPTIONS if option.path or option.name == "workload"}
+    for flag, value in itertools.pairwise(words):
+        if flag not in by_flag:
+            continue
+        start = Path(config.invocation_params.dir)
+        path = (start / value).resolve()
+        if path.exists() and not path.is_relative_to(start.resolve()):
+            raise UsageError(
+                f"{flag} {value}: pytest took this path into account when it chose rootdir={config.rootpath}; "
+                f"write {flag}={value}"
+            )
+
+
+def case_overrides(config: pytest.Config) -> dict[str, Any]:
+    """`--attnperf-override KEY=VALUE` as a dict. Raises UsageError for an unknown key or a missing '='."""
+    known = {option.name.replace("-", "_") for option in CASE_OPTIONS}
+    overrides: dict[str, Any] = {}
+    for text in config.getoption("attnperf_override", default=[]):
+        key, equals, value = str(text).partition("=")
+        key = key.replace("-", "_")
+        if not equals or key not in known:
+            raise UsageError(f"--attnperf-override={text!r}: expected KEY=VALUE with KEY one of {sorted(known)}")
+        overrides[key] = value
+    return overrides

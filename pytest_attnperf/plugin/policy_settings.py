@@ -1,0 +1,39 @@
+"""Case settings of one item: override over marker over command line over ini over default."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.gate.policy import Policy
+from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.cases import MARKER, marker_settings
+
+
+def policy_for(config: pytest.Config, item: pytest.Item) -> Policy:
+    """The effective policy of an item. Raises pytest.UsageError naming setting and value."""
+    marker = item.get_closest_marker(MARKER)
+    chosen: dict[str, Any] = {}
+    for option in options.CASE_OPTIONS:
+        chosen[option.name.replace("-", "_")] = options.run_text(config, option.name)
+    if marker is not None:
+        settings = marker_settings(marker, item.nodeid)
+        chosen.update({key: settings[key] for key in chosen if settings.get(key) is not None})
+    chosen.update(options.case_overrides(config))
+    try:
+        return Policy(
+            threshold_percent=options.parse_number("threshold", chosen["threshold"], minimum=0),
+            floor_us=options.parse_number("floor_us", chosen["floor_us"], minimum=0),
+            suite_false_alarm_rate=options.parse_number("suite_rate", chosen["suite_rate"], minimum=1e-9),
+            fail_on=_verdicts(chosen["fail_on"]),
+        )
+    except (UsageError, ValueError) as error:
+        raise pytest.UsageError(f"{item.nodeid}: {error}") from error
+
+
+def _verdicts(value: object) -> Any:
+    """Words, upper case; Policy itself says which may fail a case."""
+    words = value.split(",") if isinstance(value, str) else list(value)  # type: ignore[call-overload]
+    return tuple(str(word).strip().upper() for word in words if str(word).strip())

@@ -1,0 +1,204 @@
+"""One run inside the user's pytest: owns the session and its workers, gathers results, writes, prints."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from pytest_attnperf import __version__
+from pytest_attnperf.baselines.store import BaselineStore
+from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.closing import Closing
+from pytest_attnperf.plugin.fixtures import SERVER
+from pytest_attnperf.plugin.launching import commit_of, make_pool
+from pytest_attnperf.plugin.policy_settings import policy_for
+from pytest_attnperf.plugin.progress import Progress
+from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint
+from pytest_attnperf.reports.junit import properties
+from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
+from pytest_attnperf.session.judge import RECORD_PLACES, Session
+from pytest_attnperf.session.settings import Case, Mode, RunSettings
+from pytest_attnperf.workers.conversation import BlockPlan
+from pytest_attnperf.workers.local import LocalPool, LocalServer
+from pytest_attnperf.workers.pool import Pool
+
+LOCAL_STORE = Path(".attnperf") / "local"
+_RESULT = pytest.StashKey[CaseResult]()
+
+
+@dataclass
+class Run:
+    """Plugin object of a session that has cases."""
+
+    config: pytest.Config
+    session: Session
+    settings: RunSettings
+    selected: int
+    progress: Progress
+    closing: Closing
+    started: float = field(default_factory=time.monotonic)
+    started_at: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
+    results: dict[CaseKey, CaseResult] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: pytest.Config, cases: Sequence[pytest.Item], *, on_gpu: bool) -> Run:
+        """Resolve the run settings and start the workers that are sure to be needed. Raises UsageError."""
+        settings = run_settings(config, len(cases))
+        in_process = options.choice(config, "isolate", ("worker", "none")) == "none"
+        # An xdist controller has no cases: it gathers what its workers report, and must not hold a GPU.
+        pool: Pool = LocalPool() if in_process or not cases else make_pool(config, cases, settings, on_gpu=on_gpu)
+        root = config.rootpath
+        store = BaselineStore(root / options.run_text(config, "baselines"), root / LOCAL_STORE)
+        session = Session(settings, pool, store, root / LOCAL_STORE, commit_of(root))
+        run = cls(config, session, settings, len(cases), Progress(config, len(cases)), Closing(config))
+        if cases and not in_process:
+            places = range(RECORD_PLACES, RECORD_PLACES + settings.processes) if settings.mode is Mode.UPDATE else [0]
+            pool.start(list(places))
+        return run
+
+    @property
+    def in_process(self) -> bool:
+        """Whether cases run in this process (`--attnperf-isolate=none`)."""
+        return isinstance(self.session.pool, LocalPool)
+
+    def judge(self, item: pytest.Item, key: CaseKey, following: CaseKey | None) -> CaseResult:
+        """The verdict of one item."""
+        self.progress.before(key)
+        return self.session.judge(Case(key, item.nodeid, policy_for(self.config, item), following))
+
+    def serve_in_process(self, item: pytest.Function, key: CaseKey) -> None:
+        """Let the body run here; its `attnperf.run()` is judged where it stands."""
+        from pytest_attnperf.plugin.controller_session import raise_verdict
+        from pytest_attnperf.plugin.worker_session import device_for
+
+        pool = self.session.pool
+        assert isinstance(pool, LocalPool)
+        pool.device = pool.device or device_for(self.config)
+
+        def judged() -> None:
+            result = self.judge(item, key, None)
+            self.attach(item, result)
+            raise_verdict(result)
+
+        item.config.stash[SERVER] = LocalServer(pool, judged)
+
+    def attach(self, item: pytest.Item, result: CaseResult) -> None:
+        """Keep the result with its item, and give JUnit its properties."""
+        item.stash[_RESULT] = result
+        item.user_properties.extend(properties(result))
+
+    def encoded(self, item: pytest.Item) -> dict[str, Any] | None:
+        """The item's result as builtins, or None."""
+        result = item.stash.get(_RESULT, None)
+        encoded: dict[str, Any] | None = None if result is None else msgspec.to_builtins(result)
+        return encoded
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Gather results, from this process and from xdist's workers alike."""
+        encoded = getattr(report, "attnperf_result", None)
+        if encoded is not None and report.when == "call":
+            result = msgspec.convert(encoded, CaseResult)
+            self.results[result.key] = result
+            self.progress.after(result)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """End the workers, write what there is, and set the run's exit status."""
+        device, fingerprint = self._where()
+        with _uninterrupted():
+            self.session.pool.shutdown()
+        if hasattr(self.config, "workerinput"):
+            return
+        interrupted = int(exitstatus) in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR)
+        record = self.record(device, fingerprint, complete=not interrupted)
+        status = self.closing.finish(record, self.session.store, interrupted=interrupted)
+        if int(exitstatus) in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and status:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Tables, findings and the closing line."""
+        if not hasattr(self.config, "workerinput"):
+            self.closing.show(terminalreporter)
+
+    def record(self, device: DeviceInfo | None, fingerprint: Fingerprint | None, *, complete: bool) -> RunResult:
+        """The run so far."""
+        selected = max(self.selected, len(self.results))
+        return RunResult(
+            schema=RESULTS_SCHEMA,
+            version=__version__,
+            mode=self.settings.mode.value,
+            started=self.started_at,
+            command=shlex.join(["pytest", *map(str, self.config.invocation_params.args)]),
+            commit=self.session.commit,
+            device=device,
+            fingerprint=fingerprint,
+            cases=tuple(self.results.values()),
+            gated=sum(result.verdict.value in ("SAME", "FASTER", "SLOWER") for result in self.results.values()),
+            selected=selected,
+            complete=complete and len(self.results) >= selected,
+            seconds=time.monotonic() - self.started,
+        )
+
+    def _where(self) -> tuple[DeviceInfo | None, Fingerprint | None]:
+        fingerprints = [result.fingerprint for result in self.results.values() if result.fingerprint]
+        fingerprint = fingerprints[0] if fingerprints else None
+        known = self.session.pool.known()
+        if known is not None:
+            return known.device, fingerprint
+        if fingerprint is None:
+            return None, None
+        must = fingerprint.must_match
+        return DeviceInfo(kind="", arch=must["arch"], product=must["product"]), fingerprint
+
+
+def run_settings(config: pytest.Config, cases: int) -> RunSettings:
+    """Run settings from command line and ini. Raises UsageError for a value out of range."""
+    mode = Mode.CHECK
+    if config.getoption("attnperf_update_baselines"):
+        mode = Mode.UPDATE
+    elif config.getoption("attnperf"):
+        mode = Mode.GATE
+    seed = options.run_text(config, "seed")
+    return RunSettings(
+        mode=mode,
+        cases=cases,
+        processes=int(options.run_number(config, "processes", minimum=options.MIN_BASELINE_PROCESSES, integer=True)),
+        second_look=int(options.run_number(config, "second-look", minimum=1, integer=True)),
+        plan=BlockPlan(
+            max_blocks=int(options.run_number(config, "blocks", minimum=3, integer=True)),
+            block_us=options.run_number(config, "block-us", minimum=10),
+            budget_us=options.run_number(config, "budget-ms", minimum=1) * 1000,
+        ),
+        case_limit_seconds=options.run_number(config, "case-limit", minimum=0.5),
+        seed=int(options.parse_number("--attnperf-seed", seed, minimum=0, integer=True))
+        if seed
+        else random.SystemRandom().randrange(1 << 31),
+        record_local=bool(config.getoption("attnperf_record_local")),
+        gates=options.run_text(config, "isolate") != "none",
+    )
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """A second Ctrl-C while workers are ended must not leave any behind."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("attnperf: still ending the workers", file=sys.stderr)  # noqa: T201
+
+
+def is_ci() -> bool:
+    """Whether a CI system runs us: strict is then the default."""
+    return os.environ.get("CI", "").lower() not in ("", "0", "false")

@@ -1,0 +1,139 @@
+"""A pytest session that is a worker: its loop serves the controller instead of running everything.
+
+Loaded by `-p pytest_attnperf.plugin.worker_session`. Imports standard library, pytest and this package's server side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from typing import Any
+
+import pytest
+
+from pytest_attnperf.errors import AttnperfError
+from pytest_attnperf.plugin import main
+from pytest_attnperf.plugin.cases import case_key
+from pytest_attnperf.plugin.fixtures import SERVER
+from pytest_attnperf.plugin.session_setup import device_kind, make_collector, role_of, usage_errors
+from pytest_attnperf.records import CaseKey
+from pytest_attnperf.workers.device import Device
+from pytest_attnperf.workers.protocol import Channel, ChannelClosedError
+from pytest_attnperf.workers.server import Server
+
+PR_SET_PDEATHSIG = 1
+
+
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Load the main plugin where it is not installed as an entry point (another interpreter, a source tree)."""
+    if not pluginmanager.has_plugin("attnperf"):
+        pluginmanager.register(main, "attnperf")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Turn this session into a worker."""
+    fd = config.getoption("attnperf_worker_fd")
+    if fd is None:
+        raise pytest.UsageError("pytest_attnperf.plugin.worker_session is started by the controller, not by hand")
+    _die_with_controller()
+    channel = Channel.from_fd(fd)
+    with usage_errors():
+        collector = make_collector(config)
+    config.pluginmanager.register(WorkerSession(config, channel, collector.register), "attnperf-worker")
+
+
+def _die_with_controller() -> None:
+    """Ask the kernel to kill this process when its parent dies; a GPU must not be held by an orphan."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+class WorkerSession:
+    """Plugin object of a worker."""
+
+    def __init__(self, config: pytest.Config, channel: Channel, register: Any) -> None:
+        self._config = config
+        self._channel = channel
+        self._register = register
+        self._reports: list[pytest.TestReport] = []
+        self._announced = False
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        """Fill the registry before tests are parametrised."""
+        with usage_errors():
+            self._register()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Serve until the controller ends the session or goes away."""
+        if session.testsfailed:
+            self._channel.send({"event": "failed", "message": "the suite could not be collected; see the log"})
+            return True
+        items = {key: item for item in session.items if (key := case_key(item)) is not None}
+        kind, _ = device_kind(self._config)
+        device = device_for(self._config)
+        server = Server(self._channel, device, list(items), role_of(kind), self._config.rootpath)
+        self._config.stash[SERVER] = server
+        with contextlib.suppress(ChannelClosedError):
+            server.announce()
+            self._announced = True
+            self._serve(server, items)
+        return True
+
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        """Tell a controller that still waits for the first message."""
+        if not self._announced:
+            with contextlib.suppress(ChannelClosedError):
+                self._channel.send({"event": "failed", "message": f"the worker's pytest ended with {exitstatus!s}"})
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Gather the phases of the running item."""
+        self._reports.append(report)
+
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_timeout_set_timer(self) -> bool:
+        """Keep pytest-timeout from killing a case that waits for its next request; the controller has limits."""
+        return True
+
+    def _serve(self, server: Server, items: dict[CaseKey, pytest.Item]) -> None:
+        while (request := server.next_item()) is not None:
+            key = CaseKey(**request["key"])
+            if key not in items:
+                server.refuse(request, f"no case {key} here; {len(items)} cases exist")
+                continue
+            following = items.get(CaseKey(**request["next_key"])) if request["next_key"] else None
+            item = items[key]
+            self._reports.clear()
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            server.item_finished(*_ending(self._reports))
+
+
+def _ending(reports: list[pytest.TestReport]) -> tuple[str, str]:
+    """The item's outcome and the text of the phase that decided it."""
+    for report in reports:
+        if report.failed:
+            return "failed", f"{report.when}: {report.longreprtext}"
+    for report in reports:
+        if report.skipped:
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
+            return "skipped", reason.removeprefix("Skipped: ")
+    return "passed", ""
+
+
+def device_for(config: pytest.Config) -> Device:
+    """The device a conftest provides, or the real one. Raises pytest.UsageError when it cannot be used."""
+    kind, _ = device_kind(config)
+    provided: Device | None = config.hook.pytest_attnperf_device(config=config, kind=kind)
+    if provided is not None:
+        return provided
+    from pytest_attnperf.measure.torch_device import TorchDevice
+
+    try:
+        return TorchDevice.open(kind, interpreted=os.environ.get("TRITON_INTERPRET") == "1")
+    except AttnperfError as error:
+        raise pytest.UsageError(str(error)) from error

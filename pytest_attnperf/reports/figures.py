@@ -1,0 +1,81 @@
+"""Numbers and foreign text as reports print them: every rounding of every report is here."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+ABSENT = "-"
+US_PER_MS = 1e3
+BYTES_PER_MIB = 2**20
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]+")
+
+
+def format_us(us: float | None) -> str:
+    """Microseconds with four significant digits: 18.84, 1005, 104300."""
+    return ABSENT if us is None else _significant(us)
+
+
+def format_ms(us: float | None) -> str:
+    """Microseconds, printed as milliseconds with four significant digits: 0.01884, 1.005, 104.3."""
+    return ABSENT if us is None else _significant(us / US_PER_MS)
+
+
+def format_change(ratio: float | None) -> str:
+    """Signed percent of a ratio new / old: 1.061 -> '+6.1 %', 0.9996 -> '0.0 %'."""
+    if ratio is None:
+        return ABSENT
+    text = f"{(ratio - 1) * 100:+.1f}"
+    return "0.0 %" if text in ("+0.0", "-0.0") else f"{text} %"
+
+
+def format_interval(interval: Sequence[float] | None) -> str:
+    """A 95 % interval of a ratio: (1.052, 1.07) -> '95 %: +5.2 % .. +7.0 %'; '' where there is none."""
+    if interval is None:
+        return ""
+    return f"95 %: {format_change(interval[0])} .. {format_change(interval[1])}"
+
+
+def format_share(share: float | None) -> str:
+    """A share as whole percent: 0.873 -> '87 %'."""
+    return ABSENT if share is None else f"{share * 100:.0f} %"
+
+
+def format_speedup(factor: float | None) -> str:
+    """How many times as fast: 12.34 -> '12.3x', 1.0 -> '1.00x'."""
+    return ABSENT if factor is None else f"{factor:.1f}x" if factor >= 10 else f"{factor:.2f}x"
+
+
+def format_rate(rate: float | None) -> str:
+    """TFLOP/s or GB/s with three significant digits: 0.512, 12.3, 1307."""
+    return ABSENT if rate is None else _significant(rate, 3)
+
+
+def format_bytes(count: int | None) -> str:
+    """Bytes as MiB: 134217728 -> '128.0'."""
+    return ABSENT if count is None else f"{count / BYTES_PER_MIB:.1f}"
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    """Foreign text made safe for one line of a terminal: no control characters, no more than `limit` characters.
+
+    A name may come from a file or a pull request; an escape sequence in it must not repaint the verdict beside it.
+    """
+    clean = _UNPRINTABLE.sub(" ", text[: 4 * limit])
+    return clean if len(clean) <= limit and len(text) <= 4 * limit else f"{clean[: limit - 3]}..."
+
+
+def safe_lines(text: str, limit: int, width: int = 500) -> list[str]:
+    """The last `limit` lines of a log, each made safe; says how many were left out."""
+    lines = text.rstrip().split("\n")
+    shown = [one_line(line, width) for line in lines[-limit:]]
+    left_out = len(lines) - len(shown)
+    return [f"... {left_out} lines before ...", *shown] if left_out else shown
+
+
+def _significant(value: float, digits: int = 4) -> str:
+    """Fixed notation, so that columns can be compared by eye; zeros at the end are kept, because they are measured."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    return f"{value:.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"

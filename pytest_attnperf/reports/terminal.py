@@ -1,0 +1,140 @@
+"""What a run says in words: why a test failed, and the closing lines."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+
+from pytest_attnperf.records import CheckReport, ErrorFigures, ProcessSummary, Verdict
+from pytest_attnperf.reports.figures import format_change, format_interval, format_us, one_line, safe_lines
+from pytest_attnperf.results import CaseResult, RunResult
+
+ORDER = (
+    Verdict.INCORRECT,
+    Verdict.ERROR,
+    Verdict.SUSPICIOUS,
+    Verdict.SLOWER,
+    Verdict.UNDECIDED,
+    Verdict.ENVIRONMENT,
+    Verdict.INCOMPARABLE,
+    Verdict.NO_BASELINE,
+    Verdict.UNSUPPORTED,
+    Verdict.SAME,
+    Verdict.FASTER,
+    Verdict.RECORDED,
+    Verdict.RIGHT,
+)
+"""Verdicts, worst first."""
+
+WORDS = {Verdict.NO_BASELINE: "without baseline", Verdict.RIGHT: "right, not gated"}
+JUDGED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.UNDECIDED, Verdict.ENVIRONMENT})
+"""Verdicts whose change against the baseline may be named the slowest."""
+
+LOG_LINES = 40
+PROBLEM_LINES = 12
+TEXT_LIMIT = 2000
+
+
+def closing_lines(run: RunResult, results_path: str = "") -> list[str]:
+    """The end of a run: one line that says it all, then findings, baselines written, and where the results are."""
+    lines = [one_line(_verdict_line(run), TEXT_LIMIT)]
+    if run.mode == "gate" and run.gated == 0:
+        lines.append(f"gated 0 of {run.selected}: nothing was compared with a baseline")
+    if not run.complete:
+        lines.append(f"incomplete: {len(run.cases)} of {run.selected} selected cases have a result")
+    lines += [f"finding: {one_line(finding, TEXT_LIMIT)}" for finding in run.findings]
+    lines += [f"baseline written: {one_line(path)}" for path in run.baseline_paths]
+    if results_path:
+        lines.append(f"results: {one_line(results_path)}")
+    return lines
+
+
+def failure_text(case: CaseResult) -> str:
+    """What a failing test shows: verdict, what changed with every figure behind it, and a command that repeats it."""
+    lines = [f"{case.verdict.value}: {one_line(str(case.key))}", one_line(case.summary, TEXT_LIMIT)]
+    lines += _change_lines(case)
+    lines += [f"  {one_line(reason, TEXT_LIMIT)}" for reason in case.reasons if reason != case.summary]
+    if case.verdict is Verdict.INCORRECT:
+        lines += _problem_lines(case)
+    lines += [f"  note: {one_line(note, TEXT_LIMIT)}" for note in case.notes]
+    if case.log:
+        lines += ["end of the worker's log:", *(f"  | {line}" for line in safe_lines(case.log, LOG_LINES))]
+    if case.reproduce:
+        lines += ["reproduce with:", one_line(case.reproduce, TEXT_LIMIT)]
+    return "\n".join(lines)
+
+
+def _verdict_line(run: RunResult) -> str:
+    counts = Counter(case.verdict for case in run.cases)
+    parts = [f"{counts[verdict]} {_word(verdict)}" for verdict in ORDER if counts[verdict]]
+    where = f" on {run.device.arch}/{run.device.product}" if run.device is not None else ""
+    line = f"{', '.join(parts) or 'no cases'}{where}"
+    slowest = _slowest(run.cases)
+    if slowest is None:
+        return line
+    interval = format_interval(slowest.interval)
+    spread = f" ({interval})" if interval else ""
+    return f"{line}; slowest: {slowest.key} {format_change(slowest.ratio)}{spread}"
+
+
+def _word(verdict: Verdict) -> str:
+    return WORDS.get(verdict, verdict.value.lower())
+
+
+def _slowest(cases: Sequence[CaseResult]) -> CaseResult | None:
+    """The worst SLOWER case; without one the worst that was judged and is slower than stored at all."""
+    judged = [case for case in cases if case.verdict in JUDGED and case.ratio is not None and case.ratio > 1]
+    failing = [case for case in judged if case.verdict is Verdict.SLOWER]
+    return max(failing or judged, key=lambda case: case.ratio or 0.0, default=None)
+
+
+def _change_lines(case: CaseResult) -> list[str]:
+    lines = []
+    if case.baseline_us is not None and case.median_us is not None:
+        interval = format_interval(case.interval)
+        allowed = f", allowed {format_change(case.threshold)}" if case.threshold is not None else ""
+        lines.append(
+            f"  {format_us(case.baseline_us)} us -> {format_us(case.median_us)} us per call, "
+            f"{format_change(case.ratio)}{f' ({interval})' if interval else ''}{allowed}"
+        )
+    looks = (("first look", case.first), ("second look", case.second))
+    return lines + [_look_line(name, processes) for name, processes in looks if processes]
+
+
+def _look_line(name: str, processes: Sequence[ProcessSummary]) -> str:
+    medians = [process.median_us for process in processes]
+    centre = format_us(statistics.median(medians))
+    count = f"{len(medians)} process{'' if len(medians) == 1 else 'es'}"
+    spread = f" ({format_us(min(medians))} .. {format_us(max(medians))})" if len(medians) > 1 else ""
+    return f"  {name}: {centre} us{spread}, {count}, {processes[0].timer} timer"
+
+
+def _problem_lines(case: CaseResult) -> list[str]:
+    """Problems of every check that the reasons have not said, then the figures of the outputs beyond their budget."""
+    said = {case.summary, *case.reasons}
+    problems = list(dict.fromkeys(p for check in case.checks for p in check.problems if p not in said))
+    lines = [f"  {one_line(problem, TEXT_LIMIT)}" for problem in problems]
+    lines += [_figures_line(figures, check) for check in case.checks for figures in check.figures if _beyond(figures)]
+    left_out = len(lines) - PROBLEM_LINES
+    return [*lines[:PROBLEM_LINES], f"  ... and {left_out} more"] if left_out > 0 else lines
+
+
+def _beyond(figures: ErrorFigures) -> bool:
+    """Written so that NaN counts as beyond."""
+    within = figures.max_error <= figures.max_budget and figures.rms_error <= figures.rms_budget
+    return not within or figures.nan_count > 0 or figures.inf_count > 0
+
+
+def _figures_line(figures: ErrorFigures, check: CheckReport) -> str:
+    where = f"{figures.output}{list(figures.worst_index)}" if figures.worst_index else figures.output
+    tolerance = f"{check.tolerance.multiplier:g} x the plain computation's error"
+    source = f" ({check.tolerance.source})" if check.tolerance.source else ""
+    not_finite = f", {figures.nan_count} NaN, {figures.inf_count} Inf" if figures.nan_count or figures.inf_count else ""
+    return one_line(
+        f"  {figures.check}: {where} is {figures.worst_got:.6g}, expected {figures.worst_expected:.6g}; "
+        f"max error {figures.max_error:.3g} (allowed {figures.max_budget:.3g}), "
+        f"rms {figures.rms_error:.3g} (allowed {figures.rms_budget:.3g}){not_finite}; "
+        f"budget: {tolerance}{source}",
+        TEXT_LIMIT,
+    )

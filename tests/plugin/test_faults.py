@@ -1,0 +1,134 @@
+"""A case that breaks is an ERROR with its cause; the rest of the run has its verdicts."""
+
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pytest_attnperf.testing.project import FakeProject
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        ("crash", "*killed by SIGABRT*"),
+        ("raise", "*illegal memory access*"),
+        ("oom", "*out of memory: tried to allocate 8.00 GiB*"),
+        ("prepare", "*scripted compile error in kernel fake_kernel.cu:7*"),
+    ],
+)
+def test_a_broken_case_is_an_error_and_the_rest_runs(attnperf_project: FakeProject, fault: str, text: str) -> None:
+    """Each fault becomes ERROR with its cause, the healthy case behind it is judged, and the run fails."""
+    attnperf_project.backend("fake.a", fault=fault)
+    attnperf_project.backend("fake.b", time_us=50.0)
+    result = attnperf_project.run("--attnperf")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines([text])
+    assert attnperf_project.verdicts() == {"fake.a": "ERROR", "fake.b": "NO_BASELINE"}
+
+
+def test_a_crash_quotes_the_log(attnperf_project: FakeProject) -> None:
+    """What the dying process printed is in the failure, although pytest's capture died with it."""
+    attnperf_project.backend("fake.a", fault="crash")
+    attnperf_project.run("--attnperf").stdout.fnmatch_lines(["*scripted abort in kernel fake_kernel*"])
+
+
+def test_a_hang_is_an_error_at_the_limit(attnperf_project: FakeProject) -> None:
+    """A backend that never returns is given up at --attnperf-case-limit, and the rest runs."""
+    attnperf_project.backend("fake.a", fault="hang")
+    attnperf_project.backend("fake.b", time_us=50.0)
+    result = attnperf_project.run("--attnperf", "--attnperf-case-limit=1")
+    result.stdout.fnmatch_lines(["*did not answer 'check' within 1 s*"])
+    assert attnperf_project.verdicts() == {"fake.a": "ERROR", "fake.b": "NO_BASELINE"}
+
+
+def test_a_body_that_fails_after_the_rendezvous_is_an_error(attnperf_project: FakeProject) -> None:
+    """The rest of the test's body runs in the worker; its assert fails the user's test with its text."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    suite = attnperf_project.path / "suites" / "test_prefill.py"
+    suite.write_text(suite.read_text() + "    assert workload.seq_q == 65, 'the body goes on'\n")
+    result = attnperf_project.run("--attnperf")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*the body goes on*"])
+
+
+def test_a_body_without_a_rendezvous_is_an_error(attnperf_project: FakeProject) -> None:
+    """A case that never calls run() proves nothing and says so."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    suite = attnperf_project.path / "suites" / "test_prefill.py"
+    suite.write_text(suite.read_text().replace("attnperf.run(backend, workload)", "pass"))
+    result = attnperf_project.run("--attnperf")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*without calling attnperf.run() or attnperf.gate()*"])
+
+
+def test_a_skip_in_the_body_is_a_skip(attnperf_project: FakeProject) -> None:
+    """pytest.skip() inside the body reaches the user's report with its reason."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    suite = attnperf_project.path / "suites" / "test_prefill.py"
+    suite.write_text(suite.read_text().replace("attnperf.run(backend, workload)", "pytest.skip('not on Sundays')"))
+    result = attnperf_project.run("--attnperf", "-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*not on Sundays*"])
+
+
+def test_an_interrupt_keeps_results_and_leaves_baselines_alone(attnperf_project: FakeProject) -> None:
+    """Ctrl-C in the second case: the first one's result is on disk, no baseline changes, no worker is left."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    attnperf_project.backend("fake.b", fault="hang")
+    command = [sys.executable, "-m", "pytest", "-p", "no:randomly", "--update-baselines", "suites/"]
+    process = subprocess.Popen(command, cwd=attnperf_project.path, stdout=subprocess.PIPE, text=True)
+    logs = attnperf_project.path / ".attnperf" / "logs"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not list(logs.glob("*/worker106*.log")):
+        time.sleep(0.1)
+    time.sleep(2.5)
+    workers = _worker_pids(process.pid)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 2, output
+    run = attnperf_project.results()
+    assert [case["verdict"] for case in run["cases"]] == ["RECORDED"]
+    assert workers
+    assert run["complete"] is False
+    assert "interrupted: no baseline was written" in run["findings"]
+    assert not attnperf_project.baseline().exists()
+    assert not _worker_pids(process.pid)
+    assert not [pid for pid in workers if _runs(pid)]
+
+
+def test_killing_the_controller_kills_its_workers(attnperf_project: FakeProject) -> None:
+    """kill -9 of the user's pytest leaves no worker holding the device."""
+    attnperf_project.backend("fake.a", fault="hang")
+    command = [sys.executable, "-m", "pytest", "-p", "no:randomly", "--attnperf", "suites/"]
+    process = subprocess.Popen(command, cwd=attnperf_project.path, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and not (workers := _worker_pids(process.pid)):
+        time.sleep(0.1)
+    time.sleep(1.0)
+    process.kill()
+    process.wait()
+    time.sleep(1.0)
+    assert workers
+    assert not [pid for pid in workers if _runs(pid)]
+
+
+def _worker_pids(parent: int) -> list[int]:
+    """Children of that process that are workers, from /proc: a bare machine has no ps."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            state, ppid = (folder / "stat").read_text().rsplit(")", 1)[1].split()[:2]
+            if int(ppid) == parent and state != "Z" and b"worker_session" in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+    return found
+
+
+def _runs(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    return False

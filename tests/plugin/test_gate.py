@@ -1,0 +1,211 @@
+"""What a user types, on the fake device: the verdicts, their outcomes and their texts."""
+
+import json
+
+import pytest
+
+from pytest_attnperf.testing.project import FakeProject
+
+NODE = "suites/test_prefill.py::test_prefill[fake.a-prefill-b1-s64-h1-d16-f16]"
+
+
+@pytest.fixture
+def stored(attnperf_project: FakeProject) -> FakeProject:
+    """A project whose only case has a baseline at 100 us."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    attnperf_project.store_baselines()
+    return attnperf_project
+
+
+def test_without_the_flag_only_correctness_is_checked(attnperf_project: FakeProject) -> None:
+    """`pytest suites/` proves the result right, prints no time, and writes nothing."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    result = attnperf_project.run()
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*TFLOP*")
+    assert not (attnperf_project.path / ".attnperf" / "results.json").exists()
+
+
+def test_a_wrong_result_fails_without_the_flag_too(attnperf_project: FakeProject) -> None:
+    """Correctness alone fails a wrong backend, with the figures and the seed that reproduces it."""
+    attnperf_project.backend("fake.a", fault="wrong")
+    result = attnperf_project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*INCORRECT*", "*40.0x the budget at (0, 1, 2, 3)*", "*--attnperf-seed=*"])
+
+
+def test_unchanged_code_is_same(stored: FakeProject) -> None:
+    """A second run over unchanged code passes as SAME and exits 0."""
+    result = stored.run("--attnperf", "-v")
+    assert result.ret == 0
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*SAME*"])
+    assert stored.verdicts() == {"fake.a": "SAME"}
+    assert stored.results()["gated"] == 1
+
+
+def test_ten_percent_slower_fails(stored: FakeProject) -> None:
+    """A slowdown fails the test as SLOWER, with both times, the second look's size, and how to reproduce it."""
+    stored.backend("fake.a", time_us=110.0)
+    result = stored.run("--attnperf")
+    assert result.ret == 1
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*SLOWER*"])
+    assert f'pytest --attnperf "{NODE}"' in result.stdout.str()
+    (case,) = stored.results()["cases"]
+    assert case["verdict"] == "SLOWER"
+    assert 1.09 < case["ratio"] < 1.11
+    assert len(case["second"]) == 3
+    assert case["interval"][0] < case["ratio"] < case["interval"][1]
+
+
+def test_slower_then_accepted_by_updating(stored: FakeProject) -> None:
+    """--update-baselines on the slower code makes the next run pass."""
+    stored.backend("fake.a", time_us=110.0)
+    update = stored.run("--update-baselines")
+    assert update.ret == 0
+    update.stdout.fnmatch_lines(["*1 recorded*"])
+    stored.run("--attnperf").assert_outcomes(passed=1)
+
+
+def test_faster_passes(stored: FakeProject) -> None:
+    """The gate is one-sided: faster passes, and says that the baseline could be updated."""
+    stored.backend("fake.a", time_us=80.0)
+    result = stored.run("--attnperf")
+    result.assert_outcomes(passed=1)
+    assert stored.verdicts() == {"fake.a": "FASTER"}
+
+
+@pytest.mark.parametrize("fault", ["wrong", "nan", "nothing", "late", "replay"])
+def test_wrong_results_are_incorrect_and_not_timed(stored: FakeProject, fault: str) -> None:
+    """A wrong value, NaN, nothing, wrong only at the end, wrong only when replayed: INCORRECT, without a time."""
+    stored.backend("fake.a", time_us=10.0, fault=fault)
+    result = stored.run("--attnperf")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*INCORRECT*"])
+    (case,) = stored.results()["cases"]
+    assert case["verdict"] == "INCORRECT"
+    assert case["median_us"] is None
+    assert case["reasons"]
+
+
+def test_no_baseline_is_not_a_pass(attnperf_project: FakeProject) -> None:
+    """Without a baseline the case has its own category and names the command; strict makes the run fail."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    result = attnperf_project.run("--attnperf", "-rA")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*pytest --update-baselines*", "*gated 0 of 1*"])
+    assert "1 no baseline" in result.stdout.str()
+    assert " passed" not in result.stdout.lines[-1]
+    strict = attnperf_project.run("--attnperf", "--attnperf-strict")
+    assert strict.ret == 1
+    strict.stdout.fnmatch_lines(["*strict: 1 cases are NO_BASELINE*", "*strict: gated 0 of 1*"])
+
+
+def test_ci_is_strict_by_default(attnperf_project: FakeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where CI is set, NO_BASELINE fails the run; --no-attnperf-strict takes that back."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    monkeypatch.setenv("CI", "true")
+    assert attnperf_project.run("--attnperf").ret == 1
+    assert attnperf_project.run("--attnperf", "--no-attnperf-strict").ret == 0
+
+
+def test_another_products_baseline_is_incomparable(stored: FakeProject) -> None:
+    """A baseline of the same arch but another product does not gate this one, and is named."""
+    stored.device(product="fake2")
+    result = stored.run("--attnperf")
+    assert stored.verdicts() == {"fake.a": "INCOMPARABLE"}
+    assert "stored for fake/fake1, this is fake/fake2" in stored.results()["cases"][0]["summary"]
+    assert "1 incomparable" in result.stdout.str()
+
+
+def test_another_power_cap_is_incomparable(stored: FakeProject) -> None:
+    """A must-match field that differs is named with both values."""
+    stored.device(must_match={"power_cap_w": "500"})
+    stored.run("--attnperf")
+    (case,) = stored.results()["cases"]
+    assert case["verdict"] == "INCOMPARABLE"
+    assert case["reasons"] == ["power_cap_w: 500 here, absent stored"]
+
+
+def test_slower_under_another_toolchain_is_environment(stored: FakeProject) -> None:
+    """Slower with another driver cannot be told from the driver against a stored baseline: ENVIRONMENT, named."""
+    stored.backend("fake.a", time_us=110.0)
+    stored.device(named={"driver": "581"})
+    result = stored.run("--attnperf")
+    assert result.ret == 0
+    (case,) = stored.results()["cases"]
+    assert case["verdict"] == "ENVIRONMENT"
+    assert "driver: 581 here, absent stored" in case["summary"]
+
+
+def test_unsupported_is_skipped_with_its_reason(attnperf_project: FakeProject) -> None:
+    """A backend that cannot run says why under -rs."""
+    attnperf_project.backend("fake.a", supported=["head_dim 16 is below 32"])
+    result = attnperf_project.run("--attnperf", "-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*head_dim 16 is below 32*"])
+
+
+def test_support_that_vanished_fails(stored: FakeProject) -> None:
+    """A case with a baseline cannot hide by calling itself unsupported."""
+    stored.backend("fake.a", supported=["too hard today"])
+    result = stored.run("--attnperf")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*unsupported now, but a baseline is stored*too hard today*"])
+
+
+def test_an_impossible_time_is_suspicious(attnperf_project: FakeProject) -> None:
+    """A time below the device's floor fails as SUSPICIOUS before anything is compared."""
+    attnperf_project.suite(["prefill-b4-s4096-h32-d128-f16-causal"])
+    attnperf_project.backend("fake.a", time_us=5.0)
+    attnperf_project.device(arch="sm_90", product="h200", compute_units=132)
+    result = attnperf_project.run("--attnperf")
+    result.assert_outcomes(failed=1)
+    assert attnperf_project.verdicts() == {"fake.a": "SUSPICIOUS"}
+    update = attnperf_project.run("--update-baselines")
+    assert update.ret == 1
+    assert not attnperf_project.baseline("sm_90", "h200").exists()
+
+
+def test_noise_beyond_the_threshold_is_undecided(attnperf_project: FakeProject) -> None:
+    """A slowdown that noise could make is UNDECIDED with what would decide it: no pass, no fail."""
+    attnperf_project.script["process_sd"] = 0.02
+    attnperf_project.backend("fake.a", time_us=100.0)
+    attnperf_project.store_baselines()
+    attnperf_project.script["process_sd"] = 0.0
+    attnperf_project.backend("fake.a", time_us=104.0)
+    result = attnperf_project.run("--attnperf")
+    assert attnperf_project.verdicts() == {"fake.a": "UNDECIDED"}
+    assert "1 undecided" in result.stdout.str()
+    assert "would decide it" in attnperf_project.results()["cases"][0]["summary"]
+
+
+def test_update_leaves_out_what_is_wrong(attnperf_project: FakeProject) -> None:
+    """A failing case is not stored, the rest is, and the run exits 1."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    attnperf_project.backend("fake.b", fault="wrong")
+    result = attnperf_project.run("--update-baselines")
+    assert result.ret == 1
+    entries = json.loads(attnperf_project.baseline().read_text())["entries"]
+    assert [key.split("/")[0] for key in entries] == ["fake.a"]
+    assert len(next(iter(entries.values()))["processes"]) == 7
+
+
+def test_a_partial_update_merges(stored: FakeProject) -> None:
+    """Updating one backend with -k keeps the others' entries."""
+    stored.backend("fake.b", time_us=50.0)
+    stored.run("--update-baselines", "-k", "fake.b")
+    entries = json.loads(stored.baseline().read_text())["entries"]
+    assert sorted(key.split("/")[0] for key in entries) == ["fake.a", "fake.b"]
+
+
+def test_record_local_gates_in_the_same_run(attnperf_project: FakeProject) -> None:
+    """Without a stored baseline, --attnperf-record-local makes one under .attnperf/local and gates against it."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    result = attnperf_project.run("--attnperf", "--attnperf-record-local")
+    assert result.ret == 0
+    assert attnperf_project.verdicts() == {"fake.a": "SAME"}
+    assert (attnperf_project.path / ".attnperf/local/fake/fake1/prefill.json").is_file()
+    assert not attnperf_project.baseline().exists()
+    assert any("recorded in this run" in note for note in attnperf_project.results()["cases"][0]["notes"])

@@ -1,0 +1,127 @@
+"""Precedence of settings: override over marker over command line over ini over default; and what is refused."""
+
+import pytest
+
+from pytest_attnperf.testing.project import WORKLOAD, FakeProject
+
+
+@pytest.fixture
+def stored(attnperf_project: FakeProject) -> FakeProject:
+    """A case stored at 100 us that now takes 104 us: SLOWER by default."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    attnperf_project.store_baselines()
+    attnperf_project.backend("fake.a", time_us=104.0)
+    return attnperf_project
+
+
+def verdict(project: FakeProject, *args: str) -> str:
+    """The verdict of the only case."""
+    project.run("--attnperf", *args)
+    return project.verdicts()["fake.a"]
+
+
+def test_default_threshold(stored: FakeProject) -> None:
+    """Two percent."""
+    assert verdict(stored) == "SLOWER"
+
+
+def test_ini_beats_default(stored: FakeProject) -> None:
+    """attnperf_threshold in the ini file."""
+    stored.pytester.makeini("[pytest]\nattnperf_threshold = 6\n")
+    assert verdict(stored) == "SAME"
+
+
+def test_command_line_beats_ini(stored: FakeProject) -> None:
+    """--attnperf-threshold over the ini file."""
+    stored.pytester.makeini("[pytest]\nattnperf_threshold = 1\n")
+    assert verdict(stored, "--attnperf-threshold=6") == "SAME"
+
+
+def test_marker_beats_command_line(stored: FakeProject) -> None:
+    """A marker is more specific than a project: one command-line word must not kill every marker."""
+    stored.suite([WORKLOAD], settings=", threshold=6")
+    assert verdict(stored, "--attnperf-threshold=1") == "SAME"
+
+
+def test_override_beats_marker(stored: FakeProject) -> None:
+    """--attnperf-override is the one way to beat a marker."""
+    stored.suite([WORKLOAD], settings=", threshold=6")
+    assert verdict(stored, "--attnperf-override=threshold=1") == "SLOWER"
+
+
+def test_the_floor_in_microseconds(stored: FakeProject) -> None:
+    """A slowdown below --attnperf-floor-us does not fail, whatever its percentage."""
+    assert verdict(stored, "--attnperf-floor-us=10") == "SAME"
+
+
+def test_fail_on(stored: FakeProject) -> None:
+    """--attnperf-fail-on decides which verdicts fail a test; SLOWER left out is reported, not failed."""
+    result = stored.run("--attnperf", "--attnperf-fail-on=INCORRECT")
+    assert stored.verdicts() == {"fake.a": "SLOWER"}
+    assert result.ret == 0
+    assert "1 slower" in result.stdout.lines[-1]
+    assert "passed" not in result.stdout.lines[-1]
+
+
+def test_a_loosened_policy_is_a_finding(stored: FakeProject) -> None:
+    """A threshold raised since the baseline was stored is named, and fails a strict run although nothing is slower."""
+    result = stored.run("--attnperf", "--attnperf-threshold=6", "--attnperf-strict")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*policy loosened since the baseline: threshold_percent 2 -> 6*"])
+
+
+def test_the_effective_policy_is_stored(stored: FakeProject) -> None:
+    """Each result carries the policy it was judged by."""
+    stored.run("--attnperf", "--attnperf-threshold=6")
+    assert stored.results()["cases"][0]["policy"]["threshold_percent"] == 6.0
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("--attnperf-threshold=fast", "*threshold='fast' is not a number*"),
+        ("--attnperf-threshold=-1", "*threshold='-1' must be a number of at least 0*"),
+        ("--attnperf-processes=3", "*--attnperf-processes='3' must be a whole number of at least 7*"),
+        ("--attnperf-device=tpu", "*--attnperf-device='tpu' is not known; choose one of: auto, gpu, cpu*"),
+        ("--attnperf-override=speed=1", "*'speed=1': expected KEY=VALUE with KEY one of*threshold*"),
+        ("--attnperf-fail-on=SLOWEST", "*SLOWEST*allowed*SLOWER*"),
+        ("--attnperf-backend=fake.z", "*unknown backend 'fake.z'; known: fake.a*"),
+        ("--attnperf-workload=b=1,s=0,h=8,d=64", "*positive*"),
+        ("--attnperf-workload=b=1,s=512,h=8,q=64", "*q*"),
+        ("--attnperf-seed=x", "*--attnperf-seed='x' is not a whole number*"),
+    ],
+)
+def test_bad_values_are_named(attnperf_project: FakeProject, option: str, text: str) -> None:
+    """Every bad value is an error that shows it and what is allowed; nothing is measured."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    result = attnperf_project.run("--attnperf", option)
+    assert result.ret != 0
+    assert any(_matches(result, stream, text) for stream in ("stdout", "stderr")), result.stdout.str()
+    assert (
+        not (attnperf_project.path / ".attnperf" / "results.json").exists() or not attnperf_project.results()["gated"]
+    )
+
+
+def _matches(result: pytest.RunResult, stream: str, text: str) -> bool:
+    try:
+        getattr(result, stream).fnmatch_lines([text])
+    except pytest.fail.Exception:
+        return False
+    return True
+
+
+def test_an_unknown_marker_keyword_is_refused(attnperf_project: FakeProject) -> None:
+    """A typo in the marker is an error that lists the known keywords, not a setting without effect."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    attnperf_project.suite([WORKLOAD], settings=", treshold=6")
+    result = attnperf_project.run("--attnperf")
+    assert result.ret != 0
+    assert "unknown keywords ['treshold']; known: backends, " in result.stdout.str()
+
+
+def test_a_backend_prefix_selects_its_group(attnperf_project: FakeProject) -> None:
+    """--attnperf-backend=fake selects every fake.*."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    attnperf_project.backend("other.b", time_us=100.0)
+    attnperf_project.run("--attnperf", "--attnperf-backend=fake")
+    assert set(attnperf_project.verdicts()) == {"fake.a"}

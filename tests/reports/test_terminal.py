@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf, nan
+from typing import TypeAlias
+
+import pytest
+
+from pytest_attnperf.records import CheckReport, ErrorFigures, Tolerance, Verdict
+from pytest_attnperf.reports.terminal import ORDER, closing_lines, failure_text
+from pytest_attnperf.results import CaseResult, RunResult
+
+CaseFactory: TypeAlias = Callable[..., CaseResult]
+RunFactory: TypeAlias = Callable[..., RunResult]
+
+KEY = "prefill/triton.flash/prefill-b4-s512-h8-d256-f16-causal"
+COMMAND = 'pytest --attnperf "suites/test_prefill.py::test_prefill[triton.flash-prefill-b4-s512-h8-d256-f16-causal]"'
+WRONG = ErrorFigures("seed 7", "out", 0.5, 0.002, 0.01, 0.0002, (0, 3, 1, 5), 1.25, 0.75, 0, 0, 4096)
+
+
+def test_slower_says_what_changed(case: CaseFactory) -> None:
+    """A SLOWER failure gives both times, the ratio with its interval, what was allowed, both looks, and the command."""
+    slower = case(reasons=("threshold 2.0 %",), notes=("the canary moved by 1 %",))
+    assert failure_text(slower).splitlines() == [
+        f"SLOWER: {KEY}",
+        "+6.1 % against stored",
+        "  24.60 us -> 26.10 us per call, +6.1 % (95 %: +5.2 % .. +7.0 %), allowed +2.0 %",
+        "  first look: 26.10 us (26.00 .. 26.20), 3 processes, graph timer",
+        "  second look: 26.10 us (26.05 .. 26.15), 2 processes, graph timer",
+        "  threshold 2.0 %",
+        "  note: the canary moved by 1 %",
+        "reproduce with:",
+        COMMAND,
+    ]
+
+
+def incorrect(case: CaseFactory, *figures: ErrorFigures, problems: tuple[str, ...] = ("too far",)) -> list[str]:
+    """Lines of an INCORRECT failure with these figures."""
+    tolerance = Tolerance(3.0, "the paper, table 4")
+    check = CheckReport(figures, problems, tolerance)
+    wrong = case(verdict=Verdict.INCORRECT, median_us=None, first=(), second=(), checks=(check,))
+    return failure_text(wrong).splitlines()
+
+
+def test_incorrect_shows_the_worst_element(case: CaseFactory) -> None:
+    """An INCORRECT failure gives position, got, expected, every error with its budget, and the tolerance's source."""
+    right = ErrorFigures("seed 7", "lse", 1e-4, 2e-3, 1e-5, 2e-4)
+    lines = incorrect(case, WRONG, right)
+    assert lines[2:4] == [
+        "  too far",
+        "  seed 7: out[0, 3, 1, 5] is 1.25, expected 0.75; max error 0.5 (allowed 0.002), "
+        "rms 0.01 (allowed 0.0002); budget: 3 x the plain computation's error (the paper, table 4)",
+    ]
+    assert not any("lse" in line for line in lines)
+
+
+@pytest.mark.parametrize("figures", [replace(WRONG, max_error=nan, nan_count=3), replace(WRONG, inf_count=2)])
+def test_not_finite_outputs_are_counted(case: CaseFactory, figures: ErrorFigures) -> None:
+    """NaN and Inf are counted in the failure, and a NaN error counts as beyond its budget."""
+    assert any(f"{figures.nan_count} NaN, {figures.inf_count} Inf" in line for line in incorrect(case, figures))
+    assert any("max error" in line for line in incorrect(case, replace(figures, max_error=inf)))
+
+
+def test_many_problems_are_cut(case: CaseFactory) -> None:
+    """A kernel wrong everywhere does not bury the command."""
+    lines = incorrect(case, problems=tuple(f"problem {number}" for number in range(50)))
+    assert "  ... and 38 more" in lines
+    assert lines[-1] == COMMAND
+
+
+def test_a_problem_is_said_once(case: CaseFactory) -> None:
+    """A problem that the reasons already give is not repeated."""
+    check = CheckReport((WRONG,), ("too far",))
+    text = failure_text(case(verdict=Verdict.INCORRECT, reasons=("too far",), checks=(check,)))
+    assert text.count("too far") == 1
+
+
+def test_error_ends_with_log_and_command(case: CaseFactory) -> None:
+    """An ERROR failure shows the log's tail without its control characters, then the command."""
+    log = "\n".join([*(f"line {number}" for number in range(60)), "\x1b[31mSegmentation fault\x1b[0m"])
+    lines = failure_text(case(verdict=Verdict.ERROR, summary="the worker died", log=log)).splitlines()
+    assert "  | ... 21 lines before ..." in lines
+    assert lines[-3:] == ["  |  [31mSegmentation fault [0m", "reproduce with:", COMMAND]
+
+
+def test_closing_line(case: CaseFactory, run: RunFactory) -> None:
+    """One line counts every verdict, worst first, and names the slowest case with its interval."""
+    cases = [
+        *(case(f"same{number}", verdict=Verdict.SAME, ratio=1.2) for number in range(3)),
+        case("other", ratio=1.03),
+        case("fast", verdict=Verdict.FASTER, ratio=0.9),
+        case(),
+        case("unsure", verdict=Verdict.UNDECIDED),
+    ]
+    assert closing_lines(run(*cases), ".attnperf/results.json") == [
+        f"2 slower, 1 undecided, 3 same, 1 faster on sm_90/h200; slowest: {KEY} +6.1 % (95 %: +5.2 % .. +7.0 %)",
+        "results: .attnperf/results.json",
+    ]
+
+
+def test_every_verdict_is_counted(case: CaseFactory, run: RunFactory) -> None:
+    """No verdict is missing from the closing line's order."""
+    assert sorted(ORDER) == sorted(Verdict)
+    line = closing_lines(run(*(case(verdict=verdict, ratio=None) for verdict in Verdict)))[0]
+    assert line.count("1 ") == len(Verdict)
+    assert "1 without baseline" in line
+
+
+def test_no_slowest_when_nothing_is_slower(case: CaseFactory, run: RunFactory) -> None:
+    """A run where everything is faster or unmeasured names no slowest case."""
+    cases = (case(verdict=Verdict.FASTER, ratio=0.9), case("b", verdict=Verdict.INCOMPARABLE, ratio=None))
+    assert closing_lines(run(*cases)) == ["1 incomparable, 1 faster on sm_90/h200"]
+
+
+def test_gated_nothing(case: CaseFactory, run: RunFactory) -> None:
+    """A gating run that judged nothing says so; a run that was not to judge does not."""
+    cases = [case(verdict=Verdict.NO_BASELINE, ratio=None)]
+    text = "gated 0 of 5: nothing was compared with a baseline"
+    assert text in closing_lines(run(*cases, gated=0, selected=5))
+    assert text not in closing_lines(run(*cases, gated=0, selected=5, mode="update"))
+
+
+def test_incomplete_findings_and_baselines(case: CaseFactory, run: RunFactory) -> None:
+    """An interrupted run, findings and written files each have their line, in one line each."""
+    lines = closing_lines(
+        run(
+            case(),
+            selected=9,
+            complete=False,
+            findings=("policy\nloosened",),
+            baseline_paths=("baselines/sm_90/h200/prefill.json",),
+        )
+    )
+    assert lines[1:] == [
+        "incomplete: 1 of 9 selected cases have a result",
+        "finding: policy loosened",
+        "baseline written: baselines/sm_90/h200/prefill.json",
+    ]
+
+
+def test_no_cases_and_no_device(run: RunFactory) -> None:
+    """An empty run without a device still closes with a sentence."""
+    assert closing_lines(run(device=None, mode="check")) == ["no cases"]
