@@ -1,0 +1,1 @@
+"""Backends of ROCm/aiter. The package of that name on PyPI is an unrelated one."""

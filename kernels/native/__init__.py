@@ -1,0 +1,1 @@
+"""Backends made of what torch brings."""

@@ -1,0 +1,37 @@
+"""The prefill backends that come with torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernels.native.prefill_compiled import Compiled, Flex
+from kernels.native.prefill_eager import Eager
+from kernels.native.prefill_sdpa import HALF_ONLY, PinnedSdpa
+
+if TYPE_CHECKING:
+    from pytest_attnperf.backends import Backend
+
+CPU_FLOPS_MAX = 6e8
+"""Keeps a check and a timing on two cores within seconds: 512 keys of 8 heads, or 1000 causal keys of 4."""
+
+BACKENDS: tuple[Backend, ...] = (
+    Eager("native.eager", CPU_FLOPS_MAX),
+    Eager("native.eager_fp32", CPU_FLOPS_MAX, upcast=True),
+    PinnedSdpa("native.sdpa_flash", CPU_FLOPS_MAX, backend="FLASH_ATTENTION", gpu_dtypes=HALF_ONLY, head_dim_max=256),
+    PinnedSdpa(
+        "native.sdpa_efficient",
+        backend="EFFICIENT_ATTENTION",
+        kinds=frozenset({"cuda", "rocm"}),
+        grouped_heads=False,
+    ),
+    PinnedSdpa(
+        "native.sdpa_cudnn",
+        backend="CUDNN_ATTENTION",
+        kinds=frozenset({"cuda"}),
+        gpu_dtypes=HALF_ONLY,
+        head_dim_max=256,
+    ),
+    PinnedSdpa("native.sdpa_math", CPU_FLOPS_MAX, backend="MATH"),
+    Flex("native.flex"),
+    Compiled("native.compiled"),
+)

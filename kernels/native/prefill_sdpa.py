@@ -1,0 +1,106 @@
+"""torch's scaled_dot_product_attention, each backend by itself: torch may fail, but it may not choose another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernels.native.prefill_eager import canonical_outputs, visible_keys
+from kernels.prefill_backend import PrefillBackend, heads_first
+from pytest_attnperf.backends import Prepared
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Tensors
+    from pytest_attnperf.records import DeviceInfo
+    from pytest_attnperf.workloads.prefill import Prefill
+
+HALF_ONLY = frozenset({"f16", "bf16"})
+
+
+@dataclass(frozen=True)
+class PinnedSdpa(PrefillBackend):
+    """One backend of scaled_dot_product_attention, with its limits on GPUs (on a CPU, torch has flash and math).
+
+    backend        member of torch.nn.attention.SDPBackend
+    kinds          device kinds it exists on
+    gpu_dtypes     workload dtypes its GPU kernels take
+    grouped_heads  whether it takes fewer K/V heads than query heads on a GPU
+    head_dim_max   largest head dimension on a GPU
+    """
+
+    backend: str = "MATH"
+    kinds: frozenset[str] = frozenset({"cpu", "cuda", "rocm"})
+    gpu_dtypes: frozenset[str] = frozenset({"f16", "bf16", "f32"})
+    grouped_heads: bool = True
+    head_dim_max: int | None = None
+
+    def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
+        """Limits read from torch's dispatch rules (sdp_utils) and tried on torch 2.11 (CUDA) and 2.13 (CPU)."""
+        found = []
+        if workload.lse:
+            found.append("scaled_dot_product_attention returns no log-sum-exp")
+        if device.kind not in self.kinds:
+            found.append(f"torch's {self.backend} attention exists on {_listed(self.kinds)}, not on {device.kind}")
+        if device.kind == "cpu" or self.backend == "MATH":
+            return found
+        if workload.dtype not in self.gpu_dtypes:
+            found.append(f"{self.backend} takes {_listed(self.gpu_dtypes)} on a GPU, not {workload.dtype}")
+        if workload.kv_heads != workload.heads and not self.grouped_heads:
+            found.append(
+                f"{self.backend} takes no grouped K/V heads ({workload.heads} query heads, {workload.kv_heads} K/V "
+                "heads); expanding them first would be another problem"
+            )
+        if self.head_dim_max is not None and workload.head_dim > self.head_dim_max:
+            found.append(f"{self.backend} takes head_dim up to {self.head_dim_max}, not {workload.head_dim}")
+        if workload.head_dim % 8:
+            found.append(f"{self.backend} needs head_dim to be a multiple of 8, not {workload.head_dim}")
+        return found
+
+    def bind(self, workload: Prefill, inputs: Tensors) -> Prepared:
+        """Transpose to (B, H, S, D), build the mask; torch's is_causal is top-left, so it serves only Sq == Skv."""
+        import torch
+        from torch.nn.attention import SDPBackend
+
+        mask, how = self._bottom_right(workload, inputs[0].device)
+        return Prepared(
+            call=_pinned(
+                getattr(SDPBackend, self.backend),
+                mask=mask,
+                is_causal=workload.causal and mask is None,
+                enable_gqa=workload.heads != workload.kv_heads,
+            ),
+            tensors=heads_first(inputs),
+            convert=heads_first,
+            outputs=canonical_outputs,
+            config={"sdpa_backend": self.backend, "causal": how, "torch": torch.__version__},
+        )
+
+    def _bottom_right(self, workload: Prefill, device: torch.device) -> tuple[Any, str]:
+        """The attn_mask to pass, and its name: flash and efficient have their own form of it on GPUs."""
+        from torch.nn.attention.bias import causal_lower_right
+
+        if not workload.causal:
+            return None, "none"
+        if workload.seq_q == workload.seq_kv:
+            return None, "is_causal"
+        if device.type != "cpu" and self.backend in ("FLASH_ATTENTION", "EFFICIENT_ATTENTION"):
+            return causal_lower_right(workload.seq_q, workload.seq_kv), "causal_lower_right"
+        return visible_keys(workload, device), "bool mask"
+
+
+def _pinned(backend: Any, *, mask: Any, is_causal: bool, enable_gqa: bool) -> Callable[..., Any]:
+    from torch.nn.attention import sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        with sdpa_kernel([backend]):
+            return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=is_causal, enable_gqa=enable_gqa)
+
+    return attention
+
+
+def _listed(names: frozenset[str]) -> str:
+    return ", ".join(sorted(names))

@@ -1,0 +1,1 @@
+"""Backends written in Triton in this repository."""

@@ -1,0 +1,85 @@
+"""Small problems that cross every two of head dim, dtype, head grouping, lengths, causal and lse; and their judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pytest_attnperf.backends import Outputs, Tensors
+from pytest_attnperf.workloads.base import TORCH_DTYPES
+from pytest_attnperf.workloads.prefill import Prefill
+
+PROBLEMS = (
+    "prefill-b1-s1-kv97-h2-d256-f32-causal",
+    "prefill-b2-s1-kv97-h2-d64-bf16",
+    "prefill-b1-s1-kv97-h3-hk1-d128-f16-causal",
+    "prefill-b2-s1-kv97-h4-hk2-d16-bf16-lse",
+    "prefill-b1-s1-kv97-h4-hk2-d40-bf16",
+    "prefill-b2-s1-kv97-h4-hk2-d80-f16-lse",
+    "prefill-b1-s33-kv130-h2-d128-f16-causal-lse",
+    "prefill-b2-s33-kv130-h2-d64-bf16",
+    "prefill-b1-s33-kv130-h2-d80-f16-causal-lse",
+    "prefill-b2-s33-kv130-h3-hk1-d16-f32-causal",
+    "prefill-b1-s33-kv130-h4-hk2-d256-f32-causal",
+    "prefill-b2-s33-kv130-h4-hk2-d40-f32",
+    "prefill-b1-s63-h2-d256-bf16-causal",
+    "prefill-b2-s63-h2-d40-bf16-causal-lse",
+    "prefill-b1-s63-h2-d80-f16-causal-lse",
+    "prefill-b2-s63-h3-hk1-d16-bf16-causal-lse",
+    "prefill-b1-s63-h3-hk1-d40-f16",
+    "prefill-b2-s63-h4-hk2-d128-bf16-causal-lse",
+    "prefill-b1-s63-h4-hk2-d64-f32-causal-lse",
+    "prefill-b2-s64-h2-d16-f16-causal-lse",
+    "prefill-b1-s64-h2-d64-f32",
+    "prefill-b2-s64-h2-d80-bf16-causal",
+    "prefill-b1-s64-h3-hk1-d128-bf16-causal",
+    "prefill-b2-s64-h3-hk1-d256-bf16-causal",
+    "prefill-b1-s64-h4-hk2-d256-f16-lse",
+    "prefill-b2-s64-h4-hk2-d40-bf16",
+    "prefill-b1-s65-h2-d16-f16-causal",
+    "prefill-b2-s65-h3-hk1-d128-bf16-lse",
+    "prefill-b1-s65-h3-hk1-d40-bf16-causal",
+    "prefill-b2-s65-h3-hk1-d80-f32-lse",
+    "prefill-b1-s65-h4-hk2-d256-bf16-causal",
+    "prefill-b2-s65-h4-hk2-d64-f32-causal",
+    "prefill-b1-s70-kv31-h2-d128-f32-lse",
+    "prefill-b2-s70-kv31-h2-d16-f32-lse",
+    "prefill-b1-s70-kv31-h3-hk1-d256-bf16-lse",
+    "prefill-b2-s70-kv31-h3-hk1-d64-f16-lse",
+    "prefill-b1-s70-kv31-h4-hk2-d40-f16-lse",
+    "prefill-b2-s70-kv31-h4-hk2-d80-bf16",
+)
+
+
+@pytest.fixture(scope="session")
+def problems() -> tuple[str, ...]:
+    """Ids of all small problems."""
+    return PROBLEMS
+
+
+@pytest.fixture(params=PROBLEMS)
+def problem(request: pytest.FixtureRequest) -> Prefill:
+    """Each small problem in turn."""
+    return Prefill.parse(request.param)
+
+
+@pytest.fixture
+def assert_right() -> Callable[[Prefill, Tensors, Outputs], None]:
+    """Raise AssertionError unless every output is within twice the plain computation's own error, plus one rounding."""
+    return _assert_right
+
+
+def _assert_right(workload: Prefill, inputs: Tensors, outputs: Outputs) -> None:
+    import torch
+
+    reference, plain = workload.reference(inputs), workload.plain(inputs)
+    assert outputs.keys() == reference.keys()
+    for name, expected in reference.items():
+        got = outputs[name].double()
+        stored_as = torch.float32 if name == "lse" else getattr(torch, TORCH_DTYPES[workload.dtype])
+        assert (outputs[name].shape, outputs[name].dtype) == (expected.shape, stored_as)
+        rounding = torch.finfo(stored_as).eps * expected.double().abs().max().item()
+        budget = 2 * (plain[name].double() - expected).abs().max().item() + rounding
+        error = (got - expected).abs().max().item()
+        assert error <= budget, f"{workload.id} {name}: error {error:.3g} is beyond {budget:.3g}"

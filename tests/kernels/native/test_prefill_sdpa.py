@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from kernels.native.prefill import BACKENDS
+from kernels.native.prefill_sdpa import PinnedSdpa
+from pytest_attnperf.backends import Outputs, Tensors
+from pytest_attnperf.records import DeviceInfo
+from pytest_attnperf.workloads.prefill import Prefill
+
+CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu")
+CUDA = DeviceInfo(kind="cuda", arch="sm_90", product="h200")
+ROCM = DeviceInfo(kind="rocm", arch="gfx942", product="mi300x")
+SDPA = {backend.name: backend for backend in BACKENDS if isinstance(backend, PinnedSdpa)}
+
+
+@pytest.mark.parametrize("name", ["native.sdpa_flash", "native.sdpa_math"])
+def test_right_on_every_small_problem_on_a_cpu(
+    name: str, problem: Prefill, assert_right: Callable[[Prefill, Tensors, Outputs], None]
+) -> None:
+    """What SDPA does not refuse it gets right, bottom-right masks and grouped heads included."""
+    pytest.importorskip("torch")
+    if problem.lse:
+        assert SDPA[name].unsupported_reasons(problem, CPU)
+        return
+    assert not SDPA[name].unsupported_reasons(problem, CPU)
+    inputs = problem.make_inputs(1, "cpu", planted=True)
+    prepared = SDPA[name].prepare(problem, inputs)
+    assert_right(problem, inputs, prepared.outputs(prepared.run()))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", sorted(SDPA))
+def test_right_on_every_small_problem_on_a_gpu(
+    name: str, problems: tuple[str, ...], assert_right: Callable[[Prefill, Tensors, Outputs], None]
+) -> None:
+    """What a pinned backend does not refuse on a GPU it computes, and gets right in the dtypes the suites use."""
+    halves = [w for w in map(Prefill.parse, problems) if w.dtype != "f32"]
+    taken = [w for w in halves if not SDPA[name].unsupported_reasons(w, CUDA)]
+    assert taken
+    for workload in taken:
+        inputs = workload.make_inputs(1, "cuda", planted=True)
+        prepared = SDPA[name].prepare(workload, inputs)
+        assert_right(workload, inputs, prepared.outputs(prepared.run()))
+
+
+def test_torch_may_not_choose_another_backend() -> None:
+    """A pinned backend that cannot take the call raises instead of being replaced."""
+    torch = pytest.importorskip("torch")
+    workload = Prefill.parse("prefill-b1-s8-h2-d16-f16")
+    prepared = SDPA["native.sdpa_cudnn"].prepare(workload, workload.make_inputs(0, "cpu", planted=False))
+    if torch.cuda.is_available():
+        pytest.skip("with a GPU torch reports the CPU tensors differently")
+    with pytest.raises(RuntimeError):
+        prepared.run()
+
+
+@pytest.mark.parametrize(
+    ("name", "workload", "device", "reason"),
+    [
+        ("native.sdpa_math", "prefill-b1-s8-h2-d64-f16-lse", CPU, "returns no log-sum-exp"),
+        ("native.sdpa_efficient", "prefill-b1-s8-h2-d64-f16", CPU, "exists on cuda, rocm, not on cpu"),
+        ("native.sdpa_cudnn", "prefill-b1-s8-h2-d64-f16", ROCM, "exists on cuda, not on rocm"),
+        ("native.sdpa_flash", "prefill-b1-s8-h2-d64-f32", CUDA, "takes bf16, f16 on a GPU, not f32"),
+        ("native.sdpa_efficient", "prefill-b1-s8-h4-hk2-d64-f16", CUDA, r"no grouped K/V heads \(4 query .* 2 K/V"),
+        ("native.sdpa_flash", "prefill-b1-s8-h2-d320-f16", CUDA, "takes head_dim up to 256, not 320"),
+        ("native.sdpa_efficient", "prefill-b1-s8-h2-d20-f16", CUDA, "needs head_dim to be a multiple of 8, not 20"),
+    ],
+)
+def test_reasons_name_the_limit_and_the_value(name: str, workload: str, device: DeviceInfo, reason: str) -> None:
+    """Each limit of a pinned backend is refused by exactly one reason that names it."""
+    reasons = SDPA[name].unsupported_reasons(Prefill.parse(workload), device)
+    assert len(reasons) == 1
+    assert re.search(reason, reasons[0])
+
+
+def test_the_form_of_the_mask_is_recorded() -> None:
+    """The result's config says which of SDPA's forms of a causal mask was timed."""
+    pytest.importorskip("torch")
+    forms = {}
+    for text in ("s8-h2-d16-f16", "s8-h2-d16-f16-causal", "s8-kv12-h2-d16-f16-causal"):
+        workload = Prefill.parse(f"prefill-b1-{text}")
+        prepared = SDPA["native.sdpa_flash"].prepare(workload, workload.make_inputs(0, "cpu", planted=False))
+        forms[text] = prepared.config["causal"]
+    assert list(forms.values()) == ["none", "is_causal", "bool mask"]

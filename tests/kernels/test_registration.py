@@ -1,0 +1,90 @@
+"""What `kernels.register` offers, and what it costs to ask."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+
+import kernels
+from pytest_attnperf.backends import Registry
+from pytest_attnperf.records import DeviceInfo
+from pytest_attnperf.workloads.prefill import Prefill
+
+CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu")
+PROBE = """
+import sys
+import kernels
+from pytest_attnperf.backends import Registry
+from pytest_attnperf.records import DeviceInfo
+from pytest_attnperf.workloads.prefill import Prefill
+registry = Registry()
+kernels.register(registry)
+workload = Prefill.parse("prefill-b1-s512-h8-d64-f16-causal")
+for backend in registry:
+    backend.unsupported_reasons(workload, DeviceInfo(kind="cuda", arch="sm_90", product="h200"))
+print(sorted(sys.modules.keys() & {"torch", "triton", "aiter"}))
+"""
+
+
+def test_every_backend_is_registered_under_its_documented_name() -> None:
+    """The registry holds exactly the backends the suites are parametrised from, in table order."""
+    registry = Registry()
+    kernels.register(registry)
+    assert [backend.name for backend in registry.for_family("prefill")] == [
+        "native.eager",
+        "native.eager_fp32",
+        "native.sdpa_flash",
+        "native.sdpa_efficient",
+        "native.sdpa_cudnn",
+        "native.sdpa_math",
+        "native.flex",
+        "native.compiled",
+        "triton.flash",
+        "ck",
+    ]
+
+
+def test_describing_backends_imports_neither_torch_nor_a_compiler() -> None:
+    """Registering, and asking for reasons, leaves torch, triton and aiter out of a fresh process."""
+    done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_no_backend_has_a_tolerance_of_its_own() -> None:
+    """Every backend is held to twice the plain computation's error."""
+    registry = Registry()
+    kernels.register(registry)
+    assert {backend.tolerance.multiplier for backend in registry} == {2.0}
+
+
+def test_backends_offered_on_a_cpu_can_run_there() -> None:
+    """A backend with a limit above zero has no reason against a plain case on a CPU; one with zero has."""
+    registry = Registry()
+    kernels.register(registry)
+    workload = Prefill.parse("prefill-b1-s128-h2-d64-f16-causal")
+    interpreting = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu", interpreted=True)
+    for backend in registry:
+        assert bool(backend.cpu_flops_max) == (not backend.unsupported_reasons(workload, interpreting)), backend.name
+
+
+def test_the_small_problems_cross_every_two_properties(problems: tuple[str, ...]) -> None:
+    """Any two values of different properties meet in a problem, causal with fewer keys than queries excepted."""
+    workloads = [Prefill.parse(problem) for problem in problems]
+    rows = [
+        (
+            ("d", w.head_dim),
+            ("dtype", w.dtype),
+            ("group", w.heads // w.kv_heads if w.kv_heads > 1 else "mqa"),
+            ("lengths", (w.seq_q, w.seq_kv)),
+            ("causal", w.causal),
+            ("lse", w.lse),
+        )
+        for w in workloads
+    ]
+    met = {pair for row in rows for pair in itertools.combinations(row, 2)}
+    values = [sorted({row[i] for row in rows}, key=str) for i in range(6)]
+    for first, second in itertools.combinations(values, 2):
+        for pair in itertools.product(first, second):
+            if pair != (("lengths", (70, 31)), ("causal", True)):
+                assert pair in met

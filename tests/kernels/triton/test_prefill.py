@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernels.triton.prefill import TritonFlash
+from pytest_attnperf.backends import Outputs, Tensors
+from pytest_attnperf.records import DeviceInfo
+from pytest_attnperf.workloads.prefill import Prefill
+
+BACKEND = TritonFlash("triton.flash")
+CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu")
+INTERPRETING = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu", interpreted=True)
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def interpreted(tmp_path_factory: pytest.TempPathFactory, problems: tuple[str, ...]) -> dict[str, Any]:
+    """Outputs and config of every small problem, computed by the interpreter in one process."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    saved = tmp_path_factory.mktemp("interpreted") / "outputs.pt"
+    script = Path(__file__).with_name("run_interpreted.py")
+    env = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(script), str(saved), *problems]
+    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return dict(torch.load(saved))
+
+
+def test_right_on_every_small_problem(
+    problem: Prefill, interpreted: dict[str, Any], assert_right: Callable[[Prefill, Tensors, Outputs], None]
+) -> None:
+    """The interpreted kernel is within budget on ragged, grouped, causal, cross-length, padded and lse problems."""
+    assert_right(problem, problem.make_inputs(1, "cpu", planted=True), interpreted[problem.id]["outputs"])
+
+
+def test_the_configuration_and_its_source_are_recorded(interpreted: dict[str, Any]) -> None:
+    """What was launched, and where its figures come from, is part of the result."""
+    config = next(iter(interpreted.values()))["config"]
+    assert config["config_arch"] == "interpreter"
+    assert config["BLOCK_M"] == "32"
+    assert "small tiles" in config["config_source"]
+
+
+@pytest.mark.gpu
+def test_right_on_every_small_problem_on_a_gpu(
+    problems: tuple[str, ...], assert_right: Callable[[Prefill, Tensors, Outputs], None]
+) -> None:
+    """The compiled kernel is within budget on the same problems."""
+    for workload in map(Prefill.parse, problems):
+        inputs = workload.make_inputs(1, "cuda", planted=True)
+        prepared = BACKEND.prepare(workload, inputs)
+        assert_right(workload, inputs, prepared.outputs(prepared.run()))
+
+
+@pytest.mark.gpu
+def test_positions_past_32_bits_are_right() -> None:
+    """The last rows of tensors of more than 2^31 elements equal the same rows of a small problem."""
+    import torch
+
+    from kernels.triton.prefill_forward import prefill_forward
+
+    config = {"BLOCK_M": 64, "BLOCK_N": 64, "PRELOAD_V": False, "num_warps": 4, "num_stages": 2}
+    rows, batch = 64, 2**31 // (64 * 128 * 64) + 1
+    q = torch.zeros(batch, rows, 64, 128, dtype=torch.float16, device="cuda")
+    q[-1] = torch.randn(rows, 64, 128, device="cuda")
+    out, _ = prefill_forward(q, q, q, causal=True, with_lse=False, config=config)
+    alone, _ = prefill_forward(q[-1:], q[-1:], q[-1:], causal=True, with_lse=False, config=config)
+    assert q.numel() > 2**31
+    assert torch.equal(out[-1:], alone)
+
+
+def test_says_how_to_run_without_a_gpu() -> None:
+    """Without a GPU and without the interpreter, the reason names the variable to set."""
+    workload = Prefill.parse("prefill-b1-s8-h2-d64-f16")
+    assert BACKEND.unsupported_reasons(workload, CPU) == [
+        "Triton compiles for GPUs only; without one, set TRITON_INTERPRET=1 before triton is imported"
+    ]
+    assert BACKEND.unsupported_reasons(workload, INTERPRETING) == []
+
+
+def test_says_which_head_dim_is_too_large() -> None:
+    """A head dimension above 256 is refused with both figures."""
+    workload = Prefill.parse("prefill-b1-s8-h2-d320-f16")
+    assert BACKEND.unsupported_reasons(workload, INTERPRETING) == [
+        "head_dim 320 is above 256, the largest this kernel takes"
+    ]
+
+
+def test_says_that_triton_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing triton is a reason, not an import error."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    workload = Prefill.parse("prefill-b1-s8-h2-d64-f16")
+    assert BACKEND.unsupported_reasons(workload, INTERPRETING) == ["triton is not installed"]
