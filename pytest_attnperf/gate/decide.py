@@ -206,7 +206,7 @@ def _against_stored(look: _Look) -> str:
     low, high = look.comparison.interval95
     return (
         f"{_signed(look.ratio - 1)} ({_signed(low - 1)} to {_signed(high - 1)}): "
-        f"{look.new_us:.4g} us against {look.base_us:.4g} us stored"
+        f"{_us(look.new_us)} us against {_us(look.base_us)} us stored"
     )
 
 
@@ -221,6 +221,11 @@ def _what_would_decide(look: _Look) -> str:
         if standard_error(look.noise.relative_sd, both, both) < seen:
             return f"{both} stored and {both} fresh processes would decide it"
     return f"not even {PROCESSES_MAX} processes a side would decide it: find where the noise comes from"
+
+
+def _us(value: float) -> str:
+    """Four significant digits, without an exponent."""
+    return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def _percent(fraction: float) -> str:

@@ -27,7 +27,7 @@ def loaded_sources(root: Path, modules: Mapping[str, ModuleType] | None = None) 
         file = getattr(module, "__file__", None)
         if top == HARNESS or not isinstance(file, str):
             continue
-        path = Path(file).resolve()
+        path = _resolved(file)
         if _belongs(path, root):
             hashes[path.relative_to(root).as_posix()] = _digest(path, path.stat().st_mtime_ns)
         elif _is_repository_package(root, top) and not path.is_relative_to(root):
@@ -38,6 +38,13 @@ def loaded_sources(root: Path, modules: Mapping[str, ModuleType] | None = None) 
     return hashes, foreign
 
 
+@functools.lru_cache(maxsize=1 << 15)
+def _resolved(file: str) -> Path:
+    """A worker has thousands of modules and is asked after every case; following links each time took 0.1 s."""
+    return Path(file).resolve()
+
+
+@functools.lru_cache(maxsize=1 << 15)
 def _belongs(path: Path, root: Path) -> bool:
     if not path.is_relative_to(root) or not path.is_file():
         return False

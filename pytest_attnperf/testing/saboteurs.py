@@ -1,0 +1,133 @@
+"""Backends that lie or dawdle on purpose, around an honest one: what a gate must catch.
+
+    registry.replace(Slowed(registry.get("triton.flash"), every=10))
+
+`Slowed` is slower by a known amount: every n-th call runs twice. In a block of 100 calls `every=100` is exactly 1 %,
+where an added sleep kernel would cost a launch as well. The others return what a broken kernel returns.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pytest_attnperf.backends import Backend, Prepared, Tensors
+from pytest_attnperf.records import DeviceInfo, Tolerance
+from pytest_attnperf.workloads.base import Workload
+
+
+@dataclass(frozen=True)
+class Around:
+    """A backend under the name of another: same limits, another call. Subclasses say how `sabotage` changes it."""
+
+    honest: Backend
+
+    @property
+    def name(self) -> str:
+        """The honest backend's name."""
+        return self.honest.name
+
+    @property
+    def families(self) -> frozenset[str]:
+        """The honest backend's families."""
+        return self.honest.families
+
+    @property
+    def cpu_flops_max(self) -> float:
+        """The honest backend's limit."""
+        return self.honest.cpu_flops_max
+
+    @property
+    def times_on_cpu(self) -> bool:
+        """As the honest backend."""
+        return self.honest.times_on_cpu
+
+    @property
+    def tolerance(self) -> Tolerance:
+        """The honest backend's budget."""
+        return self.honest.tolerance
+
+    def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
+        """As the honest backend."""
+        return self.honest.unsupported_reasons(workload, device)
+
+    def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
+        """The honest preparation with its call sabotaged; the configuration says so."""
+        prepared = self.honest.prepare(workload, inputs)
+        config = {**prepared.config, "sabotage": type(self).__name__}
+        return replace(prepared, call=self.sabotage(prepared.call), config=config)
+
+    def sabotage(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """The call that runs instead."""
+        raise AssertionError(f"{type(self).__name__} does not say what it sabotages")
+
+
+@dataclass(frozen=True)
+class Slowed(Around):
+    """Every `every`-th call runs twice: slower by 1/every of the kernel's own time, and right."""
+
+    every: int = 10
+
+    def sabotage(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Count calls; the count is taken at capture, so a graph holds the extra calls too."""
+        counter = itertools.count(1)
+
+        def slowed(*tensors: Any) -> Any:
+            if next(counter) % self.every == 0:
+                call(*tensors)
+            return call(*tensors)
+
+        return slowed
+
+
+@dataclass(frozen=True)
+class WrongValue(Around):
+    """One query row of the output is too large by an eighth."""
+
+    def sabotage(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Scale the first element of every dimension but the last."""
+
+        def wrong(*tensors: Any) -> Any:
+            returned = call(*tensors)
+            _first(returned).select(0, 0).select(0, 0).select(0, 0).mul_(1.125)
+            return returned
+
+        return wrong
+
+
+@dataclass(frozen=True)
+class WritesNaN(Around):
+    """One query row of the output is NaN."""
+
+    def sabotage(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Overwrite the first row."""
+
+        def poisoned(*tensors: Any) -> Any:
+            returned = call(*tensors)
+            _first(returned).select(0, 0).select(0, 0).select(0, 0).fill_(float("nan"))
+            return returned
+
+        return poisoned
+
+
+@dataclass(frozen=True)
+class WritesNothing(Around):
+    """The output is allocated and never written: what a kernel whose body was compiled out leaves."""
+
+    def sabotage(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Allocate what the honest call would return, after learning its shape once."""
+        shape: list[Any] = []
+
+        def nothing(*tensors: Any) -> Any:
+            if not shape:
+                shape.append(_first(call(*tensors)))
+            return shape[0].new_empty(shape[0].shape)
+
+        return nothing
+
+
+def _first(returned: Any) -> Any:
+    """The output tensor of a call that may return (out, lse)."""
+    return returned[0] if isinstance(returned, tuple) else returned

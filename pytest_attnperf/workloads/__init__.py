@@ -1,0 +1,1 @@
+"""Op families: one file each, with shapes, id, seeded inputs, reference, useful work."""

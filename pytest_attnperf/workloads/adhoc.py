@@ -1,0 +1,164 @@
+"""A workload and a backend made of plain callables: what `attnperf.gate("my_kernel", fn, ...)` proves and measures."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.backends import Prepared
+from pytest_attnperf.errors import WorkloadError
+from pytest_attnperf.records import DeviceInfo, Tolerance
+from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
+
+if TYPE_CHECKING:
+    from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.workloads.base import Workload
+
+
+@dataclass(frozen=True)
+class AdHoc:
+    """One problem given by functions instead of shapes.
+
+    name             what makes it this problem and no other, e.g. the test's name
+    make_inputs_fn   `f(seed)` or `f()` -> a tensor or a tuple of tensors on the device, the same for the same seed;
+                     torch is seeded before the call, so a function without a parameter may use torch's generator
+    reference_fn     `f(*inputs)` -> a tensor, a tuple or a dict of tensors, computed in the dtype of its inputs: run on
+                     upcast inputs for the truth, and on the inputs as they are for the budget
+    flops            useful floating-point operations of one call, if known
+    bytes_min        unique bytes one call must move, if known
+    dtype            'f16', 'bf16', 'f32', or '' where unknown: then no compute floor can be given
+    cache_state      'hot' or 'cold'
+    """
+
+    name: str
+    make_inputs_fn: Callable[..., Any]
+    reference_fn: Callable[..., Any]
+    flops: float | None = None
+    bytes_min: float | None = None
+    dtype: str = ""
+    cache_state: str = "hot"
+
+    @property
+    def family(self) -> str:
+        """'adhoc'; its ids cannot be parsed back, because they do not hold the functions."""
+        return "adhoc"
+
+    @property
+    def id(self) -> str:
+        """`adhoc-` and the name, with everything but letters, digits, '_' and '.' replaced by '_'."""
+        return f"adhoc-{re.sub(r'[^A-Za-z0-9_.]', '_', self.name)}"
+
+    def definition(self) -> dict[str, Any]:
+        """Name, figures and where the functions are defined, as builtins."""
+        return {
+            "family": self.family,
+            "name": self.name,
+            "inputs": _source_name(self.make_inputs_fn),
+            "reference": _source_name(self.reference_fn),
+            "flops": self.flops,
+            "bytes_min": self.bytes_min,
+            "dtype": self.dtype,
+        }
+
+    def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
+        """What `make_inputs_fn` makes for the seed; `planted` changes nothing, for nobody knows where its edges are.
+
+        Raises WorkloadError when it gives anything but tensors on `device`.
+        """
+        import torch
+
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            made = _make(self.make_inputs_fn, seed)
+        tensors = tuple(made) if isinstance(made, (tuple, list)) else (made,)
+        for number, tensor in enumerate(tensors):
+            if not isinstance(tensor, torch.Tensor):
+                kind = type(tensor).__name__
+                raise WorkloadError(
+                    f"inputs of {self.name!r} must be a tensor or a tuple of tensors; number {number} is a {kind}"
+                )
+            if tensor.device.type != torch.device(device).type:
+                raise WorkloadError(
+                    f"inputs of {self.name!r}: tensor {number} is on {tensor.device}, but this case is measured on "
+                    f"{device}; create it with device={device!r}"
+                )
+        return tensors
+
+    def reference(self, inputs: Tensors) -> Outputs:
+        """`reference_fn` on floating-point inputs upcast to `reference_dtype`; others are given as they are.
+
+        Raises WorkloadError when it rounds its result to a narrower dtype than it was given.
+        """
+        import torch
+
+        floats = tuple(tensor for tensor in inputs if tensor.is_floating_point())
+        dtype = reference_dtype(floats)
+        upcast = (tensor.to(dtype) if tensor.is_floating_point() else tensor.clone() for tensor in inputs)
+        with full_fp32_matmul(), torch.no_grad():
+            outputs = named_outputs(self.reference_fn(*upcast))
+        for name, tensor in outputs.items():
+            if floats and tensor.is_floating_point() and tensor.dtype.itemsize < dtype.itemsize:
+                raise WorkloadError(
+                    f"the reference of {self.name!r} returned {name!r} as {tensor.dtype} for inputs in {dtype}: it "
+                    "must compute in the dtype of its inputs, or its own rounding would pass for the truth"
+                )
+        return outputs
+
+    def plain(self, inputs: Tensors) -> Outputs:
+        """`reference_fn` on copies of the inputs as they are."""
+        import torch
+
+        with full_fp32_matmul(), torch.no_grad():
+            return named_outputs(self.reference_fn(*(tensor.clone() for tensor in inputs)))
+
+
+@dataclass(frozen=True)
+class CallableBackend:
+    """A function of a workload's inputs as a backend; runs wherever its inputs are."""
+
+    name: str
+    fn: Callable[..., Any]
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    families: frozenset[str] = frozenset({"adhoc"})
+    cpu_flops_max: float = float("inf")
+    times_on_cpu: bool = True
+
+    def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
+        """None: whoever gates a function says by that that it runs here."""
+        return []
+
+    def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
+        """The function as it is, on copies of the inputs."""
+        return Prepared(
+            call=self.fn,
+            tensors=tuple(tensor.clone() for tensor in inputs),
+            convert=lambda inputs: inputs,
+            outputs=named_outputs,
+        )
+
+
+def named_outputs(returned: Any) -> Outputs:
+    """A tensor -> {'out': it}; a tuple or list -> {'out0': ..., 'out1': ...}; a dict as it is."""
+    if isinstance(returned, Mapping):
+        return dict(returned)
+    if isinstance(returned, (tuple, list)):
+        return {f"out{number}": tensor for number, tensor in enumerate(returned)}
+    return {"out": returned}
+
+
+def _make(function: Callable[..., Any], seed: int) -> Any:
+    """Call with the seed where a parameter is named so or must be given; `def make(rows=512)` gets no seed as rows."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(parameter.name == "seed" for parameter in parameters):
+        return function(seed=seed)
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    required = [p for p in parameters if p.kind in positional and p.default is inspect.Parameter.empty]
+    return function(seed) if required else function()
+
+
+def _source_name(function: Callable[..., Any]) -> str:
+    module = getattr(function, "__module__", None) or "?"
+    return f"{module}.{getattr(function, '__qualname__', type(function).__name__)}"

@@ -1,0 +1,55 @@
+"""What every op family gives: an identity that parses back, seeded inputs, a reference, and exact work figures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from pytest_attnperf.backends import Outputs, Tensors
+
+DTYPE_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
+"""Bytes per element of the dtypes a workload may name."""
+
+TORCH_DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+"""Workload dtype -> attribute of torch."""
+
+
+@runtime_checkable
+class Workload(Protocol):
+    """One problem. Frozen and hashable; `id` is readable and parses back to an equal workload.
+
+    family        op family, the first word of the id
+    dtype         one of DTYPE_BYTES: what inputs and outputs are stored in
+    cache_state   'hot' or 'cold': whether the inputs of a timed call may already be in the last-level cache
+    flops         useful floating-point operations of one call (masked-out work does not count); None if unknown
+    bytes_min     unique bytes one call must move: inputs read once, outputs written once; None if unknown
+    """
+
+    @property
+    def id(self) -> str: ...  # noqa: D102
+    @property
+    def family(self) -> str: ...  # noqa: D102
+    @property
+    def dtype(self) -> str: ...  # noqa: D102
+    @property
+    def cache_state(self) -> str: ...  # noqa: D102
+    @property
+    def flops(self) -> float | None: ...  # noqa: D102
+    @property
+    def bytes_min(self) -> float | None: ...  # noqa: D102
+
+    def definition(self) -> dict[str, Any]:
+        """Plain builtins that define the workload completely; stored beside every baseline entry."""
+
+    def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
+        """Canonical input tensors on `device`, the same for the same seed, device and torch version.
+
+        With `planted`, single keys dominate single query rows at every edge a kernel may get wrong, so that one
+        dropped, doubled or unmasked key moves a whole output row by its own size.
+        """
+
+    def reference(self, inputs: Tensors) -> Outputs:
+        """The result in fp32 or fp64, from the same stored input values, as {'out': ..., 'lse': ...}."""
+
+    def plain(self, inputs: Tensors) -> Outputs:
+        """The plain computation in the working dtype, whose error is the yardstick of the budget."""

@@ -1,0 +1,141 @@
+"""The op families by name, and workloads read from a command line or a file."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from pytest_attnperf.errors import UnknownNameError, UsageError, WorkloadError
+from pytest_attnperf.workloads.base import Workload
+from pytest_attnperf.workloads.prefill import Prefill
+
+
+@dataclass(frozen=True)
+class Family:
+    """One op family: `parse` reads an id, `parse_line` reads `b=1,s=512,...`; both raise WorkloadError."""
+
+    name: str
+    parse: Callable[[str], Workload]
+    parse_line: Callable[[str], Workload]
+    description: str = ""
+
+
+BUILT_IN = (Family("prefill", Prefill.parse, Prefill.parse_line, "attention over whole sequences"),)
+
+
+class Families:
+    """Op families by name: ours, and those a project adds in `pytest_attnperf_register_workloads`."""
+
+    def __init__(self, families: Iterable[Family] = BUILT_IN) -> None:
+        self._families: dict[str, Family] = {}
+        for family in families:
+            self.add(family)
+
+    def add(self, family: Family) -> None:
+        """Register a family. Raises UsageError for a name with a hyphen (ids are split there) or a known one."""
+        if not family.name or "-" in family.name:
+            raise UsageError(f"family name {family.name!r} must be one word without hyphens: ids start with it")
+        if family.name in self._families:
+            raise UsageError(f"family {family.name!r} is registered twice")
+        self._families[family.name] = family
+
+    def get(self, name: str) -> Family:
+        """The family of that name. Raises UnknownNameError listing what exists."""
+        if name not in self._families:
+            raise UnknownNameError("family", name, self._families)
+        return self._families[name]
+
+    def parse_workload(self, text: str) -> Workload:
+        """The workload of an id, whose first word names the family. Raises UnknownNameError or WorkloadError."""
+        return self.get(text.split("-")[0]).parse(text)
+
+    def __iter__(self) -> Iterator[Family]:
+        return iter(self._families.values())
+
+
+FAMILIES = Families()
+"""The built-in families alone."""
+
+
+def parse_workload(text: str) -> Workload:
+    """The workload of an id of a built-in family. Raises UnknownNameError or WorkloadError."""
+    return FAMILIES.parse_workload(text)
+
+
+def workloads_from_text(text: str, family: Family) -> list[Workload]:
+    """One line, one id, or the path of a .csv or .jsonl file of them: what `--attnperf-workload` takes.
+
+    csv     a header of field names (b,s,kv,h,hk,d,dtype,causal,lse; empty cells are left out) and a row each, or
+            no header and a line each
+    jsonl   on each line an object of the same fields, or a string that is a line or an id
+
+    Blank lines and lines that start with '#' are skipped. Raises WorkloadError naming file and line number.
+    """
+    extension = os.path.splitext(text)[1].lower()
+    if extension not in (".csv", ".jsonl"):
+        return [_workload(text, family)]
+    if not os.path.isfile(text):
+        raise WorkloadError(f"the workload file {text} does not exist")
+    with open(text, encoding="utf-8") as stream:
+        lines = [(number, line.strip()) for number, line in enumerate(stream, start=1)]
+    lines = [(number, line) for number, line in lines if line and not line.startswith("#")]
+    to_line = _json_to_line
+    if extension == ".csv":
+        header, lines = _split_header(lines)
+        to_line = partial(_csv_to_line, header)
+    if not lines:
+        raise WorkloadError(f"the workload file {text} holds no workload")
+    return [_at(text, number, line, to_line, family) for number, line in lines]
+
+
+def _workload(text: str, family: Family) -> Workload:
+    is_id = text.startswith(f"{family.name}-")
+    return family.parse(text) if is_id else family.parse_line(text)
+
+
+def _at(path: str, number: int, line: str, to_line: Callable[[str], str], family: Family) -> Workload:
+    try:
+        return _workload(to_line(line), family)
+    except WorkloadError as error:
+        raise WorkloadError(f"{path}, line {number}: {error}") from error
+
+
+def _split_header(lines: list[tuple[int, str]]) -> tuple[list[str], list[tuple[int, str]]]:
+    """(field names, the other lines); no names where the first line is a workload itself."""
+    if not lines or "=" in lines[0][1] or "-" in lines[0][1]:
+        return [], lines
+    return [cell.strip() for cell in _cells(lines[0][1])], lines[1:]
+
+
+def _cells(line: str) -> list[str]:
+    return next(csv.reader([line]))
+
+
+def _csv_to_line(header: list[str], line: str) -> str:
+    cells = _cells(line)
+    if not header:
+        return ",".join(cells)
+    if len(cells) != len(header):
+        raise WorkloadError(f"{len(cells)} cells under a header of {len(header)} ({','.join(header)}): {line!r}")
+    return _fields_to_line(dict(zip(header, cells, strict=True)))
+
+
+def _json_to_line(line: str) -> str:
+    try:
+        value = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise WorkloadError(f"not JSON ({error}): {line!r}") from error
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, dict):
+        raise WorkloadError(f"expected an object of fields or a string, got {line!r}")
+    return _fields_to_line(value)
+
+
+def _fields_to_line(fields: Mapping[str, object]) -> str:
+    """{'b': 1, 's': '512', 'kv': '', 'causal': True} -> 'b=1,s=512,causal=True'."""
+    return ",".join(f"{name}={value}" for name, value in fields.items() if value not in ("", None))

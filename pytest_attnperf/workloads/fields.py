@@ -1,0 +1,125 @@
+"""The grammar of workload lines and ids, shared by op families: `b=1,s=512,causal,f16` and `b1-s512-f16-causal`.
+
+A family lists its fields; everything a person may type is turned into attributes here, or into a WorkloadError that
+names the field, the value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_attnperf.errors import WorkloadError
+from pytest_attnperf.workloads.base import DTYPE_BYTES
+
+_TRUE = frozenset({"1", "true", "yes"})
+_FALSE = frozenset({"0", "false", "no"})
+_WORD = re.compile(r"([a-z]+)([0-9]+)")
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """Fields of one op family.
+
+    family     its name, for messages
+    numbers    short name -> attribute, in the order of the id
+    required   short names a line must give; an id must also give b
+    flags      words that switch something on
+    """
+
+    family: str
+    numbers: dict[str, str]
+    required: tuple[str, ...]
+    flags: tuple[str, ...]
+
+    def parse_line(self, text: str) -> dict[str, Any]:
+        """`b=1, s=512, causal, f16` -> {'batch': 1, 'seq_q': 512, 'causal': True, 'dtype': 'f16'}."""
+        pairs = (_split_pair(token.strip(), text) for token in text.split(","))
+        return self._attributes(pairs, text, self.required)
+
+    def parse_id(self, text: str) -> dict[str, Any]:
+        """`prefill-b1-s512-f16-causal` -> the same attributes; the order of words is the caller's to check."""
+        first, *words = text.split("-")
+        if first != self.family:
+            raise WorkloadError(f"workload id {text!r} starts with {first!r}, not with {self.family!r}")
+        return self._attributes((self._split_word(word) for word in words), text, ("b", *self.required))
+
+    @property
+    def usage(self) -> str:
+        """What a line may hold, for messages."""
+        numbers = ", ".join(f"{short}=" for short in self.numbers)
+        return f"{numbers}, dtype= (or a bare {', '.join(DTYPE_BYTES)}), {', '.join(self.flags)}"
+
+    def _split_word(self, word: str) -> tuple[str, str | None]:
+        match = _WORD.fullmatch(word)
+        if word not in DTYPE_BYTES and match and match[1] in self.numbers:
+            return match[1], match[2]
+        return word, None
+
+    def _attributes(
+        self, pairs: Iterable[tuple[str, str | None]], text: str, required: tuple[str, ...]
+    ) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in pairs:
+            attribute, converted = self._convert(name, value, text)
+            if attribute in found:
+                raise WorkloadError(f"{self.family} workload {text!r} gives {_said(attribute, name)} twice")
+            found[attribute] = converted
+        missing = [short for short in required if self.numbers[short] not in found]
+        if missing:
+            raise WorkloadError(
+                f"{self.family} workload {text!r} does not give {', '.join(missing)}; "
+                f"required are {', '.join(required)}, allowed are {self.usage}"
+            )
+        return found
+
+    def _convert(self, name: str, value: str | None, text: str) -> tuple[str, Any]:
+        where = f"{self.family} workload {text!r}"
+        if name in DTYPE_BYTES and value is None:
+            return "dtype", name
+        if name == "dtype" and value is not None:
+            return "dtype", value
+        if name in self.flags:
+            return name, True if value is None else _boolean(name, value, where)
+        if name not in self.numbers:
+            raise WorkloadError(f"{where} has an unknown field {name!r}; allowed are {self.usage}")
+        if value is None or not re.fullmatch(r"[0-9]+", value):
+            raise WorkloadError(f"{where}: {name} must be a positive integer, got {value!r}")
+        return self.numbers[name], int(value)
+
+
+def require_positive(family: str, values: Iterable[tuple[str, object]]) -> None:
+    """Raise WorkloadError for the first (name, value) that is not an integer of at least 1."""
+    for name, value in values:
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise WorkloadError(f"{family} workload: {name} must be a positive integer, got {value!r}")
+
+
+def require_dtype(family: str, dtype: str) -> None:
+    """Raise WorkloadError for a dtype that no workload may name."""
+    if dtype not in DTYPE_BYTES:
+        raise WorkloadError(f"{family} workload: dtype {dtype!r} is not one of {', '.join(DTYPE_BYTES)}")
+
+
+def _split_pair(token: str, text: str) -> tuple[str, str | None]:
+    name, equals, value = (part.strip() for part in token.partition("="))
+    if not name:
+        raise WorkloadError(f"workload {text!r} has an empty field; write e.g. 'b=1,s=512,h=8,d=64,causal,f16'")
+    return name, value if equals else None
+
+
+def _boolean(name: str, value: str, where: str) -> bool:
+    if value.lower() in _TRUE | _FALSE:
+        return value.lower() in _TRUE
+    raise WorkloadError(f"{where}: {name} must be one of true, false, 1, 0, yes, no, got {value!r}")
+
+
+def _said(attribute: str, name: str) -> str:
+    return attribute if attribute == name else f"{attribute} ({name})"
+
+
+def id_words(values: Iterable[tuple[str, int | None]]) -> Iterator[str]:
+    """`b1`, `s512` ... for the values that are given; None leaves a word out."""
+    return (f"{short}{value}" for short, value in values if value is not None)

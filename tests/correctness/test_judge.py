@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_attnperf.backends import Prepared
+from pytest_attnperf.correctness.judge import Judge
+from pytest_attnperf.correctness.references import BadReferenceError
+from pytest_attnperf.records import CheckReport, Tolerance
+from pytest_attnperf.workloads.adhoc import AdHoc
+from pytest_attnperf.workloads.prefill import Prefill
+
+Judged = Callable[..., list[CheckReport]]
+Kernel = Callable[..., tuple[torch.Tensor, torch.Tensor]]
+MakeJudge = Callable[..., tuple[Judge, Prepared]]
+
+WORKLOAD = Prefill.parse_line("b=1,s=20,h=2,d=16,causal,f16")
+WITH_LSE = Prefill.parse_line("b=1,s=20,h=2,d=16,causal,lse,f16")
+
+
+class Subclass(torch.Tensor):
+    """A tensor that could do its work when it is read."""
+
+
+def first_problems(judged: Judged, workload: Prefill, call: Callable[..., Any], **changed: Any) -> tuple[str, ...]:
+    """What the first check finds."""
+    return judged(workload, call, **changed)[0].problems
+
+
+def test_a_right_call_has_figures_and_no_problem(judged: Judged, honest: Kernel) -> None:
+    """A right report names every output it compared, under the check's name, with the tolerance used."""
+    for report in judged(WITH_LSE, lambda q, k, v: honest(q, k, v, causal=True)):
+        assert report.right
+        assert [figure.output for figure in report.figures] == ["out", "lse"]
+        assert report.tolerance == Tolerance()
+        assert report.seconds > 0
+
+
+def test_a_missing_output_is_named(judged: Judged, honest: Kernel) -> None:
+    """An output the workload asks for must be there; the message says what was."""
+    found = first_problems(judged, WITH_LSE, lambda q, k, v: honest(q, k, v, causal=True)[0])
+    assert found == ("timed inputs: output 'lse' is missing; the backend gave out",)
+    found = first_problems(judged, WORKLOAD, lambda q, k, v: None, outputs=lambda raw: {})
+    assert found == ("timed inputs: output 'out' is missing; the backend gave nothing",)
+
+
+def test_an_output_nobody_asked_for_is_ignored(judged: Judged, honest: Kernel) -> None:
+    """A backend may always return its log-sum-exp."""
+    assert first_problems(judged, WORKLOAD, lambda q, k, v: honest(q, k, v, causal=True)) == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda out: out.as_subclass(Subclass), "test_judge.Subclass, not a plain torch.Tensor"),
+        (lambda out: out.tolist(), "output 'out' is a builtins.list, not a plain torch.Tensor"),
+        (lambda out: out.float(), "output 'out' has dtype torch.float32, expected torch.float16"),
+        (lambda out: out.permute(0, 2, 1, 3), "output 'out' has shape (1, 2, 20, 16), expected (1, 20, 2, 16)"),
+        (lambda out: out[:, :0], "output 'out' has shape (1, 0, 2, 16), expected (1, 20, 2, 16)"),
+    ],
+)
+def test_anything_but_a_tensor_of_the_right_kind_is_a_problem(
+    change: Callable[[torch.Tensor], Any], message: str, judged: Judged, honest: Kernel
+) -> None:
+    """A result of another type, dtype or shape is said to be one; the check does not crash."""
+    (problem,) = first_problems(judged, WORKLOAD, lambda q, k, v: change(honest(q, k, v, causal=True)[0]))
+    assert problem.startswith("timed inputs: ")
+    assert problem.endswith(message)
+
+
+def test_a_result_may_be_strided(judged: Judged, honest: Kernel) -> None:
+    """A backend in another layout returns a permuted view, which is compared as it is."""
+    layout = {
+        "convert": lambda tensors: tuple(tensor.permute(0, 2, 1, 3).contiguous() for tensor in tensors),
+        "tensors": tuple(torch.empty(1, 2, 20, 16, dtype=torch.float16) for _ in range(3)),
+        "outputs": lambda raw: {"out": raw.permute(0, 2, 1, 3)},
+    }
+
+    def heads_first(*qkv: torch.Tensor) -> torch.Tensor:
+        return honest(*(x.permute(0, 2, 1, 3) for x in qkv), causal=True)[0].permute(0, 2, 1, 3).contiguous()
+
+    assert [report.problems for report in judged(WORKLOAD, heads_first, **layout)] == [(), (), ()]
+
+
+def test_the_judges_own_memory_is_no_result(make_judge: MakeJudge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backend that finds the reference in memory and returns it is told so."""
+    workload = Prefill(1, 20, 2, 16, dtype="f32")
+    taken: list[torch.Tensor] = []
+    original = Prefill.reference
+
+    def spied(self: Prefill, inputs: tuple[torch.Tensor, ...]) -> dict[str, torch.Tensor]:
+        outputs = original(self, inputs)
+        taken.append(outputs["out"])
+        return outputs
+
+    monkeypatch.setattr(Prefill, "reference", spied)
+    judge, prepared = make_judge(workload, lambda q, k, v: taken[0])
+    problems = judge.check_call("check", prepared.run, seed=1, planted=False).problems
+    assert "check: output 'out' is the judge's own memory, not a result" in problems
+
+
+def test_the_same_function_judges_a_replay(make_judge: MakeJudge, honest: Kernel) -> None:
+    """`run` may be anything that computes from the backend's tensors: what it returned before is filled with NaN."""
+    judge, prepared = make_judge(WORKLOAD, lambda q, k, v: honest(q, k, v, causal=True)[0])
+    static = prepared.run()
+    judge.watch(static)
+
+    def replay() -> torch.Tensor:
+        assert bool(static.isnan().all())
+        return static.copy_(prepared.run())
+
+    assert judge.check_call("replay", replay, seed=1, planted=True).right
+
+    def replay_nothing() -> torch.Tensor:
+        return static
+
+    report = judge.check_call("replay", replay_nothing, seed=1, planted=True)
+    assert report.problems[0].startswith("replay: 'out' holds 640 NaN among 640 elements")
+
+
+def test_the_inputs_of_the_seed_are_what_the_backend_sees(make_judge: MakeJudge) -> None:
+    """Inputs are put into the same memory in place, planted or not as asked, and stay there."""
+    seen: list[tuple[torch.Tensor, ...]] = []
+    judge, prepared = make_judge(WORKLOAD, lambda *qkv: seen.append(tuple(x.clone() for x in qkv)) or qkv[0].clone())
+    addresses = [tensor.data_ptr() for tensor in prepared.tensors]
+    judge.check_call("check", prepared.run, seed=5, planted=True)
+    expected = WORKLOAD.make_inputs(5, "cpu", planted=True)
+    for given, kept, want in zip(seen[0], prepared.tensors, expected, strict=True):
+        assert torch.equal(given, want)
+        assert torch.equal(kept, want)
+    assert [tensor.data_ptr() for tensor in prepared.tensors] == addresses
+
+
+def test_what_a_backend_raises_is_passed_on(make_judge: MakeJudge) -> None:
+    """The judge turns no error into a wrong result: who measures says ERROR."""
+
+    def broken(*qkv: torch.Tensor) -> torch.Tensor:
+        raise MemoryError("no more")
+
+    judge, prepared = make_judge(WORKLOAD, broken)
+    with pytest.raises(MemoryError, match="no more"):
+        judge.check_call("check", prepared.run, seed=1, planted=False)
+
+
+def test_a_useless_reference_is_no_verdict(make_judge: MakeJudge) -> None:
+    """A check that cannot fail is refused instead of passed."""
+    workload = AdHoc("zeros", lambda: torch.ones(300, 100), torch.zeros_like)
+    judge, prepared = make_judge(workload, torch.zeros_like)
+    with pytest.raises(BadReferenceError, match="is constant"):
+        judge.check_call("check", prepared.run, seed=1, planted=False)

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_attnperf.correctness.references import HELD_MAX, BadReferenceError, Expected, References, draws
+from pytest_attnperf.workloads.adhoc import AdHoc
+
+
+def make_inputs(seed: int) -> torch.Tensor:
+    """x (256, 128) in f16: large enough to be drawn once."""
+    return torch.randn(256, 128, generator=torch.Generator().manual_seed(seed)).half()
+
+
+class Counting:
+    """A reference function that counts how often it ran."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """softmax(x), counted."""
+        self.calls += 1
+        return torch.softmax(x, -1)
+
+
+def expected(references: References, workload: AdHoc, seed: int, planted: bool = False) -> Expected:
+    """What the store answers for inputs of this seed."""
+    return references.get(workload, workload.make_inputs(seed, "cpu", planted=planted), seed=seed, planted=planted)
+
+
+def test_a_reference_is_computed_once_per_workload_seed_and_planting() -> None:
+    """The second backend of a workload costs no reference; another seed, planting or workload does."""
+    function, references = Counting(), References()
+    workload, other = AdHoc("a", make_inputs, function), AdHoc("b", make_inputs, function)
+    first = expected(references, workload, 1)
+    assert expected(references, workload, 1) is first
+    assert function.calls == 2  # the reference and the plain computation
+    for arguments in ((workload, 2, False), (workload, 1, True), (other, 1, False)):
+        before = function.calls
+        expected(references, *arguments)
+        assert function.calls == before + 2
+
+
+def test_only_the_last_few_of_one_workload_are_held() -> None:
+    """Memory is bounded: the longest unused goes first, and a new workload frees everything of the old one."""
+    function, references = Counting(), References()
+    workload = AdHoc("a", make_inputs, function)
+    timed = expected(references, workload, 0)
+    for seed in range(1, 2 * HELD_MAX):
+        expected(references, workload, seed)
+        assert expected(references, workload, 0) is timed
+    before = function.calls
+    expected(references, workload, 1)
+    assert function.calls == before + 2
+    expected(references, AdHoc("b", make_inputs, function), 0)
+    assert expected(references, workload, 0) is not timed
+
+
+@pytest.mark.parametrize(
+    ("elements", "flops", "expected_draws"),
+    [(16384, 1.0, 1), (8192, 1.0, 2), (8, 1.0, 64), (8, None, 64), (8, 8e7, 3), (8, 2e9, 1), (1 << 24, 1e13, 1)],
+)
+def test_small_problems_are_drawn_more_often(elements: int, flops: float | None, expected_draws: int) -> None:
+    """A yardstick over few elements is measured over more draws, as far as their work allows."""
+    assert draws(elements, flops) == expected_draws
+
+
+def test_a_small_problems_yardstick_is_the_largest_of_its_draws() -> None:
+    """Four elements are measured over 64 draws, so the error is at least that of any single draw."""
+    workload = AdHoc("a", lambda seed: make_inputs(seed)[0, :4], lambda x: torch.softmax(x, -1))
+    joined = expected(References(), workload, 1).yardsticks["out"]
+    singles = []
+    for seed in range(1, 65):
+        inputs = workload.make_inputs(seed, "cpu", planted=False)
+        difference = workload.plain(inputs)["out"].double() - workload.reference(inputs)["out"]
+        singles.append(float(difference.abs().max()))
+    assert joined.max_error == max(singles) > singles[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (
+            torch.zeros_like,
+            "adhoc-a: the reference of 'out' is constant (0 everywhere): many wrong results would agree",
+        ),
+        (lambda x: x / 0, "adhoc-a: the reference of 'out' holds NaN or Inf"),
+        (lambda x: x[:0], "adhoc-a: the reference of 'out' has no elements (shape (0, 128))"),
+        (lambda x: (), "adhoc-a: the reference gives [], the plain computation []; both must give the same outputs"),
+        (
+            lambda x: {"out": x} if x.dtype == torch.float64 else {"out": x, "lse": x},
+            "the reference gives ['out'], the plain computation ['lse', 'out']",
+        ),
+        (lambda x: x if x.dtype == torch.float64 else x * 1e6, "the plain computation of 'out' holds NaN or Inf"),
+    ],
+)
+def test_a_check_that_cannot_fail_is_refused(function: Any, message: str) -> None:
+    """A reference that many results agree with, or that no error can be measured against, is refused as such."""
+    with pytest.raises(BadReferenceError, match=re.escape(message)):
+        expected(References(), AdHoc("a", make_inputs, function), 1)

@@ -1,0 +1,49 @@
+"""The commands a user types first."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+
+
+def _make(*arguments: str) -> str:
+    inherited = {"MAKEFLAGS", "MFLAGS", "ARGS", "PYTHON", "CPU_FLAGS", "TEST_FLAGS"}  # of the make that runs this test
+    environment = {name: value for name, value in os.environ.items() if name not in inherited}
+    command = ["make", "--no-print-directory", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_help_lists_every_target() -> None:
+    """`make` alone lists every target."""
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    listed = set(re.findall(r"^make (\w+) ", _make(), re.MULTILINE))
+    assert listed == set(phony.split()) - {"help"}
+
+
+def test_attnperf_gates_and_passes_arguments_on() -> None:
+    """`make attnperf` gates the suites, records what is missing locally only, and passes ARGS to pytest."""
+    planned = _make("--dry-run", "attnperf", "ARGS=-k d256")
+    assert "-m pytest --attnperf --attnperf-record-local $flags suites/ -k d256" in planned
+    assert "flags='--attnperf-threshold=25 --no-attnperf-strict'" in planned
+    assert "update-baselines" not in planned
+
+
+def test_every_run_sets_up_first() -> None:
+    """Each target that runs something makes .venv first, from the files that define it."""
+    for target in ("setup", "attnperf", "test", "soak", "lint"):
+        assert ".ci/setup" in _make("--dry-run", "--assume-new=pyproject.toml", target)
+
+
+def test_test_and_soak_divide_the_tests() -> None:
+    """`make test` runs what is not marked soak, `make soak` the rest."""
+    assert 'pytest tests/ -m "not soak"' in _make("--dry-run", "test")
+    assert "pytest tests/ -m soak" in _make("--dry-run", "soak")

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_attnperf.errors import WorkloadError
+from pytest_attnperf.workloads.base import DTYPE_BYTES, Workload
+from pytest_attnperf.workloads.prefill import Prefill
+
+
+@st.composite
+def prefills(draw: st.DrawFn) -> Prefill:
+    """Any workload that may exist."""
+    kv_heads, seq_q = draw(st.integers(1, 64)), draw(st.integers(1, 1 << 20))
+    causal = draw(st.booleans())
+    return Prefill(
+        batch=draw(st.integers(1, 512)),
+        seq_q=seq_q,
+        heads=kv_heads * draw(st.integers(1, 16)),
+        head_dim=draw(st.integers(1, 512)),
+        seq_kv=seq_q + draw(st.integers(0, 1 << 20)) if causal else draw(st.integers(0, 1 << 20)),
+        kv_heads=kv_heads,
+        dtype=draw(st.sampled_from(sorted(DTYPE_BYTES))),
+        causal=causal,
+        lse=draw(st.booleans()),
+    )
+
+
+@given(workload=prefills())
+def test_an_id_parses_back(workload: Prefill) -> None:
+    """Every workload's id parses back to an equal workload with an equal hash."""
+    again = Prefill.parse(workload.id)
+    assert again == workload
+    assert hash(again) == hash(workload)
+
+
+@pytest.mark.parametrize(
+    ("workload", "expected"),
+    [
+        (Prefill(4, 512, 8, 256, causal=True), "prefill-b4-s512-h8-d256-f16-causal"),
+        (
+            Prefill(1, 512, 32, 128, seq_kv=2048, kv_heads=8, dtype="bf16", causal=True, lse=True),
+            "prefill-b1-s512-kv2048-h32-hk8-d128-bf16-causal-lse",
+        ),
+        (Prefill(1, 63, 4, 64, dtype="f32"), "prefill-b1-s63-h4-d64-f32"),
+    ],
+)
+def test_ids_are_readable_and_never_change(workload: Prefill, expected: str) -> None:
+    """An id is a key of stored baselines, so its text is fixed."""
+    assert workload.id == expected
+    assert isinstance(workload, Workload)
+
+
+def test_a_default_written_out_is_the_same_workload() -> None:
+    """seq_kv and kv_heads given as their defaults make no second workload."""
+    assert Prefill(1, 64, 4, 32) == Prefill(1, 64, 4, 32, seq_kv=64, kv_heads=4)
+    assert hash(Prefill(1, 64, 4, 32)) == hash(Prefill(1, 64, 4, 32, seq_kv=64, kv_heads=4))
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("b=1,s=512,h=8,d=64,causal,f16", Prefill(1, 512, 8, 64, causal=True)),
+        (" d = 64 , h=8, s=512 ", Prefill(1, 512, 8, 64)),
+        ("s=8,kv=32,h=4,hk=2,d=16,dtype=bf16,lse", Prefill(1, 8, 4, 16, 32, 2, "bf16", lse=True)),
+        ("s=8,h=4,d=16,f32,causal=true,lse=0", Prefill(1, 8, 4, 16, dtype="f32", causal=True)),
+    ],
+)
+def test_a_line_gives_fields_in_any_order(line: str, expected: Prefill) -> None:
+    """A line needs s, h and d; b is 1, dtype f16 and the mask off unless given."""
+    assert Prefill.parse_line(line) == expected
+
+
+BAD_LINES = [
+    ("s=8,h=4", "does not give d; required are s, h, d, allowed are b=, s=, kv=, h=, hk=, d=, dtype="),
+    ("s=8,h=4,d=16,x=3", "unknown field 'x'; allowed are b="),
+    ("s=8,h=4,d=16,noncausal", "unknown field 'noncausal'"),
+    ("s=8,h=4,d=16,s=9", "gives seq_q (s) twice"),
+    ("s=8,h=4,d=16,f16,bf16", "twice"),
+    ("s=0,h=4,d=16", "seq_q must be a positive integer, got 0"),
+    ("s=-8,h=4,d=16", "s must be a positive integer, got '-8'"),
+    ("s=8.5,h=4,d=16", "s must be a positive integer, got '8.5'"),
+    ("s,h=4,d=16", "s must be a positive integer, got None"),
+    ("s=8,h=4,hk=3,d=16", "heads must be a multiple of kv_heads, got heads=4 and kv_heads=3"),
+    ("s=8,h=4,d=513", "head_dim must be at most 512, got 513"),
+    ("s=8,kv=7,h=4,d=16,causal", "causal needs seq_kv >= seq_q, got seq_q=8 and seq_kv=7"),
+    ("s=8,h=4,d=16,dtype=f64", "dtype 'f64' is not one of f32, f16, bf16"),
+    ("s=8,h=4,d=16,causal=maybe", "causal must be one of true, false, 1, 0, yes, no, got 'maybe'"),
+    ("s=8,,h=4,d=16", "has an empty field"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), BAD_LINES)
+def test_a_malformed_line_names_field_and_value(line: str, message: str) -> None:
+    """What is wrong with a line is said with the field, the value and what is allowed."""
+    with pytest.raises(WorkloadError, match=re.escape(message)):
+        Prefill.parse_line(line)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("decode-b1-s8-h4-d16-f16", "starts with 'decode', not with 'prefill'"),
+        ("prefill-s8-h4-d16-f16", "does not give b"),
+        ("prefill-b1-h4-s8-d16-f16", "not in its one form; write 'prefill-b1-s8-h4-d16-f16'"),
+        ("prefill-b1-s8-kv8-h4-d16-f16", "not in its one form"),
+        ("prefill-b1-s8-h4-d16", "not in its one form; write 'prefill-b1-s8-h4-d16-f16'"),
+        ("prefill-b1-s8-h4-d16-f16-window4", "unknown field 'window4'"),
+    ],
+)
+def test_an_id_has_one_form(text: str, message: str) -> None:
+    """Two ids of one workload would be two baselines, so every other spelling is refused."""
+    with pytest.raises(WorkloadError, match=re.escape(message)):
+        Prefill.parse(text)
+
+
+@pytest.mark.parametrize("value", [0.5, True, -1, "8"])
+def test_fields_are_integers(value: Any) -> None:
+    """A size that is no positive integer is refused also when it is not read from text."""
+    with pytest.raises(WorkloadError, match="batch must be a positive integer, got"):
+        dataclasses.replace(Prefill(1, 8, 4, 16), batch=value)
+
+
+def test_causal_counts_the_pairs_of_the_drawn_mask() -> None:
+    """The 2 by 4 mask of the docstring has 3 + 4 visible pairs, and useful work counts only those."""
+    workload = Prefill(batch=3, seq_q=2, heads=2, head_dim=8, seq_kv=4, causal=True)
+    assert workload.visible_pairs == 7
+    assert workload.flops == 4 * 8 * 7 * 2 * 3
+    assert dataclasses.replace(workload, causal=False).visible_pairs == 8
+
+
+def test_bytes_min_counts_every_tensor_once() -> None:
+    """q and out have H heads, k and v Hk, and lse is fp32 whatever the dtype."""
+    workload = Prefill(2, 10, 4, 16, seq_kv=30, kv_heads=2, dtype="bf16", lse=True)
+    assert workload.bytes_min == 2 * (2 * (2 * 10 * 4 * 16) + 2 * (2 * 30 * 2 * 16)) + 4 * (2 * 4 * 10)
+
+
+def test_the_definition_is_complete_and_plain() -> None:
+    """The stored definition rebuilds the workload and says what the id leaves to convention."""
+    workload = Prefill(1, 8, 4, 16, kv_heads=2, causal=True)
+    definition = workload.definition()
+    assert definition.pop("family") == "prefill"
+    assert definition.pop("scale") == "1/sqrt(head_dim)"
+    assert definition.pop("mask_alignment") == "bottom-right"
+    assert Prefill(**definition) == workload
+    assert {type(value) for value in definition.values()} <= {int, str, bool}
+
+
+def test_inputs_are_the_same_for_the_same_seed_only() -> None:
+    """Inputs are decided by the seed, have the documented shapes, and are contiguous in the workload's dtype."""
+    import torch
+
+    workload = Prefill(2, 5, 4, 16, seq_kv=7, kv_heads=2, dtype="bf16")
+    once, again, other = (workload.make_inputs(seed, "cpu", planted=True) for seed in (1, 1, 2))
+    assert [tuple(tensor.shape) for tensor in once] == [(2, 5, 4, 16), (2, 7, 2, 16), (2, 7, 2, 16)]
+    assert all(tensor.is_contiguous() and tensor.dtype == torch.bfloat16 for tensor in once)
+    assert all(torch.equal(a, b) for a, b in zip(once, again, strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(once, other, strict=True))
