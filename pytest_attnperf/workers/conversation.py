@@ -47,7 +47,7 @@ class BlockPlan:
 
 @dataclass(frozen=True)
 class OpenRequest:
-    """What opening a case needs: which case comes next (kept as a promise), and the seeds of its checks."""
+    """What opening a case needs: which case comes next (a hint), and the seeds of its checks."""
 
     key: CaseKey
     next_key: CaseKey | None

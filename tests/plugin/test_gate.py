@@ -209,3 +209,14 @@ def test_record_local_gates_in_the_same_run(attnperf_project: FakeProject) -> No
     assert (attnperf_project.path / ".attnperf/local/fake/fake1/prefill.json").is_file()
     assert not attnperf_project.baseline().exists()
     assert any("recorded in this run" in note for note in attnperf_project.results()["cases"][0]["notes"])
+
+
+def test_an_unsupported_case_costs_no_fresh_processes(attnperf_project: FakeProject) -> None:
+    """Recording goes on in the same seven processes behind a case that only the first of them was asked about."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    attnperf_project.backend("fake.b", supported=["not here"])
+    attnperf_project.backend("fake.c", time_us=50.0)
+    result = attnperf_project.run("--update-baselines")
+    assert result.ret == 0
+    result.assert_outcomes(skipped=1)
+    assert len(list((attnperf_project.path / ".attnperf" / "logs").glob("*/worker*.log"))) == 7

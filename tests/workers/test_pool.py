@@ -69,15 +69,30 @@ def test_one_worker_serves_case_after_case(attnperf_project: FakeProject, make_p
     assert pool.ready(0).pid == pid
 
 
-def test_a_broken_promise_costs_a_fresh_worker(attnperf_project: FakeProject, make_pool: MakePool) -> None:
-    """Opening another case than the promised one would leave the promised item's set-up standing."""
-    for name in ("fake.a", "fake.b", "fake.c"):
+MODULE_FIXTURE = """
+@pytest.fixture(scope="module", autouse=True)
+def costly():
+    open("order.txt", "a").write("up {name}\\n")
+    yield
+    open("order.txt", "a").write("down {name}\\n")
+"""
+
+
+def test_a_change_of_plan_tears_down_what_was_promised(attnperf_project: FakeProject, make_pool: MakePool) -> None:
+    """Opening a case of another file than the promised one ends the first file's fixtures, in the same process."""
+    for name in ("fake.a", "fake.b"):
         attnperf_project.backend(name, time_us=10.0)
+    attnperf_project.suite([WORKLOAD], settings=", suite='other'", name="test_other.py")
+    for name in ("test_prefill.py", "test_other.py"):
+        path = attnperf_project.path / "suites" / name
+        path.write_text(path.read_text() + MODULE_FIXTURE.format(name=name))
     pool = make_pool()
     measured(pool, request("fake.a", "fake.b"))
     pid = pool.ready(0).pid
-    measured(pool, request("fake.c"))
-    assert pool.ready(0).pid != pid
+    measured(pool, replace(request("fake.a"), key=CaseKey("other", "fake.a", WORKLOAD)))
+    assert pool.ready(0).pid == pid
+    order = (attnperf_project.path / "order.txt").read_text().split("\n")
+    assert order[:3] == ["up test_prefill.py", "down test_prefill.py", "up test_other.py"]
 
 
 def test_no_time_without_proof(attnperf_project: FakeProject, make_pool: MakePool) -> None:
