@@ -155,7 +155,11 @@ class CheckReport:
 
 @dataclass(frozen=True)
 class Samples:
-    """Blocks of one process, in measured order, in microseconds per call (not per block)."""
+    """Blocks of one process, in measured order, in microseconds per call (not per block).
+
+    `placements` says at how many places in memory the inputs lay: the blocks are that many equal runs, one after the
+    other.
+    """
 
     block_us: tuple[float, ...]
     calls_per_block: int
@@ -163,11 +167,15 @@ class Samples:
     cache_state: str = "hot"
     rejected_blocks: int = 0
     note: str = ""
+    placements: int = 1
 
 
 @dataclass(frozen=True)
 class ProcessSummary:
-    """One process of one case: the unit over which intervals may be computed."""
+    """One process of one case: the unit over which intervals may be computed.
+
+    `median_us` is the median of the blocks, or, over several placements of the inputs, the mean of their medians.
+    """
 
     median_us: float
     min_us: float
@@ -177,6 +185,7 @@ class ProcessSummary:
     timer: str
     device_id: str = ""
     process: str = ""
+    placements: int = 1
 
 
 @dataclass(frozen=True)

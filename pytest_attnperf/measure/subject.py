@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, TypeVar
 from pytest_attnperf.correctness.judge import Judge
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.measure import placements
 from pytest_attnperf.measure.memory import PeakMemory, peak_memory
 from pytest_attnperf.measure.out_of_memory import free_cached_memory, guarded
 from pytest_attnperf.measure.rejection import CompileWatch
 from pytest_attnperf.measure.sampling import sample
 from pytest_attnperf.measure.stopping import MIN_BLOCKS, StoppingRule
 from pytest_attnperf.measure.timers import choose
+from pytest_attnperf.measure.timers.graph import GraphTimer
 from pytest_attnperf.measure.warm_up import warm_device, warm_up
 from pytest_attnperf.records import CheckReport, DeviceInfo, FinalReport, NotProvenRightError, Samples
 
@@ -124,9 +126,7 @@ class TorchSubject:
         workload, torch_device = self._workload, self._device.torch_device
         inputs = workload.make_inputs(self._seeds.timed, torch_device, planted=False)
         self._prepared = prepared = self._backend.prepare(workload, inputs)
-        self._judge = Judge(
-            prepared, workload, references=_references, tolerance=self._backend.tolerance, device=torch_device
-        )
+        self._judge = self._judge_of(prepared)
         if not self.not_timed_reason():
             warm_up(prepared.run, torch_device)
 
@@ -135,7 +135,7 @@ class TorchSubject:
         self._proven = False
         timed = self._judged("timed inputs", run, self._seeds.timed, planted=False)
         planted = self._judged("planted inputs", run, self._seeds.check, planted=True)
-        self._restore_timed_inputs()
+        self._load_timed_inputs(self._ready)
         report = _merged(timed, planted)
         self._proven = report.right
         if not report.right:
@@ -148,9 +148,36 @@ class TorchSubject:
 
     def _sampled(self, max_blocks: int, block_us: float, budget_us: float) -> Samples:
         timer = self._timer_for(block_us)
+        if isinstance(timer, GraphTimer) and (plan := placements.plan_for(timer.call_us, max_blocks)) is not None:
+            return self._sampled_elsewhere(timer, plan)
         rule = StoppingRule(min(MIN_BLOCKS, max_blocks), max_blocks, budget_us)
         with CompileWatch() as watch:
             return sample(timer, rule, watch)
+
+    def _sampled_elsewhere(self, timer: GraphTimer, plan: placements.Plan) -> Samples:
+        """Blocks at several places in memory, each with a graph of its own that is proven right before it counts."""
+        others: list[GraphTimer] = []
+        kept: list[Prepared] = []
+        try:
+            for _ in range(plan.places - 1):
+                prepared = placements.elsewhere(self._ready)
+                kept.append(prepared)
+                others.append(timer.twin(prepared.run))
+                self._prove_replay(others[-1], self._judge_of(prepared))
+                self._load_timed_inputs(prepared)
+            return placements.measure([timer, *others], plan.blocks)
+        finally:
+            for other in others:
+                other.close()
+
+    def _judge_of(self, prepared: Prepared) -> Judge:
+        return Judge(
+            prepared,
+            self._workload,
+            references=_references,
+            tolerance=self._backend.tolerance,
+            device=self._device.torch_device,
+        )
 
     def _timer_for(self, block_us: float) -> Timer:
         """The timer of this case, prepared once for each length of a block and proven right if it replays."""
@@ -162,14 +189,15 @@ class TorchSubject:
         warm_up(run, torch_device)
         timer = choose(torch_device, run, block_us, self._workload.cache_state)
         if timer.replays:
-            self._prove_replay(timer)
+            self._prove_replay(timer, self._judge)
+            self._load_timed_inputs(self._ready)
         self._timer, self._timer_block_us = timer, block_us
         return timer
 
-    def _prove_replay(self, timer: Timer) -> None:
+    def _prove_replay(self, timer: Timer, judge: Judge | None) -> None:
         """Replay on inputs other than those captured: a value baked in at capture then shows, as does work not done."""
-        report = self._judged("replay", timer.run_once, self._seeds.check, planted=True)
-        self._restore_timed_inputs()
+        assert judge is not None, "prepare() comes first"
+        report = judge.check_call("replay", timer.run_once, seed=self._seeds.check, planted=True)
         if report.right:
             return
         timer.close()
@@ -191,12 +219,12 @@ class TorchSubject:
         assert self._judge is not None, "prepare() comes first"
         return self._judge.check_call(check, run, seed=seed, planted=planted)
 
-    def _restore_timed_inputs(self) -> None:
+    def _load_timed_inputs(self, prepared: Prepared) -> None:
         import torch
 
         inputs = self._workload.make_inputs(self._seeds.timed, self._device.torch_device, planted=False)
         with torch.no_grad():
-            self._ready.load(inputs)
+            prepared.load(inputs)
 
     @property
     def _ready(self) -> Prepared:

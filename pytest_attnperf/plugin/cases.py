@@ -99,7 +99,8 @@ class CaseCollector:
         )
 
     def _too_large(self, item: pytest.Item) -> bool:
-        pair = pair_of(item)
+        ours = case_key(item) is not None or item.get_closest_marker(MARKER) is not None
+        pair = pair_of(item) if ours else None
         if pair is None or options.run_text(self.config, "workload"):
             return False
         backend, workload = pair
@@ -151,10 +152,11 @@ def case_key(item: pytest.Item) -> CaseKey | None:
 
 
 def pair_of(item: pytest.Item) -> tuple[Backend, Workload] | None:
-    """The (backend, workload) an item is parametrised with, if any."""
+    """The (backend, workload) an item is parametrised with, if any; a project may use the names for its own things."""
     params = getattr(getattr(item, "callspec", None), "params", {})
-    if "backend" in params and "workload" in params:
-        return params["backend"], params["workload"]
+    backend, workload = params.get("backend"), params.get("workload")
+    if isinstance(backend, Backend) and isinstance(workload, Workload):
+        return backend, workload
     return None
 
 

@@ -50,7 +50,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("processes", str(MIN_BASELINE_PROCESSES), "fresh processes behind a baseline entry (at least 7)", "N"),
     Option("second-look", "3", "fresh processes of the second look", "N"),
     Option("blocks", "30", "most blocks measured per process", "N"),
-    Option("block-us", "1000", "length of a block in microseconds", "US"),
+    Option("block-us", "600", "length of a block in microseconds", "US"),
     Option("budget-ms", "120", "most milliseconds spent in blocks per process and case", "MS"),
     Option("case-limit", "300", "seconds after which a case is given up and its worker killed", "SECONDS"),
     Option("seed", "", "seed of the checks' inputs; drawn afresh when absent, and printed on failure", "N"),

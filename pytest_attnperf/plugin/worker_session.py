@@ -120,12 +120,20 @@ def _ending(reports: list[pytest.TestReport]) -> tuple[str, str]:
     """The item's outcome and the text of the phase that decided it."""
     for report in reports:
         if report.failed:
-            return "failed", f"{report.when}: {report.longreprtext}"
+            return "failed", f"{report.when}: {_what_failed(report)}"
     for report in reports:
         if report.skipped:
             reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
             return "skipped", reason.removeprefix("Skipped: ")
     return "passed", ""
+
+
+def _what_failed(report: pytest.TestReport) -> str:
+    """The error's first line, so that it can stand alone, and the traceback behind it."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is None:
+        return report.longreprtext
+    return f"{crash.message.partition(chr(10))[0]}\n{report.longreprtext}"
 
 
 def device_for(config: pytest.Config) -> Device:

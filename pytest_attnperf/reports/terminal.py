@@ -54,7 +54,7 @@ def failure_text(case: CaseResult) -> str:
     """What a failing test shows: verdict, what changed with every figure behind it, and a command that repeats it."""
     lines = [f"{case.verdict.value}: {one_line(str(case.key))}", one_line(case.summary, TEXT_LIMIT)]
     lines += _change_lines(case)
-    lines += [f"  {one_line(reason, TEXT_LIMIT)}" for reason in case.reasons if reason != case.summary]
+    lines += _reason_lines(case)
     if case.verdict is Verdict.INCORRECT:
         lines += _problem_lines(case)
     lines += [f"  note: {one_line(note, TEXT_LIMIT)}" for note in case.notes]
@@ -102,6 +102,16 @@ def _change_lines(case: CaseResult) -> list[str]:
     return lines + [_look_line(name, processes) for name, processes in looks if processes]
 
 
+def _reason_lines(case: CaseResult) -> list[str]:
+    """What the summary has not said, line by line: a reason may hold a traceback."""
+    lines = []
+    for reason in case.reasons:
+        first, _, rest = reason.partition("\n")
+        unsaid = rest if first == case.summary else reason
+        lines += [f"  {line}" for line in safe_lines(unsaid, LOG_LINES, TEXT_LIMIT) if line]
+    return lines
+
+
 def _look_line(name: str, processes: Sequence[ProcessSummary]) -> str:
     medians = [process.median_us for process in processes]
     centre = format_us(statistics.median(medians))
@@ -111,7 +121,10 @@ def _look_line(name: str, processes: Sequence[ProcessSummary]) -> str:
 
 
 def _problem_lines(case: CaseResult) -> list[str]:
-    """Problems of every check that the reasons have not said, then the figures of the outputs beyond their budget."""
+    """Problems of every check that the reasons have not said, then the figures of the outputs beyond their budget.
+
+    An output that holds NaN or Inf has no error to print (its figures are the largest float): its problem says it all.
+    """
     said = {case.summary, *case.reasons}
     problems = list(dict.fromkeys(p for check in case.checks for p in check.problems if p not in said))
     lines = [f"  {one_line(problem, TEXT_LIMIT)}" for problem in problems]
@@ -121,20 +134,19 @@ def _problem_lines(case: CaseResult) -> list[str]:
 
 
 def _beyond(figures: ErrorFigures) -> bool:
-    """Written so that NaN counts as beyond."""
-    within = figures.max_error <= figures.max_budget and figures.rms_error <= figures.rms_budget
-    return not within or figures.nan_count > 0 or figures.inf_count > 0
+    """Whether a finite output is beyond its budget."""
+    finite = figures.nan_count == 0 and figures.inf_count == 0
+    return finite and not (figures.max_error <= figures.max_budget and figures.rms_error <= figures.rms_budget)
 
 
 def _figures_line(figures: ErrorFigures, check: CheckReport) -> str:
     where = f"{figures.output}{list(figures.worst_index)}" if figures.worst_index else figures.output
     tolerance = f"{check.tolerance.multiplier:g} x the plain computation's error"
     source = f" ({check.tolerance.source})" if check.tolerance.source else ""
-    not_finite = f", {figures.nan_count} NaN, {figures.inf_count} Inf" if figures.nan_count or figures.inf_count else ""
     return one_line(
         f"  {figures.check}: {where} is {figures.worst_got:.6g}, expected {figures.worst_expected:.6g}; "
         f"max error {figures.max_error:.3g} (allowed {figures.max_budget:.3g}), "
-        f"rms {figures.rms_error:.3g} (allowed {figures.rms_budget:.3g}){not_finite}; "
+        f"rms {figures.rms_error:.3g} (allowed {figures.rms_budget:.3g}); "
         f"budget: {tolerance}{source}",
         TEXT_LIMIT,
     )

@@ -60,6 +60,14 @@ def decided(base: CaseResult, decision: Decision) -> CaseResult:
     )
 
 
+def from_another_tree(base: CaseResult, looks: Sequence[Look]) -> CaseResult | None:
+    """INCOMPARABLE where a process of these looks ran code of another tree: its time says nothing of this one."""
+    foreign = tuple(dict.fromkeys(source for look in looks for source in look.final.foreign_sources))
+    if not foreign:
+        return None
+    return replace(base, verdict=Verdict.INCOMPARABLE, summary="code from another tree ran", reasons=foreign)
+
+
 def joined_measurement(looks: list[Look]) -> Measurement:
     """Joined processes; Measurement itself refuses any that was not proven right."""
     peaks = [look.final.peak_memory_bytes for look in looks if look.final.peak_memory_bytes is not None]

@@ -21,6 +21,7 @@ from pytest_attnperf.session.case_records import (
     case_result,
     decided,
     first_line,
+    from_another_tree,
     from_look,
     joined_measurement,
     median_us_of,
@@ -115,13 +116,9 @@ class Session:
             return impossible
         if not self.settings.gates:
             return replace(base, verdict=Verdict.RIGHT, summary="measured in the pytest process, which never gates")
-        if look.final.foreign_sources:
-            return replace(
-                base,
-                verdict=Verdict.INCOMPARABLE,
-                summary="code from another tree ran",
-                reasons=look.final.foreign_sources,
-            )
+        foreign = from_another_tree(base, [look])
+        if foreign is not None:
+            return foreign
         found, notes = self._baseline_for(case, look)
         if isinstance(found, CaseResult):
             return found
@@ -176,6 +173,9 @@ class Session:
         wrong = next((again for again in looks if again.ending is not Ending.MEASURED), None)
         if wrong is not None:
             return replace(self._not_measured(case, wrong), first=base.first)
+        foreign = from_another_tree(base, looks)
+        if foreign is not None:
+            return foreign
         second = joined_measurement(looks)
         changes = look.fingerprint.changes(found.fingerprint)
         decision = second_look(stored, new, second, noise, case.policy, self.settings.cases, changes)
@@ -189,7 +189,7 @@ class Session:
         return [self._look(place, case, self.settings.plan, None) for place in places]
 
     def _record(self, case: Case) -> CaseResult:
-        """Measure in `processes` fresh processes; RECORDED only if every one of them was right."""
+        """Measure in `processes` fresh processes; RECORDED only if every one was right and ran this tree's code."""
         places = range(RECORD_PLACES, RECORD_PLACES + self.settings.processes)
         self.pool.start(places)
         following = case.next_key if self.settings.mode is Mode.UPDATE else None
@@ -209,6 +209,9 @@ class Session:
             checks=measurement.proof,
             peak_memory_bytes=measurement.peak_memory_bytes,
         )
+        foreign = from_another_tree(base, looks)
+        if foreign is not None:
+            return replace(foreign, fails=self.settings.mode is Mode.UPDATE)
         return self._impossible(base) or self._change_since(case, base)
 
     def _change_since(self, case: Case, base: CaseResult) -> CaseResult:

@@ -18,8 +18,12 @@ STORED_DIGITS = 5
 def summarise(samples: Samples, device_id: str = "", process: str = "") -> ProcessSummary:
     """Summarise the blocks of one process, in microseconds per call.
 
-    Median, minimum and mean are of all blocks; of the blocks themselves at most STORED_BLOCKS_MAX are kept, evenly
-    spaced in measured order. Raises ValueError when there are no blocks or one is not a finite positive number.
+    Minimum and mean are of all blocks. Over several placements `median_us` is the mean of each placement's median:
+    places differ by more than blocks do, and a median over all would jump between two groups of places. Of the blocks
+    themselves at most STORED_BLOCKS_MAX are kept, evenly spaced in measured order.
+
+    Raises ValueError when there are no blocks, one is not a finite positive number, or they do not divide into their
+    placements.
     """
     blocks = samples.block_us
     if not blocks:
@@ -31,7 +35,7 @@ def summarise(samples: Samples, device_id: str = "", process: str = "") -> Proce
                 "a time must be finite and positive"
             )
     return ProcessSummary(
-        median_us=_stored(statistics.median(blocks)),
+        median_us=_stored(_centre(blocks, samples.placements)),
         min_us=_stored(min(blocks)),
         mean_us=_stored(statistics.fmean(blocks)),
         block_us=tuple(_stored(block) for block in _thinned(blocks)),
@@ -39,7 +43,15 @@ def summarise(samples: Samples, device_id: str = "", process: str = "") -> Proce
         timer=samples.timer,
         device_id=device_id,
         process=process,
+        placements=samples.placements,
     )
+
+
+def _centre(blocks: Sequence[float], placements: int) -> float:
+    if placements < 1 or len(blocks) % placements:
+        raise ValueError(f"{len(blocks)} blocks do not divide into {placements} placements")
+    each = len(blocks) // placements
+    return statistics.fmean(statistics.median(blocks[i * each : (i + 1) * each]) for i in range(placements))
 
 
 def _stored(value: float) -> float:

@@ -117,13 +117,16 @@ class WritesNothing(Around):
     """The output is allocated and never written: what a kernel whose body was compiled out leaves."""
 
     def sabotage(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Allocate what the honest call would return, after learning its shape once."""
-        shape: list[Any] = []
+        """Allocate what the honest call would return, after learning its shapes once."""
+        learnt: list[Any] = []
 
         def nothing(*tensors: Any) -> Any:
-            if not shape:
-                shape.append(_first(call(*tensors)))
-            return shape[0].new_empty(shape[0].shape)
+            if not learnt:
+                learnt.append(call(*tensors))
+            honest = learnt[0]
+            if isinstance(honest, tuple):
+                return tuple(tensor.new_empty(tensor.shape) for tensor in honest)
+            return honest.new_empty(honest.shape)
 
         return nothing
 

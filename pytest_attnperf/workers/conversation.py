@@ -41,7 +41,7 @@ class BlockPlan:
     """How much to measure in one process: at most `max_blocks` blocks of `block_us`, within `budget_us`."""
 
     max_blocks: int = 30
-    block_us: float = 1000.0
+    block_us: float = 600.0
     budget_us: float = 120_000.0
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf, nan
@@ -55,11 +56,22 @@ def test_incorrect_shows_the_worst_element(case: CaseFactory) -> None:
     assert not any("lse" in line for line in lines)
 
 
-@pytest.mark.parametrize("figures", [replace(WRONG, max_error=nan, nan_count=3), replace(WRONG, inf_count=2)])
-def test_not_finite_outputs_are_counted(case: CaseFactory, figures: ErrorFigures) -> None:
-    """NaN and Inf are counted in the failure, and a NaN error counts as beyond its budget."""
-    assert any(f"{figures.nan_count} NaN, {figures.inf_count} Inf" in line for line in incorrect(case, figures))
-    assert any("max error" in line for line in incorrect(case, replace(figures, max_error=inf)))
+@pytest.mark.parametrize("counts", [(3, 0), (0, 3), (1, 2)])
+def test_not_finite_outputs_have_no_errors_to_print(case: CaseFactory, counts: tuple[int, int]) -> None:
+    """Of an output that holds NaN or Inf only the problem is said, not the largest float that stands for its error."""
+    largest = sys.float_info.max
+    nan_count, inf_count = counts
+    figures = replace(WRONG, max_error=largest, rms_error=largest, nan_count=nan_count, inf_count=inf_count)
+    lines = incorrect(case, figures, problems=("replay: 'out' holds 3 NaN among 4096 elements",))
+    assert lines[2:] == ["  replay: 'out' holds 3 NaN among 4096 elements", "reproduce with:", COMMAND]
+
+
+@pytest.mark.parametrize("error", [inf, nan])
+def test_an_error_that_is_no_number_is_printed(case: CaseFactory, error: float) -> None:
+    """A finite output whose error overflowed, or is NaN, counts as beyond its budget."""
+    assert any(
+        f"max error {error:g} (allowed 0.002)" in line for line in incorrect(case, replace(WRONG, max_error=error))
+    )
 
 
 def test_many_problems_are_cut(case: CaseFactory) -> None:
@@ -74,6 +86,20 @@ def test_a_problem_is_said_once(case: CaseFactory) -> None:
     check = CheckReport((WRONG,), ("too far",))
     text = failure_text(case(verdict=Verdict.INCORRECT, reasons=("too far",), checks=(check,)))
     assert text.count("too far") == 1
+
+
+def test_a_traceback_keeps_its_lines(case: CaseFactory) -> None:
+    """A reason of several lines is printed as such, without the line that is the summary already."""
+    reason = "call: ValueError: off\ndef f():\n>       raise ValueError\x1b[0m\n\nE       ValueError: off"
+    wrong = case(verdict=Verdict.ERROR, summary="call: ValueError: off", reasons=(reason,), first=(), second=())
+    assert failure_text(replace(wrong, median_us=None)).splitlines()[1:] == [
+        "call: ValueError: off",
+        "  def f():",
+        "  >       raise ValueError [0m",
+        "  E       ValueError: off",
+        "reproduce with:",
+        COMMAND,
+    ]
 
 
 def test_error_ends_with_log_and_command(case: CaseFactory) -> None:

@@ -23,7 +23,10 @@ _ESTIMATE_REPLAYS = 3
 
 
 class GraphTimer:
-    """One graph of `calls_per_block` calls, replayed. The result of the last call stays in the same memory."""
+    """One graph of `calls_per_block` calls, replayed. The result of the last call stays in the same memory.
+
+    call_us   microseconds per call of the last estimate, known after `prepare`
+    """
 
     name = "graph"
     cache_state = "hot"
@@ -33,6 +36,7 @@ class GraphTimer:
 
     def __init__(self) -> None:
         self.calls_per_block = 1
+        self.call_us = 0.0
         self._graph: torch.cuda.CUDAGraph | None = None
         self._result: Any = None
         self._replay_host_us = 0.0
@@ -50,9 +54,19 @@ class GraphTimer:
             self.close()
             self._graph, self._result = capture(call, wanted, stream)
             self.calls_per_block = wanted
-            wanted = calls_per_block(block_us, self._estimate_us())
+            self.call_us = self._estimate_us()
+            wanted = calls_per_block(block_us, self.call_us)
             if _ENOUGH[0] <= wanted / self.calls_per_block <= _ENOUGH[1]:
                 break
+
+    def twin(self, call: Call) -> GraphTimer:
+        """A timer of the same length for the same work on other tensors; warmed up and captured once."""
+        other = GraphTimer()
+        other.calls_per_block, other.call_us = self.calls_per_block, self.call_us
+        other._replay_host_us = self._replay_host_us
+        call()
+        other._graph, other._result = capture(call, self.calls_per_block, side_stream())
+        return other
 
     def measure(self, pairs: int) -> list[float]:
         """Queue all pairs back to back behind a held stream, then wait once; microseconds per call."""

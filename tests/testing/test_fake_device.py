@@ -1,0 +1,133 @@
+"""What `fake_device.json` can say, and what comes of it."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_attnperf.backends import Backend
+from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.measure.subject_protocol import Subject
+from pytest_attnperf.records import NotProvenRightError, Samples
+from pytest_attnperf.testing.fake_device import FakeBackend, FakeDevice, FakeSubject, ReplayWrongError
+from pytest_attnperf.workloads.prefill import Prefill
+
+WORKLOAD = Prefill(batch=1, seq_q=64, heads=1, head_dim=16)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """Where the script lies."""
+    return tmp_path / "fake_device.json"
+
+
+def subject(script: Path, worker: str = "worker0", top: dict[str, Any] | None = None, **backend: Any) -> FakeSubject:
+    """The scripted backend in the process of that name."""
+    script.write_text(json.dumps({"backends": {"fake.a": backend}, **(top or {})}))
+    return FakeDevice(script, "cpu", worker).subject(FakeBackend("fake.a"), WORKLOAD, (1, 2))
+
+
+def blocks(case: FakeSubject) -> Samples:
+    """Checked and measured."""
+    assert case.check().right
+    return case.blocks(30, 1000.0, 1e5)
+
+
+def test_the_fakes_satisfy_the_protocols(script: Path) -> None:
+    """What a worker asks of a subject and of a backend, the fakes answer."""
+    assert isinstance(subject(script), Subject)
+    assert isinstance(FakeBackend("fake.a"), Backend)
+
+
+def test_blocks_of_one_process_agree_and_processes_differ(script: Path) -> None:
+    """`block_sd` spreads the blocks of a process, `process_sd` the processes; the same process repeats itself."""
+    top = {"process_sd": 0.01}
+    medians = [
+        statistics.median(blocks(subject(script, f"worker{n}", top, time_us=200.0, block_sd=1e-4)).block_us)
+        for n in range(40)
+    ]
+    assert statistics.stdev(medians) / 200 == pytest.approx(0.01, rel=0.3)
+    samples = blocks(subject(script, "worker7", top, time_us=200.0, block_sd=1e-4))
+    assert statistics.stdev(samples.block_us) < 0.1
+    assert statistics.median(samples.block_us) == medians[7]
+
+
+def test_another_seed_is_another_draw(script: Path) -> None:
+    """`seed` changes every process's bias."""
+    first, second = (subject(script, top={"process_sd": 0.01, "seed": seed}).bias for seed in (1, 2))
+    assert first != second
+
+
+def test_scripted_identity_and_fingerprint(script: Path) -> None:
+    """`device` sets arch and product, and adds to both parts of the fingerprint."""
+    device = {"arch": "sm_90", "product": "h200", "must_match": {"power_cap_w": "700"}, "named": {"driver": "570"}}
+    script.write_text(json.dumps({"device": device, "backends": {}}))
+    fake = FakeDevice(script, "cpu", "w")
+    assert (fake.info().arch, fake.info().product) == ("sm_90", "h200")
+    assert fake.fingerprint().must_match == {"arch": "sm_90", "product": "h200", "method": "1", "power_cap_w": "700"}
+    assert fake.fingerprint().named == {"torch": "none", "driver": "570"}
+
+
+def test_one_workload_may_differ(script: Path) -> None:
+    """`workloads` overrides a backend's script for single workload ids."""
+    case = subject(script, time_us=100.0, workloads={WORKLOAD.id: {"time_us": 300.0}, "prefill-other": {}})
+    assert statistics.median(blocks(case).block_us) == pytest.approx(300, rel=0.01)
+
+
+def test_reasons_timer_and_memory_are_scripted(script: Path) -> None:
+    """`supported`, `not_timed`, `timer` and `peak_memory_bytes` come back as written."""
+    case = subject(script, supported=["too hard"], not_timed="interpreted", timer="graph", peak_memory_bytes=5)
+    assert (case.unsupported_reasons(), case.not_timed_reason()) == (["too hard"], "interpreted")
+    assert (blocks(case).timer, case.finish().peak_memory_bytes) == ("graph", 5)
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [("wrong", "7.0x the budget at"), ("nan", "64 of 64 elements are NaN"), ("nothing", "nothing was written")],
+)
+def test_wrong_results_are_reported_and_not_timed(script: Path, fault: str, text: str) -> None:
+    """A scripted wrong result fails the check with its own words, and its time may not be asked."""
+    case = subject(script, fault=fault, error_ratio=7.0)
+    (problem,) = case.check().problems
+    assert text in problem
+    with pytest.raises(NotProvenRightError, match="before a passing check"):
+        case.blocks(3, 1000.0, 1e5)
+
+
+def test_wrong_only_later(script: Path) -> None:
+    """'late' is right until its last replay; 'replay' is right until it is timed."""
+    late = subject(script, fault="late")
+    assert blocks(late).block_us
+    assert not late.finish().check.right
+    with pytest.raises(ReplayWrongError) as raised:
+        blocks(subject(script, fault="replay"))
+    assert not raised.value.report.right
+
+
+def test_faults_of_building(script: Path) -> None:
+    """'prepare' fails as a compiler does, 'oom' as memory that ran out."""
+    with pytest.raises(RuntimeError, match="compile error"):
+        subject(script, fault="prepare").prepare()
+    with pytest.raises(CaseFailedError, match="out of memory") as raised:
+        subject(script, fault="oom").prepare()
+    assert raised.value.out_of_memory
+
+
+@pytest.mark.parametrize(("fault", "healthy"), [("raise", True), ("poison", False)])
+def test_faults_of_running(script: Path, fault: str, healthy: bool) -> None:
+    """Both raise; after 'poison' the process is of no more use."""
+    script.write_text(json.dumps({"backends": {"fake.a": {"fault": fault}}}))
+    device = FakeDevice(script, "cpu", "w")
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        device.subject(FakeBackend("fake.a"), WORKLOAD, (1, 2)).check()
+    assert device.healthy() is healthy
+
+
+def test_a_chatty_case_fills_the_log(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """'chatter' prints more than a pipe holds, and is right."""
+    assert subject(script, fault="chatter").check().right
+    assert len(capsys.readouterr().out) > 1 << 16
