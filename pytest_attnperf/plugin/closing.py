@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,7 +22,10 @@ from pytest_attnperf.reports import json_results
 from pytest_attnperf.reports.tables import published_table, suite_table
 from pytest_attnperf.reports.terminal import closing_lines
 from pytest_attnperf.results import CaseResult, RunResult
-from pytest_attnperf.session.judge import LOOSENED
+from pytest_attnperf.session.judge import LOOSENED, NEAR_FLOOR
+
+LOG_WIDTH = 132
+"""Columns of a table that is written to a file: every column of the table, and still readable."""
 
 SHOWN_UNRESOLVED = 5
 UNRESOLVED = frozenset({Verdict.UNDECIDED, Verdict.NO_BASELINE, Verdict.INCOMPARABLE, Verdict.ENVIRONMENT})
@@ -61,7 +65,8 @@ class Closing:
             if interrupted:
                 findings.append("interrupted: no baseline was written")
             else:
-                merged, problems = merge_baselines(run, store)
+                written, problems = merge_baselines(run, store)
+                merged = tuple(str(self._relative(path)) for path in written)
                 findings += problems
                 self._failed_for += problems
         elif run.mode == "gate" and self._unfiltered() and run.complete:
@@ -83,7 +88,7 @@ class Closing:
             suites[case.key.suite].append(case)
         for suite, cases in suites.items():
             reporter.section(f"attnperf: {suite}")
-            reporter.write_line(suite_table(cases, width=reporter._tw.fullwidth))
+            reporter.write_line(suite_table(cases, width=shutil.get_terminal_size((LOG_WIDTH, 24)).columns))
             published = self._published(sorted({case.key.workload for case in cases}))
             if published:
                 reporter.write_line("")
@@ -91,7 +96,7 @@ class Closing:
         reporter.section("attnperf")
         for line in unresolved_lines(run):
             reporter.write_line(line)
-        for line in closing_lines(run, str(self._shown_path())):
+        for line in closing_lines(run, str(self._relative(self._results_path))):
             reporter.write_line(line)
         for reason in self._failed_for:
             reporter.write_line(f"exit status 1: {reason}")
@@ -106,8 +111,8 @@ class Closing:
         figures = [figure for workload in workloads for figure in figures_for(reports, workload)]
         return published_table([ShownRow.of(figure) for figure in figures])
 
-    def _shown_path(self) -> Path:
-        path = self._results_path
+    def _relative(self, path: Path) -> Path:
+        """A path as it is shown and stored: relative to the tree where it lies inside."""
         root = self._config.rootpath
         return path.relative_to(root) if path.is_relative_to(root) else path
 
@@ -135,14 +140,15 @@ class Closing:
 
 
 def unresolved_lines(run: RunResult) -> list[str]:
-    """What kept cases from being gated, the first few of each kind: none of them is a pass, each names what to do."""
+    """What kept cases from being gated, the first few of each kind, each with what to do; and warnings."""
     lines: list[str] = []
     for verdict in sorted({case.verdict for case in run.cases} & UNRESOLVED):
         cases = [case for case in run.cases if case.verdict is verdict]
         lines += [f"{verdict.value}: {case.key}: {case.summary}" for case in cases[:SHOWN_UNRESOLVED]]
         if len(cases) > SHOWN_UNRESOLVED:
             lines.append(f"{verdict.value}: {len(cases) - SHOWN_UNRESOLVED} more")
-    return lines
+    close = [f"warning: {case.key}: {note}" for case in run.cases for note in case.notes if note.startswith(NEAR_FLOOR)]
+    return lines + close
 
 
 def is_strict(config: pytest.Config) -> bool:
@@ -178,19 +184,19 @@ def unused_entries(run: RunResult, store: BaselineStore) -> list[str]:
     return found
 
 
-def merge_baselines(run: RunResult, store: BaselineStore) -> tuple[tuple[str, ...], list[str]]:
+def merge_baselines(run: RunResult, store: BaselineStore) -> tuple[list[Path], list[str]]:
     """Merge every RECORDED case into its file; (paths written, problems)."""
     groups: dict[tuple[str, str, str], dict[str, NewEntry]] = defaultdict(dict)
     for case in run.cases:
         if case.verdict is Verdict.RECORDED and case.fingerprint is not None:
             must = case.fingerprint.must_match
             groups[must["arch"], must["product"], case.key.suite][case.key.entry] = new_entry(case, run.commit)
-    paths: list[str] = []
+    paths: list[Path] = []
     problems: list[str] = []
     for (arch, product, suite), entries in sorted(groups.items()):
         with _noted(problems):
-            paths.append(str(store.merge(store.roots[0], arch, product, suite, entries)))
-    return tuple(paths), problems
+            paths.append(store.merge(store.roots[0], arch, product, suite, entries))
+    return paths, problems
 
 
 @contextlib.contextmanager

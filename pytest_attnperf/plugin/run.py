@@ -38,7 +38,7 @@ LOCAL_STORE = Path(".attnperf") / "local"
 _RESULT = pytest.StashKey[CaseResult]()
 
 
-@dataclass
+@dataclass(eq=False)  # hashable: pluggy keeps plugins in sets
 class Run:
     """Plugin object of a session that has cases."""
 

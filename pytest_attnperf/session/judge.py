@@ -36,6 +36,9 @@ from pytest_attnperf.workers.pool import Pool
 LOOSENED = "policy loosened since the baseline:"
 """Begins a note that the run repeats as a finding."""
 
+NEAR_FLOOR = "near the floor:"
+"""Begins a note that the run repeats as a warning."""
+
 GATE_PLACE = 0
 SECOND_LOOK_PLACES = 1
 RECORD_PLACES = 100
@@ -111,9 +114,9 @@ class Session:
         measurement = joined_measurement([look])
         base = with_figures(from_look(case, Verdict.SAME, "", look), self._device())
         base = replace(base, first=measurement.processes, median_us=measurement.medians_us[0])
-        impossible = self._impossible(base)
-        if impossible is not None:
-            return impossible
+        base = self._plausible(base)
+        if base.verdict is Verdict.SUSPICIOUS:
+            return base
         if not self.settings.gates:
             return replace(base, verdict=Verdict.RIGHT, summary="measured in the pytest process, which never gates")
         foreign = from_another_tree(base, [look])
@@ -212,7 +215,8 @@ class Session:
         foreign = from_another_tree(base, looks)
         if foreign is not None:
             return replace(foreign, fails=self.settings.mode is Mode.UPDATE)
-        return self._impossible(base) or self._change_since(case, base)
+        base = self._plausible(base)
+        return base if base.verdict is Verdict.SUSPICIOUS else self._change_since(case, base)
 
     def _change_since(self, case: Case, base: CaseResult) -> CaseResult:
         """Name what a recording replaces."""
@@ -225,17 +229,20 @@ class Session:
             base, baseline_us=before, ratio=ratio, summary=f"recorded; {ratio - 1:+.1%} against what was stored"
         )
 
-    def _impossible(self, base: CaseResult) -> CaseResult | None:
+    def _plausible(self, base: CaseResult) -> CaseResult:
+        """SUSPICIOUS when faster than the device's floor; a note when so close to it that one should look twice."""
         if base.floor_us is None or base.median_us is None or base.figures is None:
-            return None
+            return base
         spec = spec_for(self._device(RECORD_PLACES if self.settings.mode is Mode.UPDATE else GATE_PLACE))
         floor = None if spec is None else floor_of(base.figures, spec)
         if floor is None:
-            return None
+            return base
         plausibility = judge_time(base.median_us, floor)
         if plausibility.kind == "impossible":
             return replace(base, verdict=Verdict.SUSPICIOUS, summary=plausibility.text, reasons=(plausibility.text,))
-        return None
+        if plausibility.kind == "near_floor":
+            return replace(base, notes=(*base.notes, f"{NEAR_FLOOR} {plausibility.text}"))
+        return base
 
     def _without_baseline(self, case: Case, base: CaseResult) -> CaseResult:
         device = self._device()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+from pathlib import Path
 
 import kernels
 from pytest_attnperf.backends import Registry
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.prefill import Prefill
 
+ROOT = Path(__file__).parents[2]
 CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu")
 PROBE = """
 import sys
@@ -88,3 +90,13 @@ def test_the_small_problems_cross_every_two_properties(problems: tuple[str, ...]
         for pair in itertools.product(first, second):
             if pair != (("lengths", (70, 31)), ("causal", True)):
                 assert pair in met
+
+
+def test_a_backend_asked_for_by_name_says_why_it_cannot_run() -> None:
+    """`--attnperf-backend=ck` without aiter is a skip with the reason, not an empty selection."""
+    command = [sys.executable, "-m", "pytest", "suites/", "--attnperf-backend=ck", "--attnperf-device=cpu", "-rs", "-q"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout
+    assert "15 skipped" in result.stdout
+    assert "ck" in result.stdout
+    assert "ROCm" in result.stdout or "aiter" in result.stdout

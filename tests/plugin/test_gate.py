@@ -168,6 +168,18 @@ def test_an_impossible_time_is_suspicious(attnperf_project: FakeProject) -> None
     assert not attnperf_project.baseline("sm_90", "h200").exists()
 
 
+def test_a_time_near_the_floor_warns(attnperf_project: FakeProject) -> None:
+    """Within a tenth of the floor nothing fails, and the run says to look twice."""
+    attnperf_project.suite(["prefill-b4-s4096-h32-d128-f16-causal"])
+    attnperf_project.script["process_sd"] = 0.0
+    # 5.5e11 useful FLOP at 1070 TFLOP/s, the H200's dense f16 rate at its highest clock, take 514 us.
+    attnperf_project.backend("fake.a", time_us=525.0)
+    attnperf_project.device(arch="sm_90", product="h200", compute_units=132)
+    result = attnperf_project.run("--attnperf")
+    assert attnperf_project.verdicts() == {"fake.a": "NO_BASELINE"}
+    result.stdout.fnmatch_lines(["*warning: prefill/fake.a/*near the floor:*"])
+
+
 def test_noise_beyond_the_threshold_is_undecided(attnperf_project: FakeProject) -> None:
     """A slowdown that noise could make is UNDECIDED with what would decide it: no pass, no fail."""
     attnperf_project.script["process_sd"] = 0.02

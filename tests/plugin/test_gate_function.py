@@ -151,3 +151,16 @@ def test_a_project_may_use_the_names_for_its_own_things(project: pytest.Pytester
     )
     _run(project).assert_outcomes(passed=3)
     _run(project, "--attnperf").assert_outcomes(passed=3)
+
+
+def test_a_conftest_that_concerns_one_folder_only(attnperf_project: FakeProject) -> None:
+    """Folders with and without a conftest.py of their own may be named in one command."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    other = attnperf_project.path / "other"
+    other.mkdir()
+    (other / "conftest.py").write_text("import pytest\n\n@pytest.fixture\ndef three():\n    return 3\n")
+    (other / "test_other.py").write_text("def test_three(three):\n    assert three == 3\n")
+    attnperf_project.run("other/").assert_outcomes(passed=2)
+    result = attnperf_project.run("other/", "--attnperf")
+    result.assert_outcomes(passed=1)
+    assert attnperf_project.verdicts() == {"fake.a": "NO_BASELINE"}

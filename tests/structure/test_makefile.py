@@ -33,7 +33,7 @@ def test_attnperf_gates_and_passes_arguments_on() -> None:
     """`make attnperf` gates the suites, records what is missing locally only, and passes ARGS to pytest."""
     planned = _make("--dry-run", "attnperf", "ARGS=-k d256")
     assert "-m pytest --attnperf --attnperf-record-local $flags suites/ -k d256" in planned
-    assert "flags='--attnperf-threshold=25 --no-attnperf-strict'" in planned
+    assert "flags='--attnperf-threshold=100 --no-attnperf-strict'" in planned
     assert "update-baselines" not in planned
 
 
