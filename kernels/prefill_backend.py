@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PrefillBackend:
+class PrefillBackend(abc.ABC):
     """One way to do dense attention prefill; subclasses give `reasons` and `bind`.
 
     name             as registered, e.g. 'native.eager'
@@ -39,13 +40,13 @@ class PrefillBackend:
         """Bind to one workload; `inputs` are q (B, Sq, H, D), k and v (B, Skv, Hk, D), contiguous, on the device."""
         return self.bind(cast("Prefill", workload), inputs)
 
+    @abc.abstractmethod
     def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
         """As `unsupported_reasons`, for the one family these backends have."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def bind(self, workload: Prefill, inputs: Tensors) -> Prepared:
         """As `prepare`, for the one family these backends have."""
-        raise NotImplementedError
 
 
 def heads_first(inputs: Tensors) -> Tensors:

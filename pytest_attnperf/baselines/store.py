@@ -7,9 +7,7 @@ which is flushed to disk and renamed over the old one. Writers take turns by a l
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any
 
 import filelock
 
+from pytest_attnperf.atomic_file import write_atomically
 from pytest_attnperf.baselines.schema import (
     BASELINE_SCHEMA,
     BaselineFile,
@@ -223,19 +222,6 @@ def _share(error: float, budget: float) -> float:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Put `data` at `path` so that a crash at any moment leaves the old or the new file, whole."""
+    """Put `data` at `path`, after reading it back as a sound file."""
     decode(data, f"the new text of {path}")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
-    try:
-        with temporary.open("xb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    write_atomically(path, data)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
 
+from pytest_attnperf.atomic_file import write_atomically
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.records import ErrorFigures
 from pytest_attnperf.results import RESULTS_SCHEMA, RunResult
@@ -54,17 +54,7 @@ def decode(data: bytes, where: str) -> RunResult:
 
 def write(path: Path, run: RunResult) -> None:
     """Write atomically: at any moment the old file or the new one is there, whole. Folders are made."""
-    data = encode(run)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_atomically(path, encode(run))
 
 
 def schema() -> dict[str, Json]:

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = "pytest_attnperf"
 
 ORDER: tuple[tuple[str, ...], ...] = (
-    ("records", "errors", "results", "backends"),
+    ("records", "errors", "results", "backends", "atomic_file"),
     ("stats", "workloads", "environment"),
     ("correctness", "roofline"),
     ("measure",),
@@ -24,7 +24,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
 )
 """Lowest first. A layer may import itself, its neighbours in one tuple, and every layer before it."""
 
-BESIDE = {"reports": {"records", "errors", "results"}}
+BESIDE = {"reports": {"records", "errors", "results", "atomic_file"}}
 """Beside the layers: what each may import. The top layer and `testing` may import them."""
 
 FREE = "testing"
