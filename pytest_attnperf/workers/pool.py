@@ -13,6 +13,7 @@ from pytest_attnperf.workers.conversation import Conversation, OpenRequest, Remo
 from pytest_attnperf.workers.launch import LaunchPlan
 
 START_LIMIT_SECONDS = 180.0
+START_ATTEMPTS = 2
 
 
 class Pool(Protocol):
@@ -45,6 +46,7 @@ class WorkerPool:
     _known: Ready | None = None
     _places: dict[int, Worker] = field(default_factory=dict)
     _started: int = 0
+    _failed_starts: list[WorkerError] = field(default_factory=list)
 
     def start(self, places: Sequence[int]) -> None:
         """Begin starting processes without waiting for them."""
@@ -53,8 +55,20 @@ class WorkerPool:
                 self._places[place] = self._launch(place)
 
     def ready(self, place: int) -> Ready:
-        """What the process in that place runs on. Raises WorkerError when it cannot start."""
-        self._known = self._usable(place).ready(START_LIMIT_SECONDS)
+        """What the process in that place runs on.
+
+        Raises WorkerError when it cannot start; after START_ATTEMPTS in a row without starting another one, because
+        what keeps a suite from being collected keeps it from being collected for every case.
+        """
+        if len(self._failed_starts) >= START_ATTEMPTS:
+            raise self._failed_starts[-1]
+        try:
+            self._known = self._usable(place).ready(START_LIMIT_SECONDS)
+        except WorkerError as error:
+            self._failed_starts.append(error)
+            self._drop(place)
+            raise
+        self._failed_starts.clear()
         return self._known
 
     def known(self) -> Ready | None:

@@ -132,3 +132,18 @@ def _runs(pid: int) -> bool:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     return False
+
+
+def test_a_suite_that_only_workers_cannot_collect_is_tried_twice(attnperf_project: FakeProject) -> None:
+    """Each case is an ERROR with the worker's log, and workers are not started again for every one of them."""
+    for name in ("fake.a", "fake.b", "fake.c", "fake.d"):
+        attnperf_project.backend(name, time_us=10.0)
+    attnperf_project.conftest(
+        "def pytest_collection_modifyitems(config):\n"
+        "    if config.getoption('attnperf_worker_fd') is not None:\n"
+        "        raise RuntimeError('only in a worker')\n"
+    )
+    result = attnperf_project.run("--attnperf")
+    result.assert_outcomes(failed=4)
+    result.stdout.fnmatch_lines(["*only in a worker*"])
+    assert len(list((attnperf_project.path / ".attnperf" / "logs").glob("*/worker*.log"))) == 2
