@@ -22,7 +22,7 @@ from pytest_attnperf.reports import json_results
 from pytest_attnperf.reports.tables import published_table, suite_table
 from pytest_attnperf.reports.terminal import closing_lines
 from pytest_attnperf.results import CaseResult, RunResult
-from pytest_attnperf.session.judge import LOOSENED, NEAR_FLOOR
+from pytest_attnperf.session.judge import LOCAL, LOOSENED, NEAR_FLOOR
 
 LOG_WIDTH = 132
 """Columns of a table that is written to a file: every column of the table, and still readable."""
@@ -147,6 +147,13 @@ def unresolved_lines(run: RunResult) -> list[str]:
         lines += [f"{verdict.value}: {case.key}: {case.summary}" for case in cases[:SHOWN_UNRESOLVED]]
         if len(cases) > SHOWN_UNRESOLVED:
             lines.append(f"{verdict.value}: {len(cases) - SHOWN_UNRESOLVED} more")
+    local = [note for case in run.cases for note in case.notes if note.startswith(LOCAL)]
+    if local:
+        fresh = sum("in this run" in note for note in local)
+        lines.append(
+            f"{len(local)} cases were held against {LOCAL.removeprefix('baseline under ').rstrip(',')}, "
+            f"{fresh} of them recorded in this run: it shows that code agrees with itself, not that it got no slower"
+        )
     close = [f"warning: {case.key}: {note}" for case in run.cases for note in case.notes if note.startswith(NEAR_FLOOR)]
     return lines + close
 

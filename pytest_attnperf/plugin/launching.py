@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -91,8 +92,13 @@ def _scratch(root: Path) -> Path:
 
 
 def _forget_old(logs: Path) -> None:
-    """Keep the logs of the last few runs."""
-    import shutil
-
-    for old in sorted(path for path in logs.iterdir() if path.is_dir())[:-KEPT_RUNS]:
+    """Keep the logs of the last few runs, and of every run that still goes on: its workers start from there."""
+    ended = [path for path in logs.iterdir() if path.is_dir() and not _goes_on(path)]
+    for old in sorted(ended)[:-KEPT_RUNS]:
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _goes_on(folder: Path) -> bool:
+    """Whether the process that made a log folder, whose id ends its name, runs."""
+    pid = folder.name.rpartition("-")[2]
+    return pid.isdigit() and Path("/proc", pid).exists()

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,20 @@ def run_text(config: pytest.Config, name: str) -> str:
         return str(given)
     stored = config.getini(option.dest)
     return option.default if stored is None or stored == "" else str(stored)
+
+
+def given(config: pytest.Config) -> tuple[str, ...]:
+    """Options typed for this run, quoted for a shell, as a command that repeats one case must repeat them.
+
+    What selects cases or says where results go is left out, and the seed, which is named where it matters.
+    """
+    left_out = {"backend", "results", "seed"}
+    typed = [(option, config.getoption(option.dest, default=None)) for option in OPTIONS]
+    chosen = [
+        f"{o.flag}={shlex.quote(str(value))}" for o, value in typed if value is not None and o.name not in left_out
+    ]
+    overrides = config.getoption("attnperf_override", default=[])
+    return (*chosen, *(f"--attnperf-override={shlex.quote(str(text))}" for text in overrides))
 
 
 def run_number(config: pytest.Config, name: str, *, minimum: float, integer: bool = False) -> float:

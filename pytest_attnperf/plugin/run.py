@@ -187,6 +187,7 @@ def run_settings(config: pytest.Config, cases: int) -> RunSettings:
         else random.SystemRandom().randrange(1 << 31),
         record_local=bool(config.getoption("attnperf_record_local")),
         gates=options.run_text(config, "isolate") != "none",
+        given_options=options.given(config),
     )
 
 

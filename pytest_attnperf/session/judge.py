@@ -36,6 +36,9 @@ from pytest_attnperf.workers.pool import Pool
 LOOSENED = "policy loosened since the baseline:"
 """Begins a note that the run repeats as a finding."""
 
+LOCAL = "baseline under .attnperf/local,"
+"""Begins a note that the run counts: such a baseline was made on this machine and is not under version control."""
+
 NEAR_FLOOR = "near the floor:"
 """Begins a note that the run repeats as a warning."""
 
@@ -145,7 +148,7 @@ class Session:
             case.key.suite,
             {case.key.entry: new_entry(recorded, self.commit)},
         )
-        note = f"baseline recorded in this run, in {len(recorded.first)} other processes, under .attnperf/local"
+        note = f"{LOCAL} recorded in this run, in {len(recorded.first)} other processes"
         return self._find(case), (note,)
 
     def _against(self, case: Case, base: CaseResult, look: Look, found: Found) -> CaseResult:
@@ -157,6 +160,8 @@ class Session:
             entry, found.fingerprint, look.fingerprint, timer=look.summary.timer, definition=look.figures.definition
         )
         base = replace(base, baseline_us=median_us_of(entry.processes))
+        if found.path.is_relative_to(self.local_root) and not any(note.startswith(LOCAL) for note in base.notes):
+            base = replace(base, notes=(*base.notes, f"{LOCAL} recorded {entry.recorded}"))
         if differences:
             return replace(
                 base,
@@ -276,4 +281,5 @@ class Session:
     def _reproduce(self, result: CaseResult) -> str:
         seed = f" --attnperf-seed={self.settings.seed}" if result.verdict is Verdict.INCORRECT else ""
         flag = "" if self.settings.mode is Mode.CHECK else " --attnperf"
-        return f'pytest{flag}{seed} "{result.nodeid}"'
+        given = "".join(f" {option}" for option in self.settings.given_options)
+        return f'pytest{flag}{seed}{given} "{result.nodeid}"'

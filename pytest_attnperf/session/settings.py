@@ -20,7 +20,10 @@ class Mode(str, enum.Enum):
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Resolved once per run. `cases` is the number of cases selected: it sets how rare a false alarm must be."""
+    """Resolved once per run. `cases` is the number of cases selected: it sets how rare a false alarm must be.
+
+    given_options   options of the command line, quoted, without which a case could not be run again as it was
+    """
 
     mode: Mode
     cases: int
@@ -31,6 +34,7 @@ class RunSettings:
     seed: int = 0
     record_local: bool = False
     gates: bool = True
+    given_options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

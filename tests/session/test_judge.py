@@ -245,7 +245,7 @@ def test_a_local_baseline_is_recorded_by_other_processes(bench: Bench) -> None:
     """With record_local the gate's own process is held against seven others, under the local root only."""
     result = bench.judge(settings={"record_local": True})
     assert (result.verdict, bench.pool.visited) == (Verdict.SAME, [0, *RECORD_PLACES])
-    assert "baseline recorded in this run, in 7 other processes" in result.notes[0]
+    assert result.notes[0] == "baseline under .attnperf/local, recorded in this run, in 7 other processes"
     assert (bench.local / "fake" / "fake1" / "prefill.json").is_file()
     assert not bench.store.roots[0].exists()
 
