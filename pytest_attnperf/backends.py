@@ -23,6 +23,20 @@ Tensors = tuple["torch.Tensor", ...]
 Outputs = dict[str, "torch.Tensor"]
 
 
+@dataclass(frozen=True)
+class Declares:
+    """What a backend says will run, so that a silent substitute fails. Regular expressions, searched in names.
+
+    kernels     each must be found in the name of a kernel that ran on the GPU; not asked for on a CPU
+    operators   each must be found in the name of a torch operator that ran, e.g. 'aten::_flash_attention_forward'
+    never       none may be found in the name of a kernel or an operator that ran
+    """
+
+    kernels: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
+
+
 @dataclass
 class Prepared:
     """A backend bound to one workload: everything built, compiled and converted, nothing timed yet.
@@ -36,6 +50,7 @@ class Prepared:
     outputs   the return value of `call` -> {'out': ..., 'lse': ...} in the workload's canonical layout and dtype
               (never timed)
     config    what was chosen (block sizes, dispatch path), recorded with the result
+    declares  names that must, or must not, be among what runs
     """
 
     call: Callable[..., Any]
@@ -43,6 +58,7 @@ class Prepared:
     convert: Callable[[Tensors], Tensors]
     outputs: Callable[[Any], Outputs]
     config: dict[str, str] = field(default_factory=dict)
+    declares: Declares = field(default_factory=Declares)
 
     def run(self) -> Any:
         """The timed call."""

@@ -62,17 +62,27 @@ class CaseKey:
 class Tolerance:
     """How far a backend may be from the reference, as a multiple of the plain low-precision computation's own error.
 
-    `source` says where a multiplier other than the default comes from; it is printed with every verdict.
+    multiplier   of every output that `outputs` does not name
+    source       where a multiplier other than 2 comes from; it is printed with every verdict
+    outputs      (output, multiplier) of single outputs, e.g. (('dq', 3.0),)
+
+    Raises ValueError for a multiplier that is not positive, or is not 2 and has no source.
     """
 
     multiplier: float = 2.0
     source: str = ""
+    outputs: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.multiplier > 0:
-            raise ValueError(f"tolerance multiplier must be positive, got {self.multiplier}")
-        if self.multiplier != 2.0 and not self.source:
-            raise ValueError(f"a tolerance multiplier of {self.multiplier} needs a source saying why it is not 2")
+        for multiplier in (self.multiplier, *(own for _, own in self.outputs)):
+            if not multiplier > 0:
+                raise ValueError(f"tolerance multiplier must be positive, got {multiplier}")
+            if multiplier != 2.0 and not self.source:
+                raise ValueError(f"a tolerance multiplier of {multiplier} needs a source saying why it is not 2")
+
+    def for_output(self, name: str) -> float:
+        """The multiplier of one output."""
+        return dict(self.outputs).get(name, self.multiplier)
 
 
 @dataclass(frozen=True)
@@ -122,7 +132,17 @@ def _differences(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:
 
 @dataclass(frozen=True)
 class ErrorFigures:
-    """Errors of one output of one checked call against the reference, and what it was allowed."""
+    """Errors of one output of one checked call against the reference, and what it was allowed.
+
+    worst_index       the element that exceeds its budget most, or the first with an unexpected NaN or Inf
+    nan_count         NaN where the reference is finite or Inf
+    inf_count         Inf where the reference is finite, NaN or the other Inf
+    finite_count      finite where the reference is NaN or Inf
+    around_first      index in the last dimension of the first element of `around_got` and `around_expected`, which
+                      hold what stands around the worst one; NaN and Inf as the words 'nan', 'inf' and '-inf'
+    beyond_count      elements beyond their budget, NaN and Inf included
+    beyond_first      smallest index of these in every dimension, and `beyond_last` the largest: the box they lie in
+    """
 
     check: str
     output: str
@@ -136,16 +156,31 @@ class ErrorFigures:
     nan_count: int = 0
     inf_count: int = 0
     elements: int = 0
+    finite_count: int = 0
+    around_first: int = 0
+    around_got: tuple[float | str, ...] = ()
+    around_expected: tuple[float | str, ...] = ()
+    beyond_count: int = 0
+    beyond_first: tuple[int, ...] = ()
+    beyond_last: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What the judge saw. `problems` is empty exactly when the case is right."""
+    """What the judge saw. `problems` is empty exactly when the case is right.
+
+    parts       seconds by what they were spent on ('inputs', 'reference', 'call', ...); together about `seconds`
+    repeats     calls on the same inputs whose bits were compared; 0 where nobody asked
+    bit_equal   whether all of these agreed in every bit; None where nobody asked
+    """
 
     figures: tuple[ErrorFigures, ...] = ()
     problems: tuple[str, ...] = ()
     tolerance: Tolerance = field(default_factory=Tolerance)
     seconds: float = 0.0
+    parts: dict[str, float] = field(default_factory=dict)
+    repeats: int = 0
+    bit_equal: bool | None = None
 
     @property
     def right(self) -> bool:
@@ -188,11 +223,32 @@ class ProcessSummary:
     placements: int = 1
 
 
+@dataclass(frozen=True, order=True)
+class Launch:
+    """One kind of work that a call did, and how often.
+
+    kind           'kernel', 'copy' or 'set' on a GPU; 'operator' (torch's, without views) on a CPU
+    grid, block    dimensions of a kernel, empty where unknown; for a copy or set, `grid` is (bytes,)
+    shared_bytes   dynamic and static shared memory (LDS) of a kernel
+    calls          how often per call of the backend
+    isa_hash       of the kernel's machine code; '' where it is not known
+    """
+
+    name: str
+    kind: str = "kernel"
+    grid: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+    shared_bytes: int = 0
+    calls: float = 1.0
+    isa_hash: str = ""
+
+
 @dataclass(frozen=True)
 class FinalReport:
-    """What closing a case brings: the check of the last replay, memory, and what ran."""
+    """What closing a case brings: the check of the last replay, memory, and what ran (`launches`, of one call)."""
 
     check: CheckReport = field(default_factory=CheckReport)
+    launches: tuple[Launch, ...] = ()
     peak_memory_bytes: int | None = None
     config: dict[str, str] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
