@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernels.aiter.prefill import AiterFlash
+from kernels.native.backward import BACKENDS as NATIVE_BACKWARD
 from kernels.native.prefill import BACKENDS as NATIVE
 from kernels.triton.prefill import TritonFlash
 
@@ -19,6 +20,7 @@ def register(registry: Registry) -> None:
     """Add every backend of this repository."""
     registry.add(
         *NATIVE,
+        *NATIVE_BACKWARD,
         TritonFlash("triton.flash", INTERPRETER_FLOPS_MAX, times_on_cpu=False),
         AiterFlash("ck"),
     )

@@ -1,8 +1,9 @@
-"""What every prefill backend shares: its description, and the step from `Workload` to `Prefill`."""
+"""What every prefill backend shares: its description, what it refuses, and the step from `Workload` to `Prefill`."""
 
 from __future__ import annotations
 
 import abc
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
@@ -16,9 +17,54 @@ if TYPE_CHECKING:
     from pytest_attnperf.workloads.prefill import Prefill
 
 
+HALVES = frozenset({"f16", "bf16"})
+FLOATS = HALVES | {"f32", "tf32"}
+"""Dtypes of a kernel for ordinary floats; one that computes in f32 takes tf32 too, for it may be more exact."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Which properties of a workload a backend takes; the rest is refused by `refusals`, in one wording for all.
+
+    who                  what has the limits, as a reason names it
+    dtypes               workload dtypes it takes; None means all
+    window               whether it takes a sliding window
+    rows_without_keys    whether rows that see no key give 0 and -inf
+    no_lse               why it gives no log-sum-exp; '' where it does
+    """
+
+    who: str
+    dtypes: frozenset[str] | None = None
+    window: bool = True
+    rows_without_keys: bool = True
+    no_lse: str = ""
+
+
+def refusals(workload: Prefill, limits: Limits) -> list[str]:
+    """A reason for each property of the workload that the limits exclude."""
+    found = []
+    if limits.dtypes is not None and workload.dtype not in limits.dtypes:
+        found.append(f"{limits.who} takes {listed(limits.dtypes)}, not {workload.dtype}")
+    if workload.window and not limits.window:
+        found.append(f"{limits.who} takes no sliding window, this workload has one of {workload.window} keys")
+    if workload.rows_without_keys and not limits.rows_without_keys:
+        found.append(
+            f"{limits.who} is not known to give 0 for rows that see no key, and the first "
+            f"{workload.rows_without_keys} rows of this workload see none"
+        )
+    if workload.lse and limits.no_lse:
+        found.append(limits.no_lse)
+    return found
+
+
+def listed(names: Iterable[str]) -> str:
+    """'bf16, f16': in alphabetical order, for reasons."""
+    return ", ".join(sorted(names))
+
+
 @dataclass(frozen=True)
 class PrefillBackend(abc.ABC):
-    """One way to do dense attention prefill; subclasses give `reasons` and `bind`.
+    """One way to do dense attention prefill; subclasses give `limits`, `reasons` and `bind`.
 
     name             as registered, e.g. 'native.eager'
     cpu_flops_max    largest workload offered where there is no GPU, in useful floating-point operations; 0 means none
@@ -34,15 +80,21 @@ class PrefillBackend(abc.ABC):
 
     def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
         """Why this workload cannot run on this device; empty means it can. Imports nothing."""
-        return self.reasons(cast("Prefill", workload), device)
+        prefill = cast("Prefill", workload)
+        return self.reasons(prefill, device) + refusals(prefill, self.limits(device))
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """Bind to one workload; `inputs` are q (B, Sq, H, D), k and v (B, Skv, Hk, D), contiguous, on the device."""
+        """Bind to one workload; `inputs` are q (B, Sq, H, D), k and v (B, Skv, Hk, D), contiguous, on the device, and
+        for an 8-bit dtype their three scales."""
         return self.bind(cast("Prefill", workload), inputs)
 
     @abc.abstractmethod
+    def limits(self, device: DeviceInfo) -> Limits:
+        """What it takes on this device."""
+
+    @abc.abstractmethod
     def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """As `unsupported_reasons`, for the one family these backends have."""
+        """Why this workload cannot run on this device, beyond `limits`."""
 
     @abc.abstractmethod
     def bind(self, workload: Prefill, inputs: Tensors) -> Prepared:
@@ -50,10 +102,11 @@ class PrefillBackend(abc.ABC):
 
 
 def heads_first(inputs: Tensors) -> Tensors:
-    """(B, S, H, D) to contiguous (B, H, S, D), each in its own memory."""
+    """(B, S, H, D) to contiguous (B, H, S, D), each in its own memory; scales (1,) are copied."""
     import torch
 
-    return tuple(tensor.transpose(1, 2).clone(memory_format=torch.contiguous_format) for tensor in inputs)
+    ordered = (tensor.transpose(1, 2) if tensor.dim() == 4 else tensor for tensor in inputs)
+    return tuple(tensor.clone(memory_format=torch.contiguous_format) for tensor in ordered)
 
 
 def heads_last(out: torch.Tensor) -> torch.Tensor:

@@ -187,6 +187,19 @@ class CheckReport:
         """True when something was compared and nothing was found wrong; an empty report proves nothing."""
         return bool(self.figures) and not self.problems
 
+    def joined(self, then: CheckReport) -> CheckReport:
+        """Both reports as one: right only if neither found a problem."""
+        both = self.parts.keys() | then.parts.keys()
+        return CheckReport(
+            figures=self.figures + then.figures,
+            problems=self.problems + then.problems,
+            tolerance=self.tolerance,
+            seconds=self.seconds + then.seconds,
+            parts={part: self.parts.get(part, 0.0) + then.parts.get(part, 0.0) for part in sorted(both)},
+            repeats=max(self.repeats, then.repeats),
+            bit_equal=self.bit_equal if then.bit_equal is None else then.bit_equal,
+        )
+
 
 @dataclass(frozen=True)
 class Samples:
@@ -203,6 +216,18 @@ class Samples:
     rejected_blocks: int = 0
     note: str = ""
     placements: int = 1
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Microseconds per call while the inputs stay the same, and when they are rotated by an element before every call.
+
+    turn_us   what the rotation itself takes; it is not part of `rotating_us`
+    """
+
+    same_us: float
+    rotating_us: float
+    turn_us: float
 
 
 @dataclass(frozen=True)
@@ -245,14 +270,18 @@ class Launch:
 
 @dataclass(frozen=True)
 class FinalReport:
-    """What closing a case brings: the check of the last replay, memory, and what ran (`launches`, of one call)."""
+    """What closing a case brings: the check of the last replay, memory, and what ran (`launches`, of one call).
+
+    spent   nothing may be timed in this process any more, because a profiler has been used in it
+    """
 
     check: CheckReport = field(default_factory=CheckReport)
-    launches: tuple[Launch, ...] = ()
     peak_memory_bytes: int | None = None
     config: dict[str, str] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     foreign_sources: tuple[str, ...] = ()
+    launches: tuple[Launch, ...] = ()
+    spent: bool = False
 
 
 @dataclass(frozen=True)

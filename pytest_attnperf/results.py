@@ -15,6 +15,7 @@ from pytest_attnperf.records import (
     CheckReport,
     DeviceInfo,
     Fingerprint,
+    Launch,
     ProcessSummary,
     Verdict,
     WorkloadFigures,
@@ -29,7 +30,7 @@ class CaseResult:
 
     `first` and `second` are the processes of the two looks; `median_us` is the deciding look's centre.
     `fails` says whether the test failed by it. `interval` is the 95 % interval of `ratio` over processes; `threshold`
-    the ratio beyond which it would be SLOWER.
+    the ratio beyond which it would be SLOWER. `launches` is what one call of the first look ran, empty where unknown.
     """
 
     key: CaseKey
@@ -55,6 +56,7 @@ class CaseResult:
     fingerprint: Fingerprint | None = None
     config: dict[str, str] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
+    launches: tuple[Launch, ...] = ()
     reproduce: str = ""
     log: str = ""
     seconds: float = 0.0

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernels.prefill_backend import PrefillBackend, own_copies
-from pytest_attnperf.backends import Prepared
+from kernels.prefill_backend import HALVES, Limits, PrefillBackend, own_copies
+from pytest_attnperf.backends import Declares, Prepared
 from pytest_attnperf.errors import AttnperfError
 
 if TYPE_CHECKING:
@@ -33,14 +33,16 @@ HEAD_DIM_MAX = 256
 class AiterFlash(PrefillBackend):
     """fp16 and bf16, grouped K/V heads, head dimensions to 256, log-sum-exp; ROCm only."""
 
+    def limits(self, device: DeviceInfo) -> Limits:
+        """Its window and what it gives for rows without keys were never tried, so they are not offered."""
+        return Limits("aiter's flash_attn_func", dtypes=HALVES, window=False, rows_without_keys=False)
+
     def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
         """Whether ROCm's aiter is there is read from its files: importing it may start a build."""
         found = []
         if device.kind != "rocm":
             found.append(f"aiter runs on ROCm devices, this one is {device.kind} ({device.arch})")
         found.extend(missing_aiter())
-        if workload.dtype == "f32":
-            found.append("aiter's flash_attn_func takes f16 and bf16, not f32")
         if workload.head_dim > HEAD_DIM_MAX:
             found.append(f"aiter's flash_attn_func takes head_dim up to {HEAD_DIM_MAX}, not {workload.head_dim}")
         return found
@@ -67,7 +69,15 @@ class AiterFlash(PrefillBackend):
         call(*tensors)
         # Head dimensions that are no multiple of 8 are padded by aiter inside the call, which is then timed with it.
         config = {"aiter": aiter_version(), "padded_in_call": str(workload.head_dim % 8 != 0)}
-        return Prepared(call=call, tensors=tensors, convert=lambda new: new, outputs=_canonical, config=config)
+        return Prepared(
+            call=call,
+            tensors=tensors,
+            convert=lambda new: new,
+            outputs=_canonical,
+            config=config,
+            # Which kernel runs, CK's or an assembly one, is the dispatcher's choice.
+            declares=Declares(never=("scaled_dot_product",)),
+        )
 
 
 def missing_aiter() -> list[str]:

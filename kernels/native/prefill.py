@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from kernels.native.prefill_compiled import Compiled, Flex
 from kernels.native.prefill_eager import Eager
-from kernels.native.prefill_sdpa import HALF_ONLY, PinnedSdpa
+from kernels.native.prefill_sdpa import PinnedSdpa
+from kernels.prefill_backend import HALVES
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend
@@ -20,7 +21,7 @@ CPU_HALF_FLOPS_MAX = 2e8
 BACKENDS: tuple[Backend, ...] = (
     Eager("native.eager", CPU_HALF_FLOPS_MAX),
     Eager("native.eager_fp32", CPU_FLOPS_MAX, upcast=True),
-    PinnedSdpa("native.sdpa_flash", CPU_FLOPS_MAX, backend="FLASH_ATTENTION", gpu_dtypes=HALF_ONLY, head_dim_max=256),
+    PinnedSdpa("native.sdpa_flash", CPU_FLOPS_MAX, backend="FLASH_ATTENTION", gpu_dtypes=HALVES, head_dim_max=256),
     PinnedSdpa(
         "native.sdpa_efficient",
         backend="EFFICIENT_ATTENTION",
@@ -31,7 +32,7 @@ BACKENDS: tuple[Backend, ...] = (
         "native.sdpa_cudnn",
         backend="CUDNN_ATTENTION",
         kinds=frozenset({"cuda"}),
-        gpu_dtypes=HALF_ONLY,
+        gpu_dtypes=HALVES,
         head_dim_max=256,
     ),
     PinnedSdpa("native.sdpa_math", CPU_FLOPS_MAX, backend="MATH"),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernels.native.prefill_eager import canonical_outputs, eager_attention
-from kernels.prefill_backend import PrefillBackend, heads_first
-from pytest_attnperf.backends import Prepared
+from kernels.prefill_backend import FLOATS, Limits, PrefillBackend, heads_first
+from pytest_attnperf.backends import Declares, Prepared
 
 if TYPE_CHECKING:
     import torch
@@ -25,13 +26,26 @@ NOT_ON_CPU = "compiled by Inductor and offered on GPUs only: for a CPU that take
 class Compiled(PrefillBackend):
     """torch.compile of `native.eager`'s function."""
 
+    def limits(self, device: DeviceInfo) -> Limits:
+        """What `native.eager` computes in the workload's own dtype."""
+        return Limits(self.name, dtypes=FLOATS)
+
     def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
         """Offered on GPUs only."""
         return [f"{self.name} is {NOT_ON_CPU}"] if device.kind == "cpu" else []
 
     def bind(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Compile for exactly these shapes, and run once so that nothing is left to compile."""
+        """Compile for exactly these shapes, and run once so that nothing is left to compile.
+
+        Inductor knows softmax(q k^T * number) v and puts scaled_dot_product_attention in its place
+        (torch/_inductor/fx_passes/fuse_attention.py), which is another backend. It does not where the scale is a
+        tensor, nor where a mask stands in between.
+        """
+        import torch
+
         call = compiled(eager_attention(workload, inputs[0].device))
+        if not workload.causal:
+            call = partial(call, score_scale=torch.tensor(workload.head_dim**-0.5, device=inputs[0].device))
         return _prepared(call, heads_first(inputs), {"compiled": "torch.compile, dynamic=False, fullgraph=True"})
 
 
@@ -39,12 +53,17 @@ class Compiled(PrefillBackend):
 class Flex(PrefillBackend):
     """FlexAttention, compiled, with a block mask built before timing."""
 
+    def limits(self, device: DeviceInfo) -> Limits:
+        """The log-sum-exp argument differs between torch releases and is not used."""
+        return Limits(
+            self.name,
+            dtypes=FLOATS,
+            no_lse=f"{self.name} gives no log-sum-exp: FlexAttention's argument for it differs between releases",
+        )
+
     def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Offered on GPUs only; the log-sum-exp argument differs between torch releases and is not used."""
-        found = [f"{self.name} is {NOT_ON_CPU}"] if device.kind == "cpu" else []
-        if workload.lse:
-            found.append("native.flex gives no log-sum-exp: FlexAttention's argument for it differs between releases")
-        return found
+        """Offered on GPUs only."""
+        return [f"{self.name} is {NOT_ON_CPU}"] if device.kind == "cpu" else []
 
     def bind(self, workload: Prefill, inputs: Tensors) -> Prepared:
         """Build the block mask for the bottom-right diagonal, compile, and run once."""
@@ -52,16 +71,19 @@ class Flex(PrefillBackend):
 
         q = inputs[0]
         shift = workload.seq_kv - workload.seq_q
+        window = workload.window
         grouped = workload.heads != workload.kv_heads
 
         def below_diagonal(b: torch.Tensor, h: torch.Tensor, row: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
             return key <= row + shift
 
+        def in_window(b: torch.Tensor, h: torch.Tensor, row: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+            return (key <= row + shift) & (key > row + shift - window)
+
         block_mask = None
         if workload.causal:
-            block_mask = create_block_mask(
-                below_diagonal, None, None, workload.seq_q, workload.seq_kv, device=str(q.device)
-            )
+            visible = in_window if window else below_diagonal
+            block_mask = create_block_mask(visible, None, None, workload.seq_q, workload.seq_kv, device=str(q.device))
 
         def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
             return flex_attention(q, k, v, block_mask=block_mask, enable_gqa=grouped)
@@ -80,17 +102,28 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
     assert isinstance(function, types.FunctionType)
     own = types.FunctionType(
-        function.__code__.replace(), function.__globals__, function.__name__, None, function.__closure__
+        function.__code__.replace(),
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
     )
     fast = torch.compile(own, dynamic=False, fullgraph=True)
 
-    def call(*tensors: torch.Tensor) -> Any:
+    def call(*tensors: torch.Tensor, **further: torch.Tensor) -> Any:
         with torch.inference_mode(False), torch.no_grad():
-            return fast(*tensors)
+            return fast(*tensors, **further)
 
     return call
 
 
 def _prepared(call: Callable[..., Any], tensors: Tensors, config: dict[str, str]) -> Prepared:
     call(*tensors)
-    return Prepared(call=call, tensors=tensors, convert=heads_first, outputs=canonical_outputs, config=config)
+    return Prepared(
+        call=call,
+        tensors=tensors,
+        convert=heads_first,
+        outputs=canonical_outputs,
+        config=config,
+        declares=Declares(kernels=("triton_",), never=("scaled_dot_product",)),
+    )

@@ -4,7 +4,10 @@
 
 `native.eager` does this in the workload's dtype; `native.eager_fp32` upcasts its inputs before timing and does it in
 fp32, which is the "native" column of the MI300X report that speedups are quoted against. Unlike the report's code, the
-causal mask is built before timing.
+mask is built before timing.
+
+8-bit inputs are turned into fp32, by `native.eager` inside the timed call, where their scales are folded into that of
+the scores and into the result, and by `native.eager_fp32` before it. tf32 inputs are multiplied as fp32.
 """
 
 from __future__ import annotations
@@ -14,9 +17,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernels.prefill_backend import PrefillBackend, heads_first, heads_last
-from pytest_attnperf.backends import Prepared
+from kernels.prefill_backend import HALVES, Limits, PrefillBackend, heads_first, heads_last
+from pytest_attnperf.backends import Declares, Prepared
 from pytest_attnperf.errors import AttnperfError
+from pytest_attnperf.workloads.base import OUT_DTYPES, QUANTISED, TORCH_DTYPES
+from pytest_attnperf.workloads.quantisation import dequantise
 
 if TYPE_CHECKING:
     import torch
@@ -32,45 +37,61 @@ class Eager(PrefillBackend):
 
     upcast: bool = False
 
+    def limits(self, device: DeviceInfo) -> Limits:
+        """None: this is the implementation every other is compared with."""
+        return Limits(self.name)
+
     def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Nothing is refused: this is the implementation every other is compared with."""
+        """Nothing is refused."""
         return []
 
     def bind(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Transpose to (B, H, S, D), upcast if asked, build the mask; out comes back in the workload's dtype, untimed.
+        """Transpose to (B, H, S, D), upcast if asked, build the mask; out is brought to its dtype untimed if upcast.
 
         Raises AttnperfError when fp32 products were allowed to be TF32, which would not be the report's reference.
         """
         import torch
 
-        stored_as = inputs[0].dtype
         precision = torch.get_float32_matmul_precision()
         if self.upcast and precision != "highest":
             raise AttnperfError(
                 f"{self.name} needs full fp32 products, but torch's float32 matmul precision is {precision!r}; "
                 "call torch.set_float32_matmul_precision('highest')"
             )
-
-        def convert(new: Tensors) -> Tensors:
-            return tuple(t.float() for t in heads_first(new)) if self.upcast else heads_first(new)
+        out_dtype: torch.dtype = getattr(torch, TORCH_DTYPES[OUT_DTYPES[workload.dtype]])
+        convert = upcast if self.upcast else heads_first
+        fold_scales = workload.dtype in QUANTISED and not self.upcast
 
         def outputs(result: Any) -> Outputs:
             canonical = canonical_outputs(result)
-            return {**canonical, "out": canonical["out"].to(stored_as)}
+            return {**canonical, "out": canonical["out"].to(out_dtype)}
 
+        halves = workload.dtype in HALVES and not self.upcast
         return Prepared(
-            call=eager_attention(workload, inputs[0].device),
+            call=(eager_quantised_attention if fold_scales else eager_attention)(workload, inputs[0].device),
             tensors=convert(inputs),
             convert=convert,
             outputs=outputs,
-            config={"compute_dtype": "f32" if self.upcast else workload.dtype, "float32_matmul": precision},
+            config={"compute_dtype": workload.dtype if halves else "f32", "float32_matmul": precision},
+            declares=Declares(never=("scaled_dot_product",)),
         )
+
+
+def upcast(inputs: Tensors) -> Tensors:
+    """q, k and v in fp32, contiguous (B, H, S, D), times their scales if there are any."""
+    import torch
+
+    values, scales = heads_first(inputs[:3]), inputs[3:]
+    if not scales:
+        return tuple(tensor.float() for tensor in values)
+    return tuple(dequantise(stored, scale, torch.float32) for stored, scale in zip(values, scales, strict=True))
 
 
 def eager_attention(workload: Prefill, device: torch.device) -> Callable[..., Any]:
     """A function of q (B, H, Sq, D), k and v (B, Hk, Skv, D), contiguous, giving out (B, H, Sq, D) [, lse (B, H, Sq)].
 
-    Query heads that share a K/V head are stacked as further rows, so no K or V is copied for grouped heads.
+    Its fourth argument is the scale of the scores, 1 / sqrt(D) unless given. Query heads that share a K/V head are
+    stacked as further rows, so no K or V is copied for grouped heads.
     """
     import torch
 
@@ -78,14 +99,17 @@ def eager_attention(workload: Prefill, device: torch.device) -> Callable[..., An
     seq_q, seq_kv, with_lse = workload.seq_q, workload.seq_kv, workload.lse
     scale = 1.0 / math.sqrt(head_dim)
     hidden = ~visible_keys(workload, device) if workload.causal else None
+    keyless = workload.rows_without_keys
 
-    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, score_scale: Any = scale) -> Any:
         rows = q.view(batch, kv_heads, heads // kv_heads * seq_q, head_dim)
-        scores = torch.matmul(rows, k.transpose(-1, -2)) * scale
+        scores = torch.matmul(rows, k.transpose(-1, -2)) * score_scale
         if hidden is not None:
             by_head = scores.view(batch, heads, seq_q, seq_kv)
             scores = by_head.masked_fill(hidden, float("-inf")).view(batch, kv_heads, -1, seq_kv)
         out = torch.matmul(torch.softmax(scores, dim=-1), v).view(batch, heads, seq_q, head_dim)
+        if keyless:
+            out[:, :, :keyless] = 0.0  # softmax over no key is 0 / 0
         if not with_lse:
             return out
         return out, torch.logsumexp(scores.float(), dim=-1).view(batch, heads, seq_q)
@@ -93,12 +117,38 @@ def eager_attention(workload: Prefill, device: torch.device) -> Callable[..., An
     return attention
 
 
-def visible_keys(workload: Prefill, device: torch.device) -> torch.Tensor:
-    """The causal mask, bool (Sq, Skv), bottom-right: row i sees key j iff j <= i + Skv - Sq."""
+def eager_quantised_attention(workload: Prefill, device: torch.device) -> Callable[..., Any]:
+    """As `eager_attention`, of 8-bit q, k, v and of their scales (1,), fp32; out is bf16."""
     import torch
 
-    ones = torch.ones(workload.seq_q, workload.seq_kv, dtype=torch.bool, device=device)
-    return ones.tril(workload.seq_kv - workload.seq_q)
+    attention = eager_attention(workload, device)
+    scale = 1.0 / math.sqrt(workload.head_dim)
+
+    def dequantised(
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        q_scale: torch.Tensor,
+        k_scale: torch.Tensor,
+        v_scale: torch.Tensor,
+    ) -> Any:
+        result = attention(q.float(), k.float(), v.float(), q_scale * k_scale * scale)
+        if not workload.lse:
+            return (result * v_scale).to(torch.bfloat16)
+        out, lse = result
+        return (out * v_scale).to(torch.bfloat16), lse
+
+    return dequantised
+
+
+def visible_keys(workload: Prefill, device: torch.device) -> torch.Tensor:
+    """The causal mask, bool (Sq, Skv), bottom-right: row i sees key j iff j <= i + Skv - Sq, and with a window only
+    if j > i + Skv - Sq - window."""
+    import torch
+
+    last = workload.seq_kv - workload.seq_q
+    visible = torch.ones(workload.seq_q, workload.seq_kv, dtype=torch.bool, device=device).tril(last)
+    return visible.triu(last - workload.window + 1) if workload.window else visible
 
 
 def canonical_outputs(result: Any) -> Outputs:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernels.native.prefill_eager import canonical_outputs, visible_keys
-from kernels.prefill_backend import PrefillBackend, heads_first
-from pytest_attnperf.backends import Prepared
+from kernels.prefill_backend import FLOATS, Limits, PrefillBackend, heads_first, listed
+from pytest_attnperf.backends import Declares, Prepared
 
 if TYPE_CHECKING:
     import torch
@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from pytest_attnperf.records import DeviceInfo
     from pytest_attnperf.workloads.prefill import Prefill
 
-HALF_ONLY = frozenset({"f16", "bf16"})
+OPERATORS = {
+    "FLASH_ATTENTION": "aten::_scaled_dot_product_flash_attention",
+    "EFFICIENT_ATTENTION": "aten::_scaled_dot_product_efficient_attention",
+    "CUDNN_ATTENTION": "aten::_scaled_dot_product_cudnn_attention",
+    "MATH": "aten::_scaled_dot_product_attention_math",
+}
+"""SDPBackend -> the operator it is, from torch's native_functions.yaml; on a CPU flash has '_for_cpu' behind it."""
 
 
 @dataclass(frozen=True)
@@ -33,21 +39,32 @@ class PinnedSdpa(PrefillBackend):
 
     backend: str = "MATH"
     kinds: frozenset[str] = frozenset({"cpu", "cuda", "rocm"})
-    gpu_dtypes: frozenset[str] = frozenset({"f16", "bf16", "f32"})
+    gpu_dtypes: frozenset[str] = FLOATS
     grouped_heads: bool = True
     head_dim_max: int | None = None
+
+    def limits(self, device: DeviceInfo) -> Limits:
+        """A window, and rows without keys, need a mask of any form, which flash has on a CPU only.
+
+        Rows without keys give 0 in the CPU's kernels and, since torch 2.5, in `_safe_softmax`, which MATH uses
+        everywhere; what the GPU's fused kernels give for them is not known.
+        """
+        anywhere = device.kind == "cpu" or self.backend == "MATH"
+        return Limits(
+            who=f"torch's {self.backend} attention" + ("" if device.kind == "cpu" else " on a GPU"),
+            dtypes=FLOATS if anywhere else self.gpu_dtypes,
+            window=anywhere or self.backend != "FLASH_ATTENTION",
+            rows_without_keys=anywhere,
+            no_lse="scaled_dot_product_attention returns no log-sum-exp",
+        )
 
     def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
         """Limits read from torch's dispatch rules (sdp_utils) and tried on torch 2.11 (CUDA) and 2.13 (CPU)."""
         found = []
-        if workload.lse:
-            found.append("scaled_dot_product_attention returns no log-sum-exp")
         if device.kind not in self.kinds:
-            found.append(f"torch's {self.backend} attention exists on {_listed(self.kinds)}, not on {device.kind}")
+            found.append(f"torch's {self.backend} attention exists on {listed(self.kinds)}, not on {device.kind}")
         if device.kind == "cpu" or self.backend == "MATH":
             return found
-        if workload.dtype not in self.gpu_dtypes:
-            found.append(f"{self.backend} takes {_listed(self.gpu_dtypes)} on a GPU, not {workload.dtype}")
         if workload.kv_heads != workload.heads and not self.grouped_heads:
             found.append(
                 f"{self.backend} takes no grouped K/V heads ({workload.heads} query heads, {workload.kv_heads} K/V "
@@ -69,13 +86,17 @@ class PinnedSdpa(PrefillBackend):
             call=_pinned(
                 getattr(SDPBackend, self.backend),
                 mask=mask,
-                is_causal=workload.causal and mask is None,
+                is_causal=how == "is_causal",
                 enable_gqa=workload.heads != workload.kv_heads,
             ),
             tensors=heads_first(inputs),
             convert=heads_first,
             outputs=canonical_outputs,
             config={"sdpa_backend": self.backend, "causal": how, "torch": torch.__version__},
+            declares=Declares(
+                operators=(OPERATORS[self.backend],),
+                never=tuple(name for backend, name in OPERATORS.items() if backend != self.backend),
+            ),
         )
 
     def _bottom_right(self, workload: Prefill, device: torch.device) -> tuple[Any, str]:
@@ -84,9 +105,10 @@ class PinnedSdpa(PrefillBackend):
 
         if not workload.causal:
             return None, "none"
-        if workload.seq_q == workload.seq_kv:
+        if workload.seq_q == workload.seq_kv and not workload.window:
             return None, "is_causal"
-        if device.type != "cpu" and self.backend in ("FLASH_ATTENTION", "EFFICIENT_ATTENTION"):
+        own_form = device.type != "cpu" and self.backend in ("FLASH_ATTENTION", "EFFICIENT_ATTENTION")
+        if own_form and not workload.window:
             return causal_lower_right(workload.seq_q, workload.seq_kv), "causal_lower_right"
         return visible_keys(workload, device), "bool mask"
 
@@ -100,7 +122,3 @@ def _pinned(backend: Any, *, mask: Any, is_causal: bool, enable_gqa: bool) -> Ca
             return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=is_causal, enable_gqa=enable_gqa)
 
     return attention
-
-
-def _listed(names: frozenset[str]) -> str:
-    return ", ".join(sorted(names))

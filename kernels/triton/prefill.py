@@ -6,9 +6,9 @@ import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernels.prefill_backend import PrefillBackend, own_copies
+from kernels.prefill_backend import FLOATS, Limits, PrefillBackend, own_copies
 from kernels.triton import configs
-from pytest_attnperf.backends import Prepared
+from pytest_attnperf.backends import Declares, Prepared
 
 if TYPE_CHECKING:
     import torch
@@ -23,7 +23,14 @@ HEAD_DIM_MAX = 256
 
 @dataclass(frozen=True)
 class TritonFlash(PrefillBackend):
-    """Online softmax, causal (bottom-right), grouped K/V heads, any lengths, head dimensions to 256, log-sum-exp."""
+    """Online softmax, causal (bottom-right), grouped K/V heads, any lengths, head dimensions to 256, log-sum-exp.
+
+    tf32 is multiplied as fp32. The kernel relies on every row seeing key 0.
+    """
+
+    def limits(self, device: DeviceInfo) -> Limits:
+        """No window, and every row must see a key."""
+        return Limits(self.name, dtypes=FLOATS, window=False, rows_without_keys=False)
 
     def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
         """Needs Triton and, without a GPU, its interpreter."""
@@ -55,7 +62,14 @@ class TritonFlash(PrefillBackend):
             call(*tensors)
         config = {key: str(value) for key, value in choice.rule.config.items()}
         config |= {"config_arch": choice.arch, "config_source": choice.rule.source}
-        return Prepared(call=call, tensors=tensors, convert=lambda new: new, outputs=_canonical, config=config)
+        return Prepared(
+            call=call,
+            tensors=tensors,
+            convert=lambda new: new,
+            outputs=_canonical,
+            config=config,
+            declares=Declares(kernels=("prefill_forward_kernel",), never=("scaled_dot_product",)),
+        )
 
 
 def _canonical(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:

@@ -24,4 +24,5 @@ def new_entry(result: CaseResult, commit: str) -> NewEntry:
         harness_version=__version__,
         commit=commit,
         config=result.config,
+        launches=result.launches,
     )

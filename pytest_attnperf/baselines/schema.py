@@ -19,7 +19,15 @@ from typing import Any
 import msgspec
 
 from pytest_attnperf.errors import BaselineError
-from pytest_attnperf.records import CheckReport, ErrorFigures, Fingerprint, Measurement, ProcessSummary, Tolerance
+from pytest_attnperf.records import (
+    CheckReport,
+    ErrorFigures,
+    Fingerprint,
+    Launch,
+    Measurement,
+    ProcessSummary,
+    Tolerance,
+)
 
 BASELINE_SCHEMA = 1
 
@@ -42,6 +50,7 @@ class Entry:
     workload      the workload's definition, plain builtins
     environment   key of the file's `environments`; `policy` that of its `policies`
     recorded      date, YYYY-MM-DD; `commit` the revision of the suite and kernels
+    launches      what one call ran; empty where that is not known
     """
 
     workload: dict[str, Any]
@@ -54,6 +63,7 @@ class Entry:
     commit: str = ""
     peak_memory_bytes: int | None = None
     config: dict[str, str] = field(default_factory=dict)
+    launches: tuple[Launch, ...] = ()
     note: str = ""
 
     def measurement(self) -> Measurement:

@@ -28,7 +28,7 @@ from pytest_attnperf.baselines.schema import (
     plain,
 )
 from pytest_attnperf.errors import BaselineError
-from pytest_attnperf.records import CheckReport, Fingerprint, Measurement
+from pytest_attnperf.records import CheckReport, Fingerprint, Launch, Measurement
 
 LOCK_TIMEOUT_S = 60.0
 """Longest wait for another writer; a merge takes milliseconds."""
@@ -48,6 +48,7 @@ class NewEntry:
     harness_version: str
     commit: str = ""
     config: Mapping[str, str] = field(default_factory=dict)
+    launches: tuple[Launch, ...] = ()
     note: str = ""
 
 
@@ -202,6 +203,7 @@ def _entry(record: NewEntry) -> Entry:
         commit=record.commit,
         peak_memory_bytes=record.measurement.peak_memory_bytes,
         config=dict(record.config),
+        launches=record.launches,
         note=record.note,
     )
 

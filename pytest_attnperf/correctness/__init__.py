@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pytest_attnperf.correctness.budget import problems
-from pytest_attnperf.correctness.metrics import MismatchError, compare, measure
+from pytest_attnperf.correctness.metrics import (
+    MismatchError,
+    Yardstick,
+    compare,
+    constant_text,
+    constant_value,
+    measure,
+)
 from pytest_attnperf.records import Tolerance
 
 if TYPE_CHECKING:
@@ -13,27 +21,95 @@ if TYPE_CHECKING:
 
 __all__ = ["assert_within_budget"]
 
+Results: TypeAlias = "torch.Tensor | tuple[torch.Tensor, ...] | list[torch.Tensor] | Mapping[str, torch.Tensor]"
+
+_CHECK = "assert_within_budget"
+
 
 def assert_within_budget(
-    got: torch.Tensor,
-    reference: torch.Tensor,
-    plain: torch.Tensor,
+    got: Results,
+    reference: Results,
+    plain: Results,
     *,
     tolerance: Tolerance | None = None,
     name: str = "out",
+    non_finite: bool = False,
 ) -> None:
     """Raise AssertionError, saying where and by how much, unless `got` is within the measured budget.
 
-    got         the output under judgement
-    reference   the truth, same shape, in fp32 or fp64
-    plain       the plain computation in the dtype of `got`, whose own error is the yardstick
-    tolerance   2 x the plain computation's error unless given
+    Each of the first three is a tensor, a tuple or list of them, or a dict by output name; all of one kind.
+
+    got          the output under judgement, floating point (fp8 included), integer or bool
+    reference    the truth, same shape and device, in fp32 or fp64, and at least as precise as `plain`; integers or
+                 booleans where the result must be exact
+    plain        the plain computation in the dtype of `got`, whose own error is the yardstick
+    tolerance    2 x the plain computation's error unless given
+    name         what a single tensor is called in messages; those of a tuple are `name` and their number: out0, out1
+    non_finite   NaN and Inf in the reference are meant, and must stand in `plain` and `got` at the same places
+
+    Example:
+        q, k, v = (torch.randn(2, 8, 512, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+        def attention(q, k, v):
+            return torch.softmax(q @ k.mT / 8, -1) @ v
+        reference = attention(q.double(), k.double(), v.double())
+        plain = attention(q, k, v)
+        assert_within_budget(my_kernel(q, k, v), reference, plain)
+
+    Raises ValueError where no output could fail or pass by it: a reference that is narrower than `plain`, constant,
+    empty or, without `non_finite`, not finite, or that has other names, shapes or devices than `plain`.
     """
-    try:
-        yardstick = measure(name, reference, plain)
-        figures = compare("assert_within_budget", name, got, reference, yardstick, tolerance or Tolerance())
-    except MismatchError as error:
-        raise AssertionError(str(error)) from error
-    found = problems([figures])
+    references, plains = _named(reference, name), _named(plain, name)
+    yardsticks = _yardsticks(references, plains, non_finite=non_finite)
+    outputs = _named(got, name)
+    found = _other_names(outputs, references)
+    for each in [each for each in references if each in outputs]:
+        found += _wrong(each, outputs[each], references[each], yardsticks[each], tolerance or Tolerance())
     if found:
         raise AssertionError("\n".join(found))
+
+
+def _named(results: Any, name: str) -> dict[str, Any]:
+    if isinstance(results, Mapping):
+        return dict(results)
+    if isinstance(results, (tuple, list)):
+        return {f"{name}{number}": result for number, result in enumerate(results)}
+    return {name: results}
+
+
+def _yardsticks(
+    references: dict[str, torch.Tensor], plains: dict[str, torch.Tensor], *, non_finite: bool
+) -> dict[str, Yardstick]:
+    """The yardstick of every output. Raises ValueError where a check against it would prove nothing."""
+    if not references or references.keys() != plains.keys():
+        raise ValueError(
+            f"{_CHECK}: the reference holds {sorted(references)}, the plain computation {sorted(plains)}; both must "
+            "hold the same outputs, at least one"
+        )
+    yardsticks = {}
+    for name, reference in references.items():
+        try:
+            yardsticks[name] = measure(name, reference, plains[name], non_finite=non_finite)
+        except MismatchError as error:
+            raise ValueError(f"{_CHECK}: {error}") from error
+        if (value := constant_value(reference)) is not None:
+            raise ValueError(f"{_CHECK}: {constant_text(name, value)}")
+    return yardsticks
+
+
+def _other_names(outputs: dict[str, Any], references: dict[str, Any]) -> list[str]:
+    missing, extra = sorted(references.keys() - outputs.keys()), sorted(outputs.keys() - references.keys())
+    said = [f"is missing {', '.join(map(repr, missing))}"] if missing else []
+    said += [f"holds {', '.join(map(repr, extra))}, which no reference is given for"] if extra else []
+    return [f"{_CHECK}: the result {' and '.join(said)}; expected are {sorted(references)}"] if said else []
+
+
+def _wrong(name: str, got: Any, reference: torch.Tensor, yardstick: Yardstick, tolerance: Tolerance) -> list[str]:
+    """What is wrong with one output, in words."""
+    import torch
+
+    if not isinstance(got, torch.Tensor):
+        return [f"{_CHECK}: output {name!r} is a {type(got).__name__}, not a torch.Tensor"]
+    try:
+        return list(problems([compare(_CHECK, name, got, reference, yardstick, tolerance)]))
+    except MismatchError as error:
+        return [f"{_CHECK}: {error}"]

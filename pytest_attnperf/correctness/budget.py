@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_attnperf.records import ErrorFigures, Tolerance
+from pytest_attnperf.records import ErrorFigures
 
 
-def budget(plain_error: float, rounding_step: float, tolerance: Tolerance) -> float:
-    """The error allowed: tolerance.multiplier * plain_error + rounding_step, in the units of the output.
+def budget(plain_error: float, rounding_step: float, multiplier: float) -> float:
+    """The error allowed: multiplier * plain_error + rounding_step, in the units of the output.
 
     rounding_step   spacing of the output type at the magnitude in question: eps * |value|, with eps 2^-10 for f16,
-                    2^-7 for bf16, 2^-23 for f32
+                    2^-7 for bf16, 2^-23 for f32; 0 for integers
+    multiplier      `Tolerance.for_output` of the output
     """
-    return tolerance.multiplier * plain_error + rounding_step
+    return multiplier * plain_error + rounding_step
 
 
 def problems(figures: Sequence[ErrorFigures]) -> tuple[str, ...]:
@@ -26,18 +27,23 @@ def problems(figures: Sequence[ErrorFigures]) -> tuple[str, ...]:
     return tuple(text for figure in figures for text in _problems_of(figure))
 
 
+def in_budgets(error: float, allowed: float) -> str:
+    """'3.20 x the budget', or in words where the budget is zero."""
+    return f"{error / allowed:.3g} x the budget" if allowed > 0 else "the budget is zero"
+
+
 def _problems_of(figure: ErrorFigures) -> list[str]:
     where = f"{figure.check}: {figure.output!r}"
     if not figure.elements > 0:
         return [f"{where} has no elements: nothing was compared"]
-    if figure.nan_count or figure.inf_count:
+    if figure.nan_count or figure.inf_count or figure.finite_count:
         return [_not_finite(figure, where)]
     found = []
     if not figure.max_error <= figure.max_budget:
         found.append(
             f"{where} is off by {figure.max_error:.3g} at {figure.worst_index}, allowed is {figure.max_budget:.3g} "
             f"({in_budgets(figure.max_error, figure.max_budget)}): got {figure.worst_got:.6g}, "
-            f"expected {figure.worst_expected:.6g}"
+            f"expected {figure.worst_expected:.6g}{_around(figure)}{_extent(figure)}"
         )
     if not figure.rms_error <= figure.rms_budget:
         found.append(
@@ -49,14 +55,51 @@ def _problems_of(figure: ErrorFigures) -> list[str]:
 
 def _not_finite(figure: ErrorFigures, where: str) -> str:
     counts = ((figure.nan_count, "NaN"), (figure.inf_count, "Inf"))
-    said = " and ".join(f"{count} {kind}" for count, kind in counts if count)
+    held = " and ".join(f"{count} {kind}" for count, kind in counts if count)
+    said = [f"holds {held} among {figure.elements} elements where the reference does not"] if held else []
+    if figure.finite_count:
+        said.append(
+            f"is finite in {figure.finite_count} of {figure.elements} elements where the reference is NaN or Inf"
+        )
+    got, expected = (_at_worst(figure, values) for values in (figure.around_got, figure.around_expected))
+    values = f"got {got}, expected {expected}" if got else f"expected {figure.worst_expected:.6g}"
+    poisoned = "; outputs are filled with NaN before a checked call, so an element never written is NaN too"
     return (
-        f"{where} holds {said} among {figure.elements} elements where the reference is finite, first at "
-        f"{figure.worst_index}, expected {figure.worst_expected:.6g}; outputs are filled with NaN before a checked "
-        "call, so an element never written is NaN too"
+        f"{where} {' and '.join(said)}, first at {figure.worst_index}: {values}{_around(figure)}{_extent(figure)}"
+        f"{poisoned if figure.nan_count else ''}"
     )
 
 
-def in_budgets(error: float, allowed: float) -> str:
-    """'3.20 x the budget', or in words where the budget is zero."""
-    return f"{error / allowed:.3g} x the budget" if allowed > 0 else "the budget is zero"
+def _at_worst(figure: ErrorFigures, values: Sequence[float | str]) -> str:
+    """The value of the worst element among those around it; '' where none are known."""
+    return _shown(values[_middle(figure)]) if values else ""
+
+
+def _around(figure: ErrorFigures) -> str:
+    """'; around it: got 0.5 *7.25* 0.4, expected 0.5 0.3 0.4', or '' where it has no neighbours."""
+    if len(figure.around_got) < 2:
+        return ""
+    got, expected = ([_shown(value) for value in row] for row in (figure.around_got, figure.around_expected))
+    got[_middle(figure)] = f"*{got[_middle(figure)]}*"
+    return f"; around it: got {' '.join(got)}, expected {' '.join(expected)}"
+
+
+def _middle(figure: ErrorFigures) -> int:
+    """Which of the elements around the worst one it is itself."""
+    return figure.worst_index[-1] - figure.around_first if figure.worst_index else 0
+
+
+def _extent(figure: ErrorFigures) -> str:
+    """'; 512 of 4096 elements beyond, all in [0:2, 47, 0:4, 0:32]': one index in a dimension is written alone."""
+    if not figure.beyond_count:
+        return ""
+    said = f"; {figure.beyond_count} of {figure.elements} elements beyond"
+    if figure.beyond_count in (1, figure.elements):
+        return said
+    ends = zip(figure.beyond_first, figure.beyond_last, strict=True)
+    box = ", ".join(str(first) if first == last else f"{first}:{last + 1}" for first, last in ends)
+    return f"{said}, all in [{box}]"
+
+
+def _shown(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.6g}"

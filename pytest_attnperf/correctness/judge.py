@@ -6,12 +6,13 @@ function, so that what is timed is what was proven.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.backends import Prepared
-from pytest_attnperf.correctness import poison
+from pytest_attnperf.correctness import late_work, poison
 from pytest_attnperf.correctness.budget import problems
 from pytest_attnperf.correctness.metrics import MismatchError, compare
 from pytest_attnperf.correctness.references import Expected, References
@@ -41,29 +42,43 @@ class Judge:
         self._tolerance = tolerance
         self._device = device
         self._returned: list[torch.Tensor] = []
+        self._read_once = False
+        self._parts: dict[str, float] = {}
 
     def watch(self, raw: Any) -> None:
-        """Remember what some call returned, e.g. a graph's static outputs: it is filled with NaN before a check."""
-        self._returned += [tensor for tensor in poison.tensors_in(raw) if not self._is_input(tensor)]
+        """Remember what some call returned, e.g. a graph's static outputs: it is filled with NaN before a check.
 
-    def check_call(self, check: str, run: Callable[[], Any], *, seed: int, planted: bool) -> CheckReport:
+        Inputs and the judge's own references are left alone, should a call return them.
+        """
+        kept = (tensor for tensor in poison.tensors_in(raw) if not self._is_input(tensor))
+        self._returned += [tensor for tensor in kept if not self._references.hold(tensor)]
+
+    def check_call(
+        self, check: str, run: Callable[[], Any], *, seed: int, planted: bool, poisoned: bool = True
+    ) -> CheckReport:
         """Load the inputs of `seed` in place, poison, call `run` once, and compare what it returned.
 
-        check    what is being checked, in words that start every problem: 'timed inputs', 'last replay'
-        run      returns what `prepared.call` returns, computed from `prepared.tensors`
+        check      what is being checked, in words that start every problem: 'timed inputs', 'last replay'
+        run        returns what `prepared.call` returns, computed from `prepared.tensors`
+        poisoned   False leaves the results of earlier inputs where they are instead of filling them with NaN: a kernel
+                   that works only when it sees that it is being judged then returns old results
 
-        The inputs of `seed` stay loaded. Whatever `run` or the backend's own conversions raise is passed on, and so is
+        Inputs are destroyed before the result is read, so that nothing can be computed late; those of `seed` are loaded
+        again at the end. Whatever `run` or the backend's own conversions raise is passed on, and so is
         BadReferenceError; everything found wrong with the result is a problem of the report.
         """
-        started = time.perf_counter()
-        inputs = self._workload.make_inputs(seed, self._device, planted=planted)
-        expected = self._references.get(self._workload, inputs, seed=seed, planted=planted)
-        loaded = self._load(inputs)
-        self._poison(expected)
-        raw = run()
-        found, outputs = self._outputs(check, raw, expected)
-        figures, mismatches = self._compare(check, outputs, expected)
-        found += mismatches + self._changed_inputs(check, loaded)
+        started, self._parts = time.perf_counter(), {}
+        with self._timed("inputs"):
+            inputs = self._workload.make_inputs(seed, self._device, planted=planted)
+        with self._timed("reference"):
+            expected = self._references.get(self._workload, inputs, seed=seed, planted=planted)
+        with self._timed("poison"):
+            loaded = self._load(inputs)
+            if poisoned:
+                self._poison(expected)
+        with self._timed("call"):
+            raw = run()
+        found, figures = self._judged(check, raw, loaded, expected)
         self._returned = []
         self.watch(raw)
         return CheckReport(
@@ -71,7 +86,48 @@ class Judge:
             problems=tuple(found) + problems(figures),
             tolerance=self._tolerance,
             seconds=time.perf_counter() - started,
+            parts=self._parts,
         )
+
+    def bit_equal(self, run: Callable[[], Any], repeats: int) -> bool:
+        """Whether `repeats` calls on the loaded inputs give the same bits in every tensor they return."""
+        first = [tensor.clone() for tensor in poison.tensors_in(run())]
+        for _ in range(repeats - 1):
+            again = list(poison.tensors_in(run()))
+            if len(again) != len(first) or not all(map(poison.bit_equal, first, again)):
+                return False
+        return True
+
+    def _judged(
+        self, check: str, raw: Any, loaded: Tensors, expected: Expected
+    ) -> tuple[list[str], list[ErrorFigures]]:
+        with self._timed("inputs unchanged"):
+            changed = self._changed_inputs(check, loaded)
+            aliased = self._aliases_inputs(check, raw)
+            if not aliased:  # a result that lies there is read first, or it could not be compared
+                poison.destroy(self._prepared.tensors)
+        with self._timed("compare"):
+            found, outputs = self._outputs(check, raw, expected)
+            figures, mismatches = self._compare(check, outputs, expected)
+            if not self._read_once and not found and not mismatches:
+                self._read_once = True
+                mismatches += [f"{check}: {text}" for text in late_work.problems(raw, self._prepared.outputs)]
+        with self._timed("poison"):
+            self._restore(loaded)
+        return aliased + found + mismatches + changed, figures
+
+    @contextlib.contextmanager
+    def _timed(self, part: str) -> Iterator[None]:
+        """Add the seconds spent inside to `part`; on a GPU with all work that was queued there."""
+        started = time.perf_counter()
+        try:
+            yield
+            if self._device != "cpu":
+                import torch
+
+                torch.cuda.synchronize()
+        finally:
+            self._parts[part] = self._parts.get(part, 0.0) + time.perf_counter() - started
 
     def _load(self, inputs: Tensors) -> Tensors:
         """Put canonical inputs into the backend's memory; returns copies the backend has never seen."""
@@ -81,23 +137,36 @@ class Judge:
             self._prepared.load(inputs)
             return tuple(tensor.clone() for tensor in self._prepared.tensors)
 
+    def _restore(self, loaded: Tensors) -> None:
+        import torch
+
+        with torch.no_grad():
+            for own, copy in zip(self._prepared.tensors, loaded, strict=True):
+                own.copy_(copy)
+
     def _poison(self, expected: Expected) -> None:
         for tensor in self._returned:
             poison.fill(tensor)
-        poison.fill_free_blocks(
-            (tensor, expected.yardsticks[name].dtype) for name, tensor in expected.reference.items()
-        )
+        poison.fill_free_blocks((tensor, expected.yardsticks[name].dtype) for name, tensor in expected.sealed.items())
+
+    def _aliases_inputs(self, check: str, raw: Any) -> list[str]:
+        if any(self._is_input(tensor) for tensor in poison.tensors_in(raw)):
+            return [f"{check}: the result lies in the memory of an input; a result must be memory of its own"]
+        return []
 
     def _outputs(self, check: str, raw: Any, expected: Expected) -> tuple[list[str], Outputs]:
         """(problems, the outputs that can be compared)."""
         import torch
 
         found: list[str] = []
-        if any(self._is_input(tensor) for tensor in poison.tensors_in(raw)):
-            found.append(f"{check}: the result lies in the memory of an input; a result must be memory of its own")
+        if not any(True for _ in poison.tensors_in(raw)):
+            found.append(
+                f"{check}: the call returned {_kind(raw)}, in which no plain torch.Tensor is: its work may be done "
+                "when it is read, which is not timed; return the tensors that the kernel has written"
+            )
         converted = self._prepared.outputs(raw)
         usable: Outputs = {}
-        for name in expected.reference:
+        for name in expected.sealed:
             output = converted.get(name)
             if type(output) is torch.Tensor:
                 usable[name] = output
@@ -105,29 +174,26 @@ class Judge:
                 gave = ", ".join(sorted(converted)) or "nothing"
                 found.append(f"{check}: output {name!r} is missing; the backend gave {gave}")
             else:
-                kind = f"{type(output).__module__}.{type(output).__qualname__}"
-                found.append(f"{check}: output {name!r} is a {kind}, not a plain torch.Tensor")
+                found.append(
+                    f"{check}: output {name!r} is {_kind(output)}, not a plain torch.Tensor: it may compute when it "
+                    "is read"
+                )
         for name, output in usable.items():
-            if any(poison.overlap(output, tensor) for tensor in expected.reference.values()):
+            if self._references.hold(output):
                 found.append(f"{check}: output {name!r} is the judge's own memory, not a result")
         return found, usable
 
     def _compare(self, check: str, outputs: Outputs, expected: Expected) -> tuple[list[ErrorFigures], list[str]]:
         figures: list[ErrorFigures] = []
         found: list[str] = []
-        for name, output in outputs.items():
-            result = self._figures(check, name, output, expected)
-            if isinstance(result, ErrorFigures):
-                figures.append(result)
-            else:
-                found.append(f"{check}: {result}")
+        with expected.opened() as reference:
+            for name, output in outputs.items():
+                yardstick = expected.yardsticks[name]
+                try:
+                    figures.append(compare(check, name, output, reference[name], yardstick, self._tolerance))
+                except MismatchError as error:
+                    found.append(f"{check}: {error}")
         return figures, found
-
-    def _figures(self, check: str, name: str, output: torch.Tensor, expected: Expected) -> ErrorFigures | MismatchError:
-        try:
-            return compare(check, name, output, expected.reference[name], expected.yardsticks[name], self._tolerance)
-        except MismatchError as error:
-            return error
 
     def _changed_inputs(self, check: str, loaded: Tensors) -> list[str]:
         return [
@@ -139,3 +205,7 @@ class Judge:
 
     def _is_input(self, tensor: torch.Tensor) -> bool:
         return any(poison.overlap(tensor, own) for own in self._prepared.tensors)
+
+
+def _kind(value: object) -> str:
+    return f"a {type(value).__module__}.{type(value).__qualname__}".replace("a builtins.", "a ")

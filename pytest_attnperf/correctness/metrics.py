@@ -1,18 +1,31 @@
-"""Errors of an output against its reference, element by element."""
+"""Errors of an output against its reference, element by element, and the exact pattern of NaN and Inf."""
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.correctness import scan
 from pytest_attnperf.correctness.budget import budget
+from pytest_attnperf.correctness.scan import Allowed, Scan
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.records import ErrorFigures, Tolerance
 
 if TYPE_CHECKING:
     import torch
+
+AROUND = 2
+"""Elements shown either side of the worst one: enough to tell one bad element from a bad row."""
+
+COMPARABLE = (
+    *("float64", "float32", "float16", "bfloat16"),
+    *("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"),
+    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"),
+)
+"""Attributes of torch: the dtypes an output may have. A complex one is compared as its real view."""
 
 
 class MismatchError(AttnperfError):
@@ -37,29 +50,36 @@ class Yardstick:
         return Yardstick(self.dtype, max(self.max_error, other.max_error), max(self.rms_error, other.rms_error))
 
 
-def measure(name: str, reference: torch.Tensor, plain: torch.Tensor) -> Yardstick:
+def measure(name: str, reference: torch.Tensor, plain: torch.Tensor, *, non_finite: bool = False) -> Yardstick:
     """The yardstick of output `name`: `reference` in fp32 or fp64, `plain` in the working dtype, of one shape.
 
-    Raises MismatchError when they cannot be compared, or one is empty or not finite.
+    An integer or boolean reference is exact, and so must `plain` be; a real-valued one of an integer output (the values
+    before a quantising kernel rounds them) makes the plain computation's rounding the yardstick.
+
+    non_finite   the reference may hold NaN and Inf; the plain computation must hold the same at the same places, and
+                 errors are over the elements that are finite
+
+    Raises MismatchError when they cannot be compared, when nothing or, without `non_finite`, not everything in them is
+    finite, and when the reference is narrower than the output.
     """
     import torch
 
-    if reference.shape != plain.shape or reference.device != plain.device:
-        raise MismatchError(
-            f"the reference of {name!r} is {tuple(reference.shape)} on {reference.device}, the plain computation "
-            f"{tuple(plain.shape)} on {plain.device}: they must agree"
-        )
-    if not reference.numel():
-        raise MismatchError(f"the reference of {name!r} has no elements (shape {tuple(reference.shape)})")
-    for tensor, what in ((reference, "reference"), (plain, "plain computation")):
-        if not bool(tensor.isfinite().all()):
-            raise MismatchError(
-                f"the {what} of {name!r} holds NaN or Inf: no error can be measured against it, so a check could not "
-                "fail; use inputs it is finite on"
-            )
+    _require_pair(name, reference, plain)
     with torch.no_grad():
-        difference = plain.double() - reference.double()
-        return Yardstick(plain.dtype, float(difference.abs().max()), _rms(difference))
+        unit = Allowed(1.0, 0.0, torch.zeros((), dtype=torch.float64, device=reference.device))
+        found = scan.scan_finite(plain, reference, unit)
+        if found is None:
+            found = scan.scan_any(plain, reference, unit)
+            _require_measurable(name, reference, plain, found, non_finite=non_finite)
+        if found.largest and _is_exact(reference):
+            ours, truth = _values(plain, reference, found.worst)
+            raise MismatchError(
+                f"the reference of {name!r} holds {reference.dtype}, which is compared exactly, but the plain "
+                f"computation differs from it, most at {scan.unravel(found.worst, plain.shape)}: {ours:.6g} against "
+                f"{truth:.6g}; use inputs whose rounding changes no element, or return a floating-point reference: the "
+                "values before they are rounded"
+            )
+        return Yardstick(plain.dtype, found.largest, found.rms)
 
 
 def compare(
@@ -68,88 +88,239 @@ def compare(
     """Figures of one output; whether they are good enough is said by `budget.problems`.
 
     got         the output under judgement, in the yardstick's dtype, of the reference's shape and device
-    reference   the truth in fp32 or fp64, finite (as `measure` has checked)
+    reference   the truth in fp32 or fp64 (as `measure` has checked), or integers; it may hold NaN and Inf
 
-    Element i may be off by multiplier * yardstick.max_error + eps * max(|reference_i|, rms(reference)), with eps
-    the rounding step of the output type at 1. The step is taken at the element's own magnitude, so that one huge
+    Where the reference is NaN the output must be NaN, where it is Inf the same Inf, and finite elsewhere. Of the other
+    elements, element i may be off by multiplier * yardstick.max_error + eps * max(|reference_i|, rms(reference)), with
+    eps the rounding step of the output type at 1. The step is taken at the element's own magnitude, so that one huge
     element does not excuse an error on a small one; and at no less than the typical magnitude, because an element that
     is small by cancellation carries the rounding of the sum it came from. The figures are those of the element that
     exceeds its budget most.
 
     The root mean square may be multiplier * yardstick.rms_error + eps / 2 * rms(reference): rounding to nearest
     moves a value by at most half a step. It sees what the maximum does not, such as half the elements off by a
-    little.
+    little. Both are over the elements that are finite on both sides.
 
-    Figures are always finite, so that they can be stored: an overflowing error becomes the largest float.
-    Where `got` is not finite, `worst_index` is the first such element and `worst_got` says nothing.
+    Figures are always finite, so that they can be stored: an overflowing error becomes the largest float. Where the
+    pattern is violated, the figures are those of the first such element; `around_got` and `around_expected` say what
+    it is.
 
-    Raises MismatchError for another layout, shape, dtype or device.
+    Raises MismatchError for another layout, shape, dtype or device, for no elements, for a budget that is not finite,
+    and for a reference whose squares overflow.
     """
     import torch
 
     _require_comparable(name, got, reference, yardstick)
-    with torch.no_grad():
-        work = reference.double()
-        difference = got.double() - work
-        eps, typical = _eps(got.dtype), _rms(work)
-        base = budget(yardstick.max_error, 0.0, tolerance)
-        allowed = work.abs().clamp_(min=typical).mul_(eps).add_(base)
-        place = _unravel(_worst(got, difference.abs(), allowed), got.shape)
-        return ErrorFigures(
-            check=check,
-            output=name,
-            max_error=_storable(float(difference[place].abs())),
-            max_budget=_storable(float(allowed[place])),
-            rms_error=_storable(_rms(difference)),
-            rms_budget=_storable(budget(yardstick.rms_error, eps * typical / 2, tolerance)),
-            worst_index=place,
-            worst_got=_storable(float(got[place])),
-            worst_expected=float(work[place]),
-            nan_count=int(got.isnan().sum()),
-            inf_count=int(got.isinf().sum()),
-            elements=got.numel(),
+    multiplier = tolerance.for_output(name)
+    base, rms_base = (budget(error, 0.0, multiplier) for error in (yardstick.max_error, yardstick.rms_error))
+    if not math.isfinite(base + rms_base):
+        raise MismatchError(
+            f"the budget of {name!r} is not finite ({multiplier:g} x {yardstick.max_error:.3g}): no result could "
+            "exceed it; use a finite multiplier, and inputs whose plain error is finite"
         )
+    with torch.no_grad():
+        allowed = Allowed(base, rounding_step(got.dtype), scan.typical_magnitude(reference))
+        found = scan.scan_finite(got, reference, allowed)
+        if found is None:
+            allowed = replace(allowed, typical=scan.typical_finite_magnitude(reference))
+            found = scan.scan_any(got, reference, allowed)
+        typical = found.typical
+        if not math.isfinite(typical):
+            raise MismatchError(
+                f"the reference of {name!r} is too large to be judged: its squares overflow fp64; use smaller inputs"
+            )
+        figures = _at_worst(check, name, got, reference, found, allowed)
+        figures = replace(
+            figures,
+            rms_error=_storable(found.rms),
+            rms_budget=_storable(rms_base + allowed.eps * typical / 2),
+        )
+        if not found.violations and figures.max_error <= figures.max_budget:
+            return figures
+        count, first, last = scan.beyond(got, reference, allowed)
+        return replace(figures, beyond_count=count, beyond_first=first, beyond_last=last)
+
+
+def constant_value(reference: torch.Tensor) -> float | None:
+    """The one value that all finite elements of a reference have; None where they differ or are fewer than two."""
+    import torch
+
+    with torch.no_grad():
+        if reference.dtype in (torch.float32, torch.float64):
+            lowest, highest = torch.stack(reference.aminmax()).tolist()
+            if -math.inf < lowest < highest < math.inf:
+                return None
+        finite = reference[reference.isfinite()]
+        return None if finite.numel() < 2 or bool((finite != finite[0]).any()) else float(finite[0])
+
+
+def constant_text(name: str, value: float) -> str:
+    """What is said of a reference that `constant_value` gives a value for."""
+    return (
+        f"the reference of {name!r} is constant ({value:.6g} everywhere): many wrong results would agree "
+        "with it; use inputs that give different elements"
+    )
+
+
+@functools.cache
+def rounding_step(dtype: torch.dtype) -> float:
+    """The spacing of a type at 1: 2^-10 for f16, 2^-7 for bf16, 2^-2 for both e5m2; 0 for integers and booleans.
+
+    Read off the type's own bits, because `torch.finfo(torch.float8_e5m2fnuz).eps` is 2^-3 (torch 2.13), half of what
+    two bits of mantissa give.
+    """
+    import torch
+
+    if not dtype.is_floating_point:
+        return 0.0
+    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
+    one = torch.ones(1, dtype=dtype, device="cpu")
+    return float((one.view(integers) + 1).view(dtype).double()) - 1.0
+
+
+def _at_worst(
+    check: str, name: str, got: torch.Tensor, reference: torch.Tensor, found: Scan, allowed: Allowed
+) -> ErrorFigures:
+    """The figures of the worst element and its neighbours; without those of the root mean square."""
+    place = scan.unravel(found.worst, got.shape)
+    first, ours, truth = scan.around(got, reference, place, AROUND)
+    middle = (place[-1] if place else 0) - first
+    worst, expected = ours[middle], truth[middle]
+    magnitude = max(abs(expected), found.typical) if math.isfinite(expected) else found.typical
+    return ErrorFigures(
+        check=check,
+        output=name,
+        max_error=_storable(abs(worst - expected)),
+        max_budget=_storable(magnitude * allowed.eps + allowed.base),
+        rms_error=0.0,
+        rms_budget=0.0,
+        worst_index=place,
+        worst_got=_storable(worst),
+        worst_expected=_storable(expected),
+        nan_count=found.nan_count,
+        inf_count=found.inf_count,
+        finite_count=found.finite_count,
+        elements=got.numel(),
+        around_first=first,
+        around_got=tuple(_word(value) for value in ours),
+        around_expected=tuple(_word(value) for value in truth),
+    )
+
+
+def _require_pair(name: str, reference: torch.Tensor, plain: torch.Tensor) -> None:
+    """Raise MismatchError unless one can be measured against the other, whatever their values are."""
+    import torch
+
+    for tensor, what in ((reference, "reference"), (plain, "plain computation")):
+        _require_known(f"the {what} of {name!r}", tensor)
+    if reference.shape != plain.shape or reference.device != plain.device:
+        raise MismatchError(
+            f"the reference of {name!r} is {tuple(reference.shape)} on {reference.device}, the plain computation "
+            f"{tuple(plain.shape)} on {plain.device}: they must agree"
+        )
+    if not reference.numel():
+        raise MismatchError(f"the reference of {name!r} has no elements (shape {tuple(reference.shape)})")
+    if _is_exact(reference):
+        fits = _is_exact(plain) and (reference.dtype == torch.bool) == (plain.dtype == torch.bool)
+        advice = "return both as integers, both as booleans, or the reference in fp32 or fp64"
+    else:
+        wide = reference.dtype in (torch.float32, torch.float64)
+        fits = wide and plain.dtype != torch.bool and rounding_step(reference.dtype) <= _own_step(plain.dtype)
+        advice = (
+            "compute it in fp32 or fp64, at least as precise as the output: its own rounding would pass for the truth"
+        )
+    if not fits:
+        raise MismatchError(
+            f"the reference of {name!r} is {reference.dtype}, the plain computation {plain.dtype}: {advice}"
+        )
+
+
+def _own_step(dtype: torch.dtype) -> float:
+    return rounding_step(dtype) if dtype.is_floating_point else 1.0
+
+
+def _require_known(what: str, tensor: torch.Tensor) -> None:
+    """Raise MismatchError for anything but a dense tensor of a comparable dtype."""
+    import torch
+
+    if not isinstance(tensor, torch.Tensor):
+        raise MismatchError(f"{what} is a {type(tensor).__name__}, not a torch.Tensor; return a tensor")
+    if tensor.layout != torch.strided:
+        raise MismatchError(f"{what} has layout {tensor.layout}, expected torch.strided; return a dense tensor")
+    if tensor.dtype not in [getattr(torch, dtype) for dtype in COMPARABLE]:
+        advice = "return its real view (torch.view_as_real)" if tensor.dtype.is_complex else "return one of these"
+        raise MismatchError(f"{what} has dtype {tensor.dtype}; comparable are {', '.join(COMPARABLE)}: {advice}")
+
+
+def _require_measurable(
+    name: str, reference: torch.Tensor, plain: torch.Tensor, found: Scan, *, non_finite: bool
+) -> None:
+    """Raise MismatchError unless what is not finite was announced and agrees, and something finite is left."""
+    for tensor, what in ((reference, "reference"), (plain, "plain computation")):
+        if not non_finite and not all(bool(part.isfinite().all()) for _, part, _ in scan.chunks(tensor, tensor)):
+            raise MismatchError(
+                f"the {what} of {name!r} holds NaN or Inf: no error can be measured against it, so a check could not "
+                "fail; use inputs it is finite on, or announce the output in the workload's `non_finite_outputs`"
+            )
+    if found.violations:
+        ours, truth = _values(plain, reference, found.worst)
+        raise MismatchError(
+            f"the plain computation of {name!r} must hold the NaN and Inf of the reference and no others: "
+            f"{found.violations} of {reference.numel()} elements differ, first at "
+            f"{scan.unravel(found.worst, reference.shape)}: {ours:.6g} against {truth:.6g}"
+        )
+    if not found.finite:
+        raise MismatchError(
+            f"the reference of {name!r} holds no finite element among {reference.numel()}: no error can be measured "
+            "against it; use inputs that give some"
+        )
+    if not math.isfinite(found.norm):
+        raise MismatchError(f"errors of the plain computation of {name!r} overflow fp64; use smaller inputs")
 
 
 def _require_comparable(name: str, got: torch.Tensor, reference: torch.Tensor, yardstick: Yardstick) -> None:
     pairs = (
-        ("layout", got.layout, reference.layout),
-        ("shape", tuple(got.shape), tuple(reference.shape)),
-        ("dtype", got.dtype, yardstick.dtype),
-        ("device", got.device, reference.device),
+        ("layout", got.layout, reference.layout, "return a dense tensor"),
+        ("shape", tuple(got.shape), tuple(reference.shape), ""),
+        ("dtype", got.dtype, yardstick.dtype, "return the result in the type of the plain computation"),
+        ("device", got.device, reference.device, "return the result where its inputs are"),
     )
-    for what, ours, expected in pairs:
+    for what, ours, expected, advice in pairs:
         if ours != expected:
-            raise MismatchError(f"output {name!r} has {what} {ours}, expected {expected}")
+            advice = advice or _shape_advice(tuple(got.shape), tuple(reference.shape))
+            raise MismatchError(f"output {name!r} has {what} {ours}, expected {expected}; {advice}")
+    _require_known(f"output {name!r}", got)
+    if not got.numel():
+        raise MismatchError(f"output {name!r} has no elements (shape {tuple(got.shape)}): nothing can be compared")
 
 
-def _worst(got: torch.Tensor, error: torch.Tensor, allowed: torch.Tensor) -> int:
-    """Flat index of the first element that is not finite, else of the one furthest beyond its budget."""
-    not_finite = got.isfinite().logical_not().flatten()
-    if bool(not_finite.any()):
-        return int(not_finite.int().argmax())
-    # Any error beats none where nothing is allowed; 0 / 0 is an element that is exactly right.
-    return int((error / allowed).nan_to_num_(nan=0.0, posinf=math.inf).flatten().argmax())
+def _shape_advice(seen: tuple[int, ...], expected: tuple[int, ...]) -> str:
+    if sorted(seen) == sorted(expected):
+        free = list(range(len(seen)))
+        order = []
+        for size in expected:
+            order.append(next(dim for dim in free if seen[dim] == size))
+            free.remove(order[-1])
+        return f"the layout looks transposed: permute{tuple(order)} gives the expected shape"
+    if math.prod(seen) == math.prod(expected):
+        return "it has as many elements: reshape it if they are in the expected order"
+    return "return every element of the result, in the expected layout"
 
 
-def _unravel(index: int, shape: torch.Size) -> tuple[int, ...]:
-    place: tuple[int, ...] = ()
-    for size in reversed(shape):
-        index, part = divmod(index, size)
-        place = (part, *place)
-    return place
+def _is_exact(tensor: torch.Tensor) -> bool:
+    return not tensor.is_floating_point()
 
 
-def _eps(dtype: torch.dtype) -> float:
-    """The spacing of the type at 1; 0 for integers, which are compared exactly."""
-    import torch
+def _values(ours: torch.Tensor, truth: torch.Tensor, index: int) -> tuple[float, float]:
+    """Both values at a flat index."""
+    _, mine, theirs = scan.around(ours, truth, scan.unravel(index, ours.shape), 0)
+    return mine[0], theirs[0]
 
-    return torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
 
-
-def _rms(values: torch.Tensor) -> float:
-    return math.sqrt(float(values.square().mean()))
+def _word(value: float) -> float | str:
+    """A number as it is, NaN and Inf as 'nan', 'inf' and '-inf', because JSON has none."""
+    return float(value) if math.isfinite(value) else str(value)
 
 
 def _storable(value: float) -> float:
-    return max(-sys.float_info.max, min(value, sys.float_info.max)) if value == value else sys.float_info.max
+    return max(-sys.float_info.max, min(float(value), sys.float_info.max)) if value == value else sys.float_info.max

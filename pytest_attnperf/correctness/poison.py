@@ -31,24 +31,37 @@ def tensors_in(raw: Any) -> Iterator[torch.Tensor]:
 
 
 def fill(tensor: torch.Tensor) -> None:
-    """Overwrite with NaN; integers with their smallest value, booleans with their opposite."""
+    """Overwrite in place: with NaN; integers with their most extreme value, booleans with their opposite.
+
+    That is the smallest of a signed type, and the largest of an unsigned one: its smallest is what fresh memory holds.
+    """
     import torch
 
-    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
-        if stride == 0 and size > 1:  # expanded: all of these are one element, and torch refuses to write it twice
-            tensor = tensor.narrow(dim, 0, 1)
     # Inference mode, because a backend may have made its output in it, and such a tensor cannot be changed outside.
     with torch.inference_mode():
-        if tensor.is_floating_point() or tensor.is_complex():
-            tensor.fill_(float("nan"))
-        elif tensor.dtype == torch.bool:
-            tensor.logical_not_()
-        else:
-            tensor.fill_(torch.iinfo(tensor.dtype).min)
+        _fill(_each_once(tensor))
+
+
+def destroy(tensors: Iterable[torch.Tensor]) -> None:
+    """Overwrite inputs in place, as `fill` does, so that whatever still reads them shows.
+
+    Every tensor is overwritten: expanded and overlapping ones, those made in inference mode, leaves that require
+    gradients. Booleans that share memory are the opposite of what they were, not twice so.
+    """
+    import torch
+
+    with torch.inference_mode():
+        flat = [_each_once(tensor) for tensor in tensors]
+        opposites = [tensor.logical_not() if tensor.dtype == torch.bool else None for tensor in flat]
+        for tensor, opposite in zip(flat, opposites, strict=True):
+            if opposite is None:
+                _fill(tensor)
+            else:
+                tensor.copy_(opposite)
 
 
 def fill_free_blocks(like: Iterable[tuple[torch.Tensor, torch.dtype]]) -> None:
-    """Fill freshly freed memory, of the size of outputs like these in these dtypes, with NaN (0xFF in every byte).
+    """Fill freshly freed memory, of the size of outputs like these in these dtypes, with NaN of that dtype.
 
     A backend that allocates its output with `torch.empty` gets one of these blocks, not the freed copy of an earlier,
     right result.
@@ -56,11 +69,52 @@ def fill_free_blocks(like: Iterable[tuple[torch.Tensor, torch.dtype]]) -> None:
     import torch
 
     held = [
-        torch.full((tensor.numel() * dtype.itemsize,), 0xFF, dtype=torch.uint8, device=tensor.device)
+        torch.full((tensor.numel() * dtype.itemsize,), _poison_byte(dtype), dtype=torch.uint8, device=tensor.device)
         for tensor, dtype in like
         for _ in range(_BLOCKS_PER_SIZE)
     ]
     del held
+
+
+def _fill(tensor: torch.Tensor) -> None:
+    import torch
+
+    if tensor.is_floating_point() or tensor.is_complex():
+        tensor.fill_(float("nan"))
+    elif tensor.dtype == torch.bool:
+        tensor.logical_not_()
+    else:
+        limits = torch.iinfo(tensor.dtype)
+        tensor.fill_(limits.min or limits.max)
+
+
+def _poison_byte(dtype: torch.dtype) -> int:
+    """The byte that, repeated, is NaN in a floating-point type; -1 or the largest of an integer type, and True.
+
+    All bits set are NaN in IEEE types and in the OCP's fp8. In the fnuz types they are a number, and the only NaN is
+    what would be minus zero (arXiv:2206.02915).
+    """
+    import torch
+
+    if dtype == torch.bool:
+        return 0x01
+    return 0x80 if dtype in (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz) else 0xFF
+
+
+def _each_once(tensor: torch.Tensor) -> torch.Tensor:
+    """A view of the same memory that holds no element twice.
+
+    torch refuses to write to an expanded one, and would invert the elements that windows share once for each.
+    """
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            tensor = tensor.narrow(dim, 0, 1)
+    reach = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride < reach:  # windows that overlap: all memory from the first element to the last
+            return tensor.as_strided((_span(tensor),), (1,), tensor.storage_offset())
+        reach += (size - 1) * stride
+    return tensor
 
 
 def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -85,5 +139,9 @@ def bit_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _range(tensor: torch.Tensor) -> tuple[int, int]:
-    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr(), tensor.data_ptr() + span * tensor.element_size()
+    return tensor.data_ptr(), tensor.data_ptr() + _span(tensor) * tensor.element_size()
+
+
+def _span(tensor: torch.Tensor) -> int:
+    """Elements from the first to the last in memory, both included."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))

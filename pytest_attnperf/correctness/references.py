@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.correctness.metrics import MismatchError, Yardstick, measure
+from pytest_attnperf.correctness import poison
+from pytest_attnperf.correctness.metrics import MismatchError, Yardstick, constant_text, constant_value, measure
 from pytest_attnperf.errors import AttnperfError
 
 if TYPE_CHECKING:
+    import torch
+
     from pytest_attnperf.backends import Outputs, Tensors
     from pytest_attnperf.workloads.base import Workload
 
@@ -18,10 +24,14 @@ class BadReferenceError(AttnperfError):
     """A reference that every output, or none, would agree with: a check that cannot fail is no check."""
 
 
-ELEMENTS_MIN = 16384
+_SECRET = random.SystemRandom().getrandbits(62) | 1 << 62
+"""Bits flipped in references; at least the highest but one, so that an exponent changes."""
+
+ELEMENTS_MIN = 65536
 DRAWS_MAX = 64
 """A yardstick is the largest error over at least so many elements, or so many draws of a smaller problem. The largest
-of a few rounding errors is a matter of luck: over one draw of 500 elements, honest kernels exceed it in 1 of 100."""
+of a few rounding errors is a matter of luck: over one draw of 500 elements, honest kernels exceed it in 1 of 100, and
+over 16,384, honest gradients in f32 in 1 of 2,000."""
 HELD_MAX = 4
 """Expected outputs held at once: of the timed inputs, and of a few check seeds."""
 EXTRA_FLOPS_MAX = 2e8
@@ -30,10 +40,31 @@ EXTRA_FLOPS_MAX = 2e8
 
 @dataclass(frozen=True)
 class Expected:
-    """`reference` in fp32 or fp64, and the yardstick of each output, by output name."""
+    """The reference of each output in fp32 or fp64, and its yardstick, by output name.
 
-    reference: Outputs
+    While a backend runs, the references lie in memory with a secret pattern of bits flipped: one that searches Python's
+    objects or freed memory for a result finds noise.
+
+    sealed   the references as they lie in memory
+    """
+
+    sealed: Outputs
     yardsticks: dict[str, Yardstick]
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Outputs]:
+        """The references, readable until the block ends."""
+        _flip(self.sealed)
+        try:
+            yield self.sealed
+        finally:
+            _flip(self.sealed)
+
+    @property
+    def reference(self) -> Outputs:
+        """Readable copies."""
+        with self.opened() as readable:
+            return {name: tensor.clone() for name, tensor in readable.items()}
 
 
 class References:
@@ -49,8 +80,9 @@ class References:
     def get(self, workload: Workload, inputs: Tensors, *, seed: int, planted: bool) -> Expected:
         """What `inputs`, made by `workload.make_inputs(seed, ..., planted=planted)`, must give.
 
-        Raises BadReferenceError when the reference is empty, not finite or constant, or names other outputs than the
-        plain computation.
+        Raises BadReferenceError when the reference is empty, constant, narrower than the output, or names other outputs
+        than the plain computation; and when it or the plain computation holds NaN or Inf in an output that
+        `workload.non_finite_outputs` does not name, or not the same ones in one that it does.
         """
         if workload != self._workload:
             self._workload, self._expected = workload, {}
@@ -61,19 +93,30 @@ class References:
             del self._expected[next(iter(self._expected))]
         return found
 
+    def hold(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor lies in the memory of a reference that is held."""
+        kept = (sealed for expected in self._expected.values() for sealed in expected.sealed.values())
+        return any(poison.overlap(tensor, sealed) for sealed in kept)
+
     def clear(self) -> None:
         """Free everything held."""
         self._workload, self._expected = None, {}
 
 
 def _expected(workload: Workload, inputs: Tensors, seed: int, planted: bool) -> Expected:
+    """Computed, and its references sealed."""
+    import torch
+
     reference, yardsticks = _draw(workload, inputs)
     device = str(inputs[0].device) if inputs else "cpu"
     smallest = min(tensor.numel() for tensor in reference.values())
     for draw in range(1, draws(smallest, workload.flops)):
         _, more = _draw(workload, workload.make_inputs(seed + draw, device, planted=planted))
         yardsticks = {name: yardsticks[name].joined(more[name]) for name in yardsticks}
-    return Expected(reference, yardsticks)
+    # In memory of its own: what a function returns may be expanded, or memory that it goes on using.
+    sealed = {name: truth.clone(memory_format=torch.contiguous_format) for name, truth in reference.items()}
+    _flip(sealed)
+    return Expected(sealed, yardsticks)
 
 
 def draws(elements: int, flops: float | None) -> int:
@@ -90,14 +133,25 @@ def _draw(workload: Workload, inputs: Tensors) -> tuple[Outputs, dict[str, Yards
             f"{workload.id}: the reference gives {sorted(reference)}, the plain computation {sorted(plain)}; both "
             "must give the same outputs, at least one"
         )
-    try:
-        yardsticks = {name: measure(name, reference[name], plain[name]) for name in reference}
-    except MismatchError as error:
-        raise BadReferenceError(f"{workload.id}: {error}") from error
-    for name, tensor in reference.items():
-        if tensor.numel() > 1 and bool((tensor == tensor.flatten()[0]).all()):
-            raise BadReferenceError(
-                f"{workload.id}: the reference of {name!r} is constant ({float(tensor.flatten()[0]):.6g} everywhere): "
-                "many wrong results would agree with it; use inputs that give different elements"
-            )
-    return reference, yardsticks
+    yardsticks = {}
+    for name, truth in reference.items():
+        try:
+            non_finite = name in workload.non_finite_outputs
+            yardsticks[name] = measure(name, truth, plain[name], non_finite=non_finite)
+        except MismatchError as error:
+            raise BadReferenceError(f"{workload.id}: {error}") from error
+        if (value := constant_value(truth)) is not None:
+            raise BadReferenceError(f"{workload.id}: {constant_text(name, value)}")
+    # A reference whose function took gradients would hold its whole graph for as long as it is kept.
+    return {name: truth.detach() for name, truth in reference.items()}, yardsticks
+
+
+def _flip(outputs: Outputs) -> None:
+    """Flip the secret bits of every element in place; twice is nothing."""
+    import torch
+
+    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    with torch.inference_mode():
+        for tensor in outputs.values():
+            width = tensor.element_size()
+            tensor.view(integers[width]).bitwise_xor_(_SECRET >> (64 - 8 * width))

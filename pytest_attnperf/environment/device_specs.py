@@ -28,6 +28,7 @@ class DeviceSpec:
     """One row of the table. Clocks in MHz, rates in FLOP per compute unit and clock (multiply-add = 2), None = unknown.
 
     `products` are the names `DeviceInfo.product` may have; `f32_path` is what reaches the f32 rate (tf32, xf32, ...).
+    `f8_flop_per_cu_clk` is of any 8-bit floating-point format, `i8_flop_per_cu_clk` of int8 (operations).
     Confidence A: vendor documentation that the formula confirms; B: secondary pages; C: not to be relied on.
     """
 
@@ -48,19 +49,31 @@ class DeviceSpec:
     confidence: str
     source: str
     note: str = ""
+    f8_flop_per_cu_clk: float | None = None
+    i8_flop_per_cu_clk: float | None = None
 
     def peak_flops(self, dtype: str) -> float | None:
-        """Highest FLOP/s of the fastest path for 'f16', 'bf16' or 'f32' at the maximum clock; None where unknown.
+        """Highest FLOP/s of the fastest path for a workload's dtype at the maximum clock; None where unknown.
 
-        FLOP per compute unit and clock x compute units x clock; f16 and bf16 run at one rate on every listed device.
-        Where the vendor's own figure is higher than the formula's, the vendor's counts.
+        FLOP per compute unit and clock x compute units x clock; f16 and bf16 run at one rate on every listed device,
+        and so do all fp8 formats; f32 counts what tf32 reaches. Where the vendor's own figure is higher than the
+        formula's, the vendor's counts.
         """
-        per_clock = self.f32_flop_per_cu_clk if dtype == "f32" else self.f16_flop_per_cu_clk
+        per_clock = self._flop_per_cu_clk(dtype)
         if per_clock is None or self.max_mhz is None:
             return None
         computed = per_clock * self.compute_units * self.max_mhz * HZ_PER_MHZ
-        published = 0.0 if dtype == "f32" else (self.f16_tflops or 0.0) * FLOPS_PER_TFLOP
+        published = (self.f16_tflops or 0.0) * FLOPS_PER_TFLOP if dtype in ("f16", "bf16") else 0.0
         return max(computed, published)
+
+    def _flop_per_cu_clk(self, dtype: str) -> float | None:
+        if dtype in ("f16", "bf16"):
+            return self.f16_flop_per_cu_clk
+        if dtype in ("f32", "tf32"):
+            return self.f32_flop_per_cu_clk
+        if dtype.startswith("f8"):
+            return self.f8_flop_per_cu_clk
+        return self.i8_flop_per_cu_clk if dtype == "i8" else None
 
     @property
     def peak_bytes_per_s(self) -> float:

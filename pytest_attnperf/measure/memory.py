@@ -39,14 +39,16 @@ def _peak_on_gpu(call: Call) -> PeakMemory:
 def _peak_on_cpu(call: Call) -> PeakMemory:
     """torch keeps no peak for CPUs; its profiler reports every allocation (+) and release (-) in bytes."""
     import torch
-    from torch.profiler import ProfilerActivity, profile
 
-    if not torch.profiler.kineto_available():
+    # Not torch.profiler: importing that loads Inductor, which takes 2 s.
+    from torch.autograd.profiler import profile
+
+    if not torch._C._autograd.kineto_available():
         return PeakMemory(None, "this torch is built without its profiler, which is what counts memory on a CPU")
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    with profile(use_cpu=True, profile_memory=True, use_kineto=True) as profiler:
         result = call()
     del result
-    recorded = profiler.profiler.kineto_results.events() if profiler.profiler is not None else []
+    recorded = profiler.kineto_results.events() if profiler.kineto_results is not None else []
     changes = sorted((event.start_ns(), event.nbytes()) for event in recorded if event.name() == "[memory]")
     allocated = peak = 0
     for _, change in changes:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
+import functools
+import statistics
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from pytest_attnperf.correctness.judge import Judge
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.errors import CaseFailedError
-from pytest_attnperf.measure import placements
+from pytest_attnperf.measure import inspection, placements, trace
 from pytest_attnperf.measure.memory import PeakMemory, peak_memory
 from pytest_attnperf.measure.out_of_memory import free_cached_memory, guarded
 from pytest_attnperf.measure.rejection import CompileWatch
+from pytest_attnperf.measure.rotation import rotate
 from pytest_attnperf.measure.sampling import sample
 from pytest_attnperf.measure.stopping import MIN_BLOCKS, StoppingRule
 from pytest_attnperf.measure.timers import choose
 from pytest_attnperf.measure.timers.graph import GraphTimer
 from pytest_attnperf.measure.warm_up import warm_device, warm_up
-from pytest_attnperf.records import CheckReport, DeviceInfo, FinalReport, NotProvenRightError, Samples
+from pytest_attnperf.records import CheckReport, DeviceInfo, FinalReport, Launch, NotProvenRightError, Rotation, Samples
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend, Prepared
+    from pytest_attnperf.measure.seeds import Seeds
     from pytest_attnperf.measure.timers.base import Timer
     from pytest_attnperf.workloads.base import Workload
 
@@ -30,20 +33,6 @@ T = TypeVar("T")
 
 _references = References()
 """Shared by the cases of a process: all backends of a workload are held against one reference."""
-
-
-@dataclass(frozen=True)
-class Seeds:
-    """Seeds of a case's inputs: `timed` belongs to the workload, `check` and `final` are drawn for every process."""
-
-    timed: int
-    check: int
-    final: int
-
-
-def timed_seed(workload: Workload) -> int:
-    """32 bits of the SHA-256 of the workload's id: the timed inputs are the same everywhere and at any time."""
-    return int.from_bytes(hashlib.sha256(workload.id.encode()).digest()[:4], "big")
 
 
 class ReplayWrongError(CaseFailedError):
@@ -72,6 +61,9 @@ class TorchSubject:
         self._timer_block_us = 0.0
         self._proven = False
         self._peak = PeakMemory(None, "not measured, because no check passed")
+        self._median_us = 0.0
+        self._launches: tuple[Launch, ...] = ()
+        self._launches_unknown = ""
 
     def unsupported_reasons(self) -> list[str]:
         """What the backend says against this workload on this device."""
@@ -89,23 +81,28 @@ class TorchSubject:
         """Make the timed inputs, let the backend build and compile, and call it until it has settled."""
         self._guarded(self._prepare)
 
-    def check(self) -> CheckReport:
-        """Judge a call on the timed inputs and one on planted inputs of the check seed; measure peak memory."""
-        return self._guarded(self._check)
+    def check(self, *, profiled: bool = False, repeats: int = 0) -> CheckReport:
+        """Judge a call on the timed inputs and one on planted inputs of the check seed, and what ran in a third.
+
+        profiled   look at kernels, copies and streams, too: nothing may be timed in this process afterwards
+        repeats    call so often on the timed inputs and compare the results bit for bit; 0 does not
+        """
+        return self._guarded(lambda: self._check(profiled=profiled, repeats=repeats))
 
     def blocks(self, max_blocks: int, block_us: float, budget_us: float) -> Samples:
         """Time the proven call. The first blocks choose and prepare the timer, and prove its replay right.
 
-        Raises NotProvenRightError without a passing check, ReplayWrongError when the replay fails its own, and
-        CaseFailedError where the time would say nothing or something compiles in every block.
+        Raises NotProvenRightError without a passing check, ReplayWrongError when the replay fails its own,
+        OtherWorkError when it holds other work than the backend declares, and CaseFailedError where the time would say
+        nothing or something compiles in every block.
         """
-        if not self._proven:
-            raise NotProvenRightError(
-                f"{self._name} may not be timed: no check of it has passed in this process; ask for check() first"
-            )
-        if reason := self.not_timed_reason():
-            raise CaseFailedError(f"{self._name} is not timed {reason}")
+        self._require_proven()
         return self._guarded(lambda: self._sampled(max_blocks, block_us, budget_us))
+
+    def rotated(self, block_us: float) -> Rotation:
+        """Time the proven call on inputs that stay and on inputs that change every time. Raises as `blocks` does."""
+        self._require_proven()
+        return self._guarded(lambda: self._rotated(block_us))
 
     def finish(self) -> FinalReport:
         """Judge one last run of what was timed, on fresh inputs put into the same memory; then free the case."""
@@ -119,6 +116,18 @@ class TorchSubject:
     def _name(self) -> str:
         return f"{self._backend.name} on {self._workload.id}"
 
+    def _require_proven(self) -> None:
+        if not self._proven:
+            raise NotProvenRightError(
+                f"{self._name} may not be timed: no check of it has passed in this process; ask for check() first"
+            )
+        if trace.spent():
+            raise NotProvenRightError(
+                f"{self._name} may not be timed: a profiler has been used in this process, and slows what comes after"
+            )
+        if reason := self.not_timed_reason():
+            raise CaseFailedError(f"{self._name} is not timed {reason}")
+
     def _guarded(self, work: Callable[[], T]) -> T:
         return guarded(work, self._name, self._release_everything)
 
@@ -130,24 +139,46 @@ class TorchSubject:
         if not self.not_timed_reason():
             warm_up(prepared.run, torch_device)
 
-    def _check(self) -> CheckReport:
+    def _check(self, *, profiled: bool, repeats: int) -> CheckReport:
         run = self._ready.run
         self._proven = False
+        assert self._judge is not None, "prepare() comes first"
+        self._judge.watch(run())  # a buffer that the backend owns holds a right result by now: it must not survive
         timed = self._judged("timed inputs", run, self._seeds.timed, planted=False)
-        planted = self._judged("planted inputs", run, self._seeds.check, planted=True)
+        planted = self._judged("planted inputs", run, self._seeds.check, planted=True, poisoned=False)
         self._load_timed_inputs(self._ready)
-        report = _merged(timed, planted)
+        report = timed.joined(planted)
+        if report.right:
+            report = report.joined(self._what_ran(profiled=profiled))
         self._proven = report.right
         if not report.right:
             return report
+        if repeats:
+            report = replace(report, repeats=repeats, bit_equal=self._judge.bit_equal(run, repeats))
         if reason := self.not_timed_reason():
             self._peak = PeakMemory(None, f"not measured {reason}")
         else:
             self._peak = peak_memory(run, self._device.torch_device)
         return report
 
+    def _what_ran(self, *, profiled: bool) -> CheckReport:
+        """Judge one more call by what it does. Triton's interpreter runs Python, of which there is nothing to say."""
+        if self._device.interpreted and not self._backend.times_on_cpu:
+            return CheckReport()
+        on_gpu = self._device.torch_device == "cuda"
+        look = inspection.of_gpu_work if on_gpu and profiled else inspection.of_operators
+        seen = look(self._ready, self._backend.name)
+        if not on_gpu or profiled:
+            self._launches = seen.launches
+        return seen.report
+
     def _sampled(self, max_blocks: int, block_us: float, budget_us: float) -> Samples:
         timer = self._timer_for(block_us)
+        samples = self._samples_of(timer, max_blocks, budget_us)
+        self._median_us = statistics.median(samples.block_us)
+        return samples
+
+    def _samples_of(self, timer: Timer, max_blocks: int, budget_us: float) -> Samples:
         if isinstance(timer, GraphTimer) and (plan := placements.plan_for(timer.call_us, max_blocks)) is not None:
             return self._sampled_elsewhere(timer, plan)
         rule = StoppingRule(min(MIN_BLOCKS, max_blocks), max_blocks, budget_us)
@@ -170,6 +201,9 @@ class TorchSubject:
             for other in others:
                 other.close()
 
+    def _rotated(self, block_us: float) -> Rotation:
+        return rotate(self._ready, self._device.torch_device, block_us, self._median_us or block_us)
+
     def _judge_of(self, prepared: Prepared) -> Judge:
         return Judge(
             prepared,
@@ -189,15 +223,27 @@ class TorchSubject:
         warm_up(run, torch_device)
         timer = choose(torch_device, run, block_us, self._workload.cache_state)
         if timer.replays:
-            self._prove_replay(timer, self._judge)
+            self._prove_replay(timer, self._judge, poisoned=False)
             self._load_timed_inputs(self._ready)
+        if isinstance(timer, GraphTimer):
+            self._inspect_graph(timer)
         self._timer, self._timer_block_us = timer, block_us
         return timer
 
-    def _prove_replay(self, timer: Timer, judge: Judge | None) -> None:
+    def _inspect_graph(self, timer: GraphTimer) -> None:
+        """Judge and remember what is timed. Raises OtherWorkError."""
+        seen = inspection.of_graph(timer, self._ready, self._backend.name)
+        self._launches, self._launches_unknown = seen.launches, seen.unknown
+        if seen.report.problems:
+            timer.close()
+            self._proven = False
+            raise inspection.OtherWorkError(seen.report)
+
+    def _prove_replay(self, timer: Timer, judge: Judge | None, *, poisoned: bool = True) -> None:
         """Replay on inputs other than those captured: a value baked in at capture then shows, as does work not done."""
         assert judge is not None, "prepare() comes first"
-        report = judge.check_call("replay", timer.run_once, seed=self._seeds.check, planted=True)
+        run = functools.partial(timer.run_once, poisoned=poisoned)
+        report = judge.check_call("replay", run, seed=self._seeds.check, planted=True, poisoned=poisoned)
         if report.right:
             return
         timer.close()
@@ -210,14 +256,24 @@ class TorchSubject:
         replays = self._timer is not None and self._timer.replays
         run = prepared.run if self._timer is None else self._timer.run_once
         check = self._judged("last replay" if replays else "last call", run, self._seeds.final, planted=True)
-        unknown = {"peak_memory": self._peak.unknown} if self._peak.unknown else {}
+        if check.right and self._timer is not None and self._timer.name == "event":
+            # Without a graph only a profiler tells, and only now may it be used.
+            seen = inspection.of_gpu_work(prepared, self._backend.name)
+            check, self._launches = check.joined(seen.report), seen.launches
+        unknown = {"peak_memory": self._peak.unknown, "launches": self._launches_unknown}
         return FinalReport(
-            check=check, peak_memory_bytes=self._peak.allocated_bytes, config={**prepared.config, **unknown}
+            check=check,
+            launches=self._launches,
+            spent=trace.spent(),
+            peak_memory_bytes=self._peak.allocated_bytes,
+            config={**prepared.config, **{key: why for key, why in unknown.items() if why}},
         )
 
-    def _judged(self, check: str, run: Callable[[], object], seed: int, *, planted: bool) -> CheckReport:
+    def _judged(
+        self, check: str, run: Callable[[], object], seed: int, *, planted: bool, poisoned: bool = True
+    ) -> CheckReport:
         assert self._judge is not None, "prepare() comes first"
-        return self._judge.check_call(check, run, seed=seed, planted=planted)
+        return self._judge.check_call(check, run, seed=seed, planted=planted, poisoned=poisoned)
 
     def _load_timed_inputs(self, prepared: Prepared) -> None:
         import torch
@@ -246,12 +302,3 @@ class TorchSubject:
     def _release_everything(self) -> None:
         self._release()
         _references.clear()
-
-
-def _merged(first: CheckReport, second: CheckReport) -> CheckReport:
-    return CheckReport(
-        figures=first.figures + second.figures,
-        problems=first.problems + second.problems,
-        tolerance=first.tolerance,
-        seconds=first.seconds + second.seconds,
-    )

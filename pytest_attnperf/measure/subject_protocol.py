@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from pytest_attnperf.records import CheckReport, FinalReport, Samples
+    from pytest_attnperf.records import CheckReport, FinalReport, Rotation, Samples
 
 
 @runtime_checkable
 class Subject(Protocol):
-    """One case inside its worker, asked in this order: reasons, `prepare`, `check`, `blocks` (any number), `finish`.
+    """One case inside its worker, asked in this order: reasons, `prepare`, `check`, `blocks`, `rotated`, `finish`.
 
     Any method but the first and third may raise CaseFailedError; `out_of_memory` then says whether memory ran out.
     """
@@ -24,8 +24,12 @@ class Subject(Protocol):
     def not_timed_reason(self) -> str:
         """Why a time taken here would say nothing; empty when `blocks` may be asked."""
 
-    def check(self) -> CheckReport:
-        """Judge fresh calls against the reference; the result decides whether `blocks` may be asked."""
+    def check(self, *, profiled: bool = False, repeats: int = 0) -> CheckReport:
+        """Judge fresh calls against the reference; the result decides whether `blocks` may be asked.
+
+        profiled   look at kernels, copies and streams with a profiler; `blocks` may not be asked afterwards
+        repeats    make so many calls on the same inputs and say whether they agree bit for bit; 0 does not
+        """
 
     def blocks(self, max_blocks: int, block_us: float, budget_us: float) -> Samples:
         """Measure blocks of about `block_us` microseconds of calls, each after an unmeasured one.
@@ -34,6 +38,9 @@ class Subject(Protocol):
         Raises NotProvenRightError before a passing `check`, and ReplayWrongError (see `subject`) when the calls are
         right but the way of timing them makes them wrong.
         """
+
+    def rotated(self, block_us: float) -> Rotation:
+        """Measure calls on inputs that stay, and on inputs that change before every call. Raises as `blocks`."""
 
     def finish(self) -> FinalReport:
         """Check one last run of exactly what was timed on fresh inputs, then free everything the case holds."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from pytest_attnperf.environment.device import describe_device
 from pytest_attnperf.environment.fingerprint import take_fingerprint
-from pytest_attnperf.measure.subject import Seeds, TorchSubject, timed_seed
+from pytest_attnperf.measure.seeds import Seeds, timed_seed
+from pytest_attnperf.measure.subject import TorchSubject
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend

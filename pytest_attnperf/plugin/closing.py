@@ -19,10 +19,12 @@ from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.plugin import options
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports import json_results
-from pytest_attnperf.reports.tables import published_table, suite_table
+from pytest_attnperf.reports.proof import cost_line, determinism_lines
+from pytest_attnperf.reports.tables import published_table, suite_table, tolerance_notes
 from pytest_attnperf.reports.terminal import closing_lines
 from pytest_attnperf.results import CaseResult, RunResult
-from pytest_attnperf.session.judge import LOCAL, LOOSENED, NEAR_FLOOR
+from pytest_attnperf.session.judge import LOCAL, LOOSENED
+from pytest_attnperf.session.plausibility import CHANGED, NEAR_FLOOR
 
 LOG_WIDTH = 132
 """Columns of a table that is written to a file: every column of the table, and still readable."""
@@ -81,7 +83,10 @@ class Closing:
     def show(self, reporter: Any) -> None:
         """Print tables, findings, and the closing lines."""
         run = self._run
-        if run is None or run.mode == "check" or not run.cases:
+        if run is None or not run.cases:
+            return
+        if run.mode == "check":
+            self._show_proof(reporter, run)
             return
         suites: dict[str, list[CaseResult]] = defaultdict(list)
         for case in run.cases:
@@ -96,10 +101,20 @@ class Closing:
         reporter.section("attnperf")
         for line in unresolved_lines(run):
             reporter.write_line(line)
+        for line in filter(None, [*determinism_lines(run.cases), cost_line(run)]):
+            reporter.write_line(line)
         for line in closing_lines(run, str(self._relative(self._results_path))):
             reporter.write_line(line)
         for reason in self._failed_for:
             reporter.write_line(f"exit status 1: {reason}")
+
+    def _show_proof(self, reporter: Any, run: RunResult) -> None:
+        """What a run that only checks has to say beside pytest's own report: often nothing."""
+        lines = [*tolerance_notes(run.cases), *determinism_lines(run.cases)]
+        if lines:
+            reporter.section("attnperf")
+        for line in lines:
+            reporter.write_line(line)
 
     def _published(self, workloads: list[str]) -> str:
         """What reports have printed of these workloads, for orientation; '' when nothing."""
@@ -155,7 +170,10 @@ def unresolved_lines(run: RunResult) -> list[str]:
             f"{fresh} of them recorded in this run: it shows that code agrees with itself, not that it got no slower"
         )
     close = [f"warning: {case.key}: {note}" for case in run.cases for note in case.notes if note.startswith(NEAR_FLOOR)]
-    return lines + close
+    changed = [f"{case.key}: {note}" for case in run.cases for note in case.notes if note.startswith(CHANGED)]
+    if len(changed) > SHOWN_UNRESOLVED:
+        changed = [*changed[:SHOWN_UNRESOLVED], f"{CHANGED} in {len(changed) - SHOWN_UNRESOLVED} more cases"]
+    return lines + close + changed
 
 
 def is_strict(config: pytest.Config) -> bool:

@@ -53,6 +53,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("blocks", "30", "most blocks measured per process", "N"),
     Option("block-us", "600", "length of a block in microseconds", "US"),
     Option("budget-ms", "120", "most milliseconds spent in blocks per process and case", "MS"),
+    Option("determinism", "0", "calls on the same inputs whose results must agree bit for bit to be called so", "N"),
     Option("case-limit", "300", "seconds after which a case is given up and its worker killed", "SECONDS"),
     Option("seed", "", "seed of the checks' inputs; drawn afresh when absent, and printed on failure", "N"),
     Option("baselines", "baselines", "folder of the stored baselines", "DIR", path=True),

@@ -19,6 +19,7 @@ import pytest
 
 from pytest_attnperf import __version__
 from pytest_attnperf.baselines.store import BaselineStore
+from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.closing import Closing
 from pytest_attnperf.plugin.fixtures import SERVER
@@ -185,10 +186,19 @@ def run_settings(config: pytest.Config, cases: int) -> RunSettings:
         seed=int(options.parse_number("--attnperf-seed", seed, minimum=0, integer=True))
         if seed
         else random.SystemRandom().randrange(1 << 31),
+        determinism_repeats=_determinism_repeats(config),
         record_local=bool(config.getoption("attnperf_record_local")),
         gates=options.run_text(config, "isolate") != "none",
         given_options=options.given(config),
     )
+
+
+def _determinism_repeats(config: pytest.Config) -> int:
+    """Calls whose bits are compared. Raises UsageError for 1: one call has nothing to be compared with."""
+    repeats = int(options.run_number(config, "determinism", minimum=0, integer=True))
+    if repeats == 1:
+        raise UsageError("--attnperf-determinism=1 compares nothing; give 2 or more calls, or 0 for none")
+    return repeats
 
 
 @contextlib.contextmanager

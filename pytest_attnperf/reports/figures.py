@@ -6,9 +6,12 @@ import math
 import re
 from collections.abc import Sequence
 
+from pytest_attnperf.records import ErrorFigures, Tolerance
+
 ABSENT = "-"
 US_PER_MS = 1e3
 BYTES_PER_MIB = 2**20
+_PLAIN = " the plain computation's"
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]+")
 
 
@@ -55,6 +58,32 @@ def format_rate(rate: float | None) -> str:
 def format_bytes(count: int | None) -> str:
     """Bytes as MiB: 134217728 -> '128.0'."""
     return ABSENT if count is None else f"{count / BYTES_PER_MIB:.1f}"
+
+
+def format_tolerance(tolerance: Tolerance) -> str:
+    """What a backend may be off by: "errors up to 3 x the plain computation's are allowed (the paper, table 4)".
+
+    Multipliers of single outputs are named: "errors up to 3 x the plain computation's in dq and 2 x in others are".
+    """
+    own = tolerance.outputs
+    named = [f"{factor:g} x{'' if index else _PLAIN} in {name}" for index, (name, factor) in enumerate(own)]
+    rest = f"{tolerance.multiplier:g} x{' in others' if own else _PLAIN}"
+    source = f" ({tolerance.source})" if tolerance.source else ""
+    listed = f"{', '.join(named)} and {rest}" if named else rest
+    return f"errors up to {listed} are allowed{source}"
+
+
+def format_around(figures: ErrorFigures) -> str:
+    """The worst element between its neighbours: 'got 0.5 *7.25* 0.4, expected 0.5 0.3 0.4'; '' where it has none."""
+    if len(figures.around_got) < 2 or not figures.worst_index:
+        return ""
+    middle = figures.worst_index[-1] - figures.around_first
+    got, expected = (
+        [value if isinstance(value, str) else f"{value:.6g}" for value in values]
+        for values in (figures.around_got, figures.around_expected)
+    )
+    marked = [f"*{value}*" if index == middle else value for index, value in enumerate(got)]
+    return f"got {' '.join(marked)}, expected {' '.join(expected)}"
 
 
 def one_line(text: str, limit: int = 200) -> str:

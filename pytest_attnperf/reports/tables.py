@@ -17,6 +17,7 @@ from pytest_attnperf.reports.figures import (
     format_rate,
     format_share,
     format_speedup,
+    format_tolerance,
     one_line,
 )
 from pytest_attnperf.results import CaseResult
@@ -92,7 +93,7 @@ def suite_table(
 
     `speedup` is against `reference_backend` of the same workload and label, `change` against the baseline. A column
     without a single figure is left out; at narrow widths GB/s goes first, then peak memory, share of the floor and
-    speedup.
+    speedup. Below stands what `tolerance_notes` says.
     """
     references = {_twin(case): case for case in cases if case.key.backend == reference_backend}
     cells = [[column.cell(case, references.get(_twin(case))) for column in COLUMNS] for case in cases]
@@ -107,7 +108,21 @@ def suite_table(
     headers = ["config", *(COLUMNS[index].header for index in shown)]
     aligns = ["left", *(COLUMNS[index].align for index in shown)]
     body = [row for group in rows.values() for row in group]
-    return tabulate(body, headers, tablefmt="simple", colalign=aligns, disable_numparse=True) if body else ""
+    if not body:
+        return ""
+    table = tabulate(body, headers, tablefmt="simple", colalign=aligns, disable_numparse=True)
+    return "\n".join([table, *tolerance_notes(cases)])
+
+
+def tolerance_notes(cases: Iterable[CaseResult]) -> list[str]:
+    """Once per backend, every tolerance that has a source: a wider budget is named also where all is well."""
+    sourced = dict.fromkeys(
+        (case.key.backend, check.tolerance) for case in cases for check in case.checks if check.tolerance.source
+    )
+    return [
+        f"{one_line(backend, NAME_LIMIT)}: {one_line(format_tolerance(tolerance), SOURCE_LIMIT)}"
+        for backend, tolerance in sourced
+    ]
 
 
 class PublishedRow(Protocol):

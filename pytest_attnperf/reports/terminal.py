@@ -6,8 +6,16 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 
-from pytest_attnperf.records import CheckReport, ErrorFigures, ProcessSummary, Verdict
-from pytest_attnperf.reports.figures import format_change, format_interval, format_us, one_line, safe_lines
+from pytest_attnperf.records import ErrorFigures, ProcessSummary, Tolerance, Verdict
+from pytest_attnperf.reports.figures import (
+    format_around,
+    format_change,
+    format_interval,
+    format_tolerance,
+    format_us,
+    one_line,
+    safe_lines,
+)
 from pytest_attnperf.results import CaseResult, RunResult
 
 ORDER = (
@@ -121,32 +129,40 @@ def _look_line(name: str, processes: Sequence[ProcessSummary]) -> str:
 
 
 def _problem_lines(case: CaseResult) -> list[str]:
-    """Problems of every check that the reasons have not said, then the figures of the outputs beyond their budget.
-
-    An output that holds NaN or Inf has no error to print (its figures are the largest float): its problem says it all.
-    """
+    """Problems of every check that the reasons have not said, figures that no problem is about, and the tolerance."""
     said = {case.summary, *case.reasons}
     problems = list(dict.fromkeys(p for check in case.checks for p in check.problems if p not in said))
     lines = [f"  {one_line(problem, TEXT_LIMIT)}" for problem in problems]
-    lines += [_figures_line(figures, check) for check in case.checks for figures in check.figures if _beyond(figures)]
+    beyond = [figures for check in case.checks for figures in check.figures if _beyond(figures)]
+    everything = [*said, *problems]
+    lines += [_figures_line(figures) for figures in beyond if not _is_said(figures, everything)]
     left_out = len(lines) - PROBLEM_LINES
-    return [*lines[:PROBLEM_LINES], f"  ... and {left_out} more"] if left_out > 0 else lines
+    shown = [*lines[:PROBLEM_LINES], f"  ... and {left_out} more"] if left_out > 0 else lines
+    tolerances = dict.fromkeys(check.tolerance for check in case.checks if check.tolerance.source or beyond)
+    return shown + [_tolerance_line(tolerance) for tolerance in tolerances]
 
 
 def _beyond(figures: ErrorFigures) -> bool:
-    """Whether a finite output is beyond its budget."""
-    finite = figures.nan_count == 0 and figures.inf_count == 0
+    """Whether a finite output is beyond its budget; one that holds NaN or Inf has no error to print."""
+    finite = figures.nan_count == figures.inf_count == figures.finite_count == 0
     return finite and not (figures.max_error <= figures.max_budget and figures.rms_error <= figures.rms_budget)
 
 
-def _figures_line(figures: ErrorFigures, check: CheckReport) -> str:
+def _is_said(figures: ErrorFigures, texts: Sequence[str]) -> bool:
+    """Whether a text is about this output of this check: the judge begins all it says of one in this way."""
+    return any(f"{figures.check}: {figures.output!r} " in text for text in texts)
+
+
+def _figures_line(figures: ErrorFigures) -> str:
     where = f"{figures.output}{list(figures.worst_index)}" if figures.worst_index else figures.output
-    tolerance = f"{check.tolerance.multiplier:g} x the plain computation's error"
-    source = f" ({check.tolerance.source})" if check.tolerance.source else ""
+    around = format_around(figures)
     return one_line(
         f"  {figures.check}: {where} is {figures.worst_got:.6g}, expected {figures.worst_expected:.6g}; "
         f"max error {figures.max_error:.3g} (allowed {figures.max_budget:.3g}), "
-        f"rms {figures.rms_error:.3g} (allowed {figures.rms_budget:.3g}); "
-        f"budget: {tolerance}{source}",
+        f"rms {figures.rms_error:.3g} (allowed {figures.rms_budget:.3g}){f'; around it: {around}' if around else ''}",
         TEXT_LIMIT,
     )
+
+
+def _tolerance_line(tolerance: Tolerance) -> str:
+    return one_line(f"  {format_tolerance(tolerance)}", TEXT_LIMIT)

@@ -46,8 +46,9 @@ class Plausibility:
 def floor(figures: WorkloadFigures, spec: DeviceSpec) -> Floor | None:
     """The larger of the compute and the memory bound; None where the table or the workload gives neither.
 
-    Compute: useful FLOPs at the fastest path for the dtype and the maximum clock (tf32 or xf32 for f32, where they
-    exist). Memory: unique bytes; a hot call may find as many of them in the last-level cache as fit, a cold one none.
+    Compute: useful FLOPs at the fastest path for the dtype and the maximum clock (tf32 or xf32 for f32 and tf32, where
+    they exist); none for a dtype that the table has no rate of. Memory: unique bytes; a hot call may find as many of
+    them in the last-level cache as fit, a cold one none.
     """
     if spec.confidence == UNRELIABLE:
         return None
@@ -70,7 +71,7 @@ def _compute(figures: WorkloadFigures, spec: DeviceSpec) -> Floor | None:
     peak = spec.peak_flops(figures.dtype)
     if not figures.flops or peak is None:
         return None
-    path = spec.f32_path if figures.dtype == "f32" else f"{figures.dtype} matrix"
+    path = spec.f32_path if figures.dtype in ("f32", "tf32") else f"{figures.dtype} matrix"
     how = f"{figures.flops:.4g} FLOP at {peak / 1e12:.4g} TFLOP/s, {path} at {spec.max_mhz:.0f} MHz on {spec.name}"
     return Floor(figures.flops / peak * US_PER_S, "compute", how)
 

@@ -36,6 +36,7 @@ def from_look(case: Case, verdict: Verdict, summary: str, look: Look) -> CaseRes
         fingerprint=look.fingerprint,
         peak_memory_bytes=look.final.peak_memory_bytes,
         config=dict(look.final.config),
+        launches=look.final.launches,
         sources=dict(look.final.sources),
     )
 

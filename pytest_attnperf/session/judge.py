@@ -15,8 +15,7 @@ from pytest_attnperf.gate.comparable import comparable
 from pytest_attnperf.gate.decide import first_look, second_look
 from pytest_attnperf.records import CaseKey, DeviceInfo, Measurement, NotProvenRightError, Verdict
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.roofline.floors import floor as floor_of
-from pytest_attnperf.roofline.floors import judge_time
+from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.case_records import (
     case_result,
     decided,
@@ -38,9 +37,6 @@ LOOSENED = "policy loosened since the baseline:"
 
 LOCAL = "baseline under .attnperf/local,"
 """Begins a note that the run counts: such a baseline was made on this machine and is not under version control."""
-
-NEAR_FLOOR = "near the floor:"
-"""Begins a note that the run repeats as a warning."""
 
 GATE_PLACE = 0
 SECOND_LOOK_PLACES = 1
@@ -85,10 +81,22 @@ class Session:
             return self._not_measured(case, look)
         return self._gate(case, look)
 
-    def _look(self, place: int, case: Case, plan: BlockPlan | None, next_key: CaseKey | None) -> Look:
-        seed = self.settings.seed
-        request = OpenRequest(case.key, next_key, seed, seed + 1, self.settings.case_limit_seconds)
-        return take_look(self.pool, place, request, plan)
+    def _look(
+        self,
+        place: int,
+        case: Case,
+        plan: BlockPlan | None,
+        next_key: CaseKey | None,
+        *,
+        fresh: int = 0,
+        rotate: bool = False,
+    ) -> Look:
+        """`fresh` moves the seeds of the checks on to inputs that the case has not seen in this run."""
+        seed, settings = self.settings.seed + fresh, self.settings
+        request = OpenRequest(
+            case.key, next_key, seed, seed + 1, settings.case_limit_seconds, settings.determinism_repeats
+        )
+        return take_look(self.pool, place, request, plan, rotate=rotate)
 
     def _not_measured(self, case: Case, look: Look) -> CaseResult:
         """The verdicts that need no time: wrong, broken, unsupported, or right without being timed."""
@@ -176,7 +184,8 @@ class Session:
             base, notes=base.notes + tuple(f"{LOOSENED} {what}" for what in case.policy.loosened(found.policy))
         )
         if not decision.needs_second_look:
-            return decided(base, decision)
+            base = plausibility.with_changes(decided(base, decision), entry.launches)
+            return self._recheck_jump(case, base) if plausibility.is_jump(base) else base
         looks = self._second_look(case)
         wrong = next((again for again in looks if again.ending is not Ending.MEASURED), None)
         if wrong is not None:
@@ -187,7 +196,7 @@ class Session:
         second = joined_measurement(looks)
         changes = look.fingerprint.changes(found.fingerprint)
         decision = second_look(stored, new, second, noise, case.policy, self.settings.cases, changes)
-        settled = decided(base, decision)
+        settled = plausibility.with_changes(decided(base, decision), entry.launches)
         return replace(settled, second=second.processes, median_us=median_us_of(second.processes))
 
     def _second_look(self, case: Case) -> list[Look]:
@@ -203,7 +212,8 @@ class Session:
         following = case.next_key if self.settings.mode is Mode.UPDATE else None
         looks = []
         for place in places:
-            look = self._look(place, case, self.settings.plan, following)
+            # Once is enough to see whether a kernel remembers its results.
+            look = self._look(place, case, self.settings.plan, following, rotate=place == RECORD_PLACES)
             if look.ending is not Ending.MEASURED:
                 return self._not_measured(case, look)
             looks.append(look)
@@ -220,7 +230,7 @@ class Session:
         foreign = from_another_tree(base, looks)
         if foreign is not None:
             return replace(foreign, fails=self.settings.mode is Mode.UPDATE)
-        base = self._plausible(base)
+        base = plausibility.by_rotation(self._plausible(base), looks[0].rotation)
         return base if base.verdict is Verdict.SUSPICIOUS else self._change_since(case, base)
 
     def _change_since(self, case: Case, base: CaseResult) -> CaseResult:
@@ -236,18 +246,16 @@ class Session:
 
     def _plausible(self, base: CaseResult) -> CaseResult:
         """SUSPICIOUS when faster than the device's floor; a note when so close to it that one should look twice."""
-        if base.floor_us is None or base.median_us is None or base.figures is None:
-            return base
-        spec = spec_for(self._device(RECORD_PLACES if self.settings.mode is Mode.UPDATE else GATE_PLACE))
-        floor = None if spec is None else floor_of(base.figures, spec)
-        if floor is None:
-            return base
-        plausibility = judge_time(base.median_us, floor)
-        if plausibility.kind == "impossible":
-            return replace(base, verdict=Verdict.SUSPICIOUS, summary=plausibility.text, reasons=(plausibility.text,))
-        if plausibility.kind == "near_floor":
-            return replace(base, notes=(*base.notes, f"{NEAR_FLOOR} {plausibility.text}"))
-        return base
+        place = RECORD_PLACES if self.settings.mode is Mode.UPDATE else GATE_PLACE
+        return plausibility.by_floor(base, spec_for(self._device(place)))
+
+    def _recheck_jump(self, case: Case, base: CaseResult) -> CaseResult:
+        """Several times faster than stored: right on new inputs in a fresh process, and as fast when inputs change?"""
+        self.pool.start([SECOND_LOOK_PLACES])
+        look = self._look(SECOND_LOOK_PLACES, case, self.settings.plan, None, fresh=2, rotate=True)
+        if look.ending is not Ending.MEASURED:
+            return replace(self._not_measured(case, look), first=base.first)
+        return plausibility.by_jump(base, look.rotation)
 
     def _without_baseline(self, case: Case, base: CaseResult) -> CaseResult:
         device = self._device()

@@ -22,7 +22,8 @@ class Mode(str, enum.Enum):
 class RunSettings:
     """Resolved once per run. `cases` is the number of cases selected: it sets how rare a false alarm must be.
 
-    given_options   options of the command line, quoted, without which a case could not be run again as it was
+    given_options         options of the command line, quoted, without which a case could not be run again as it was
+    determinism_repeats   calls on the same inputs whose bits are compared; 0 compares none
     """
 
     mode: Mode
@@ -35,6 +36,7 @@ class RunSettings:
     record_local: bool = False
     gates: bool = True
     given_options: tuple[str, ...] = ()
+    determinism_repeats: int = 0
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,10 @@ spread" means what it means on a GPU: blocks of one process agree, processes dif
 every time. The file is read again at every case: changing one number makes a backend slower or broken.
 
 Backend keys: time_us, block_sd, supported (a list of reasons when not), fault, error_ratio (error in units of the
-budget), flops, bytes_min, times_on_cpu. Faults: wrong, nan, nothing, late (right first, wrong on the last replay),
-replay (right when called, wrong when replayed), crash, hang, raise, oom, poison, prepare, chatter.
+budget), flops, bytes_min, times_on_cpu, kernels (names of what runs), remembers (how many times slower when inputs
+change), bit_equal (false when results differ from call to call), spent (true when a profiler was used). Faults:
+wrong, nan, nothing, late (right first, wrong on the last replay), replay (right when called, wrong when replayed),
+fallback (another kernel than declared), crash, hang, raise, oom, poison, prepare, chatter.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import random
 import signal
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,9 @@ from pytest_attnperf.records import (
     ErrorFigures,
     FinalReport,
     Fingerprint,
+    Launch,
     NotProvenRightError,
+    Rotation,
     Samples,
     Tolerance,
 )
@@ -106,7 +110,7 @@ class FakeSubject:
         """Scripted."""
         return str(self.script.get("not_timed", ""))
 
-    def check(self) -> CheckReport:
+    def check(self, *, profiled: bool = False, repeats: int = 0) -> CheckReport:
         """Faults of running, and scripted errors."""
         if self.fault == "crash":
             print("scripted abort in kernel fake_kernel", file=sys.stderr, flush=True)
@@ -118,7 +122,9 @@ class FakeSubject:
         wrong = {"wrong": self.script.get("error_ratio", 40.0), "nan": 0.0, "nothing": 0.0}.get(self.fault)
         report = _report("check", self.fault, 0.4 if wrong is None else float(wrong))
         self.checked = report.right
-        return report
+        if not repeats:
+            return report
+        return replace(report, repeats=repeats, bit_equal=bool(self.script.get("bit_equal", True)))
 
     def blocks(self, max_blocks: int, block_us: float, budget_us: float) -> Samples:
         """Scripted times: the process's bias, and a little spread from block to block."""
@@ -132,10 +138,20 @@ class FakeSubject:
         times = tuple(centre * (1 + spread.gauss(0, sd)) for _ in range(min(max_blocks, 9)))
         return Samples(times, calls_per_block=max(1, int(block_us / centre)), timer=self.script.get("timer", "host"))
 
+    def rotated(self, block_us: float) -> Rotation:
+        """Scripted: how many times slower when inputs change."""
+        same_us = float(self.script["time_us"]) * self.bias
+        return Rotation(same_us, same_us * float(self.script.get("remembers", 1.0)), 1.0)
+
     def finish(self) -> FinalReport:
         """The last replay."""
         report = _report("final", "wrong", 40.0) if self.fault == "late" else _report("final", "", 0.4)
-        return FinalReport(check=report, peak_memory_bytes=self.script.get("peak_memory_bytes", 1 << 20))
+        return FinalReport(
+            check=report,
+            launches=tuple(Launch(name, grid=(8, 1, 1), block=(128, 1, 1)) for name in self.script.get("kernels", [])),
+            spent=bool(self.script.get("spent", False)),
+            peak_memory_bytes=self.script.get("peak_memory_bytes", 1 << 20),
+        )
 
 
 def _report(check: str, fault: str, ratio: float) -> CheckReport:
@@ -147,6 +163,7 @@ def _report(check: str, fault: str, ratio: float) -> CheckReport:
         "wrong": f"{check}: out: max error is {ratio:.1f}x the budget at (0, 1, 2, 3): got 0.5, expected 0.25",
         "nan": f"{check}: out: 64 of 64 elements are NaN where the reference is finite",
         "nothing": f"{check}: out: 64 of 64 elements are NaN where the reference is finite: nothing was written",
+        "fallback": f"{check}: fake.a declares the kernel 'flash', but it did not run; what ran is math",
     }
     return CheckReport((figures,), (texts[fault],) if fault in texts else (), seconds=0.001)
 

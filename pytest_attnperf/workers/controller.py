@@ -42,7 +42,7 @@ class Ready:
     cases: tuple[CaseKey, ...]
 
 
-class ReplayWrongCaseError(CaseFailedError):
+class WrongAsTimedError(CaseFailedError):
     """The case raised with a check report: right when called, wrong when replayed as it is timed."""
 
     def __init__(self, message: str, report: CheckReport) -> None:
@@ -183,7 +183,7 @@ class Worker:
         if kind != "case":
             return self._died(f"worker {self.name} refused {operation!r}: {message}")
         if error.get("report"):
-            return ReplayWrongCaseError(message, msgspec.convert(error["report"], CheckReport))
+            return WrongAsTimedError(message, msgspec.convert(error["report"], CheckReport))
         return CaseFailedError(
             message, traceback=str(error.get("traceback", "")), out_of_memory=bool(error.get("out_of_memory"))
         )

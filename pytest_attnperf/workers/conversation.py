@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from pytest_attnperf.errors import WorkerError
-from pytest_attnperf.records import CaseKey, CheckReport, FinalReport, Samples, WorkloadFigures
+from pytest_attnperf.records import CaseKey, CheckReport, FinalReport, Rotation, Samples, WorkloadFigures
 from pytest_attnperf.workers.controller import Worker
 
 CLOSE_LIMIT_SECONDS = 60.0
@@ -47,21 +47,26 @@ class BlockPlan:
 
 @dataclass(frozen=True)
 class OpenRequest:
-    """What opening a case needs: which case comes next (a hint), and the seeds of its checks."""
+    """What a case needs: which case comes next (a hint), the seeds of its checks, and how it is checked.
+
+    repeats   calls on the same inputs whose bits are compared; 0 for none
+    """
 
     key: CaseKey
     next_key: CaseKey | None
     check_seed: int
     final_seed: int
     limit_seconds: float = 300.0
+    repeats: int = 0
 
 
 class Conversation(Protocol):
     """A case being served. The session, and nothing else, decides what the answers mean."""
 
     def open(self) -> Opened: ...  # noqa: D102
-    def check(self) -> CheckReport: ...  # noqa: D102
+    def check(self, *, profiled: bool = False) -> CheckReport: ...  # noqa: D102
     def blocks(self, plan: BlockPlan) -> Samples: ...  # noqa: D102
+    def rotated(self, block_us: float) -> Rotation: ...  # noqa: D102
     def finish(self) -> FinalReport: ...  # noqa: D102
     def close(self) -> Closed: ...  # noqa: D102
 
@@ -75,6 +80,7 @@ class RemoteCase:
     start_limit_seconds: float
     clock: Callable[[], float] = time.monotonic
     inside: bool = False
+    spent: bool = False
     _deadline: float = field(default=0.0, init=False)
 
     def open(self) -> Opened:
@@ -97,17 +103,24 @@ class RemoteCase:
         self.inside = opened.state == "open"
         return opened
 
-    def check(self) -> CheckReport:
-        """Prove the case right before it is timed."""
-        return msgspec.convert(self._ask("check"), CheckReport)
+    def check(self, *, profiled: bool = False) -> CheckReport:
+        """Prove the case right before it is timed; `profiled` only where nothing will be timed in this worker."""
+        answer = self._ask("check", profiled=profiled, repeats=self.request.repeats)
+        return msgspec.convert(answer, CheckReport)
 
     def blocks(self, plan: BlockPlan) -> Samples:
         """Measure blocks; refused by the worker unless the check passed."""
         return msgspec.convert(self._ask("block", **msgspec.to_builtins(plan)), Samples)
 
+    def rotated(self, block_us: float) -> Rotation:
+        """Measure calls on inputs that stay, and on inputs that change before every call."""
+        return msgspec.convert(self._ask("rotate", block_us=block_us), Rotation)
+
     def finish(self) -> FinalReport:
-        """Check the last replay on fresh inputs, and free the case."""
-        return msgspec.convert(self._ask("finish"), FinalReport)
+        """Check the last replay on fresh inputs, and free the case; a spent worker is replaced after it."""
+        final = msgspec.convert(self._ask("finish"), FinalReport)
+        self.spent = self.spent or final.spent
+        return final
 
     def close(self) -> Closed:
         """End the item; its teardown runs in the worker."""

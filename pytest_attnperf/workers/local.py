@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.errors import CaseFailedError, UsageError
-from pytest_attnperf.records import CheckReport, FinalReport, Role, Samples, WorkloadFigures
-from pytest_attnperf.workers.controller import Ready, ReplayWrongCaseError
+from pytest_attnperf.records import CheckReport, FinalReport, Role, Rotation, Samples, WorkloadFigures
+from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
 from pytest_attnperf.workers.conversation import BlockPlan, Closed, Conversation, Opened, OpenRequest
 from pytest_attnperf.workers.device import Device
 
@@ -38,7 +38,7 @@ class LocalPool:
         assert self.bound is not None
         backend, workload = self.bound
         seeds = (request.check_seed, request.final_seed)
-        yield LocalCase(self.device.subject(backend, workload, seeds), workload)
+        yield LocalCase(self.device.subject(backend, workload, seeds), workload, request.repeats)
 
     def ready(self, place: int) -> Ready:
         """This process."""
@@ -66,6 +66,7 @@ class LocalCase:
 
     subject: Subject
     workload: Workload
+    repeats: int = 0
 
     def open(self) -> Opened:
         """Build and compile when supported."""
@@ -78,9 +79,13 @@ class LocalCase:
         )
         return Opened("open", tuple(reasons), "" if reasons else self.subject.not_timed_reason(), figures)
 
-    def check(self) -> CheckReport:
+    def check(self, *, profiled: bool = False) -> CheckReport:
         """Prove the case right."""
-        return self.subject.check()
+        return self.subject.check(profiled=profiled, repeats=self.repeats)
+
+    def rotated(self, block_us: float) -> Rotation:
+        """Measure on inputs that change before every call."""
+        return self.subject.rotated(block_us)
 
     def blocks(self, plan: BlockPlan) -> Samples:
         """Measure."""
@@ -90,7 +95,7 @@ class LocalCase:
             report = getattr(error, "report", None)
             if report is None:
                 raise
-            raise ReplayWrongCaseError(error.summary, report) from error
+            raise WrongAsTimedError(error.summary, report) from error
 
     def finish(self) -> FinalReport:
         """Check the last replay."""

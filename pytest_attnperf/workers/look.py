@@ -10,11 +10,12 @@ from pytest_attnperf.records import (
     FinalReport,
     Fingerprint,
     ProcessSummary,
+    Rotation,
     Samples,
     WorkloadFigures,
 )
 from pytest_attnperf.stats.summaries import summarise
-from pytest_attnperf.workers.controller import Ready, ReplayWrongCaseError
+from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
 from pytest_attnperf.workers.conversation import BlockPlan, Conversation, Opened, OpenRequest
 from pytest_attnperf.workers.pool import Pool
 
@@ -42,10 +43,13 @@ class Look:
     figures: WorkloadFigures | None = None
     final: FinalReport = field(default_factory=FinalReport)
     note: str = ""
+    rotation: Rotation | None = None
 
 
-def take_look(pool: Pool, place: int, request: OpenRequest, plan: BlockPlan | None) -> Look:
+def take_look(pool: Pool, place: int, request: OpenRequest, plan: BlockPlan | None, *, rotate: bool = False) -> Look:
     """Open, check, measure, finish and close one case in the process at `place`; `plan` None checks without timing.
+
+    rotate   also time calls whose inputs change before each of them
 
     Raises WorkerError when the process died or hung, CaseFailedError when the case raised.
     """
@@ -58,7 +62,7 @@ def take_look(pool: Pool, place: int, request: OpenRequest, plan: BlockPlan | No
             closed = case.close()
             reasons = opened.unsupported or (closed.text,)
             return Look(Ending.UNSUPPORTED, tuple(reasons), figures=opened.figures, fingerprint=ready.fingerprint)
-        look = _checked(case, opened, ready, plan)
+        look = _checked(case, opened, ready, plan, rotate=rotate)
         closed = case.close()
     if closed.outcome == "failed" and look.ending is not Ending.INCORRECT:
         return replace(look, ending=Ending.BODY_FAILED, reasons=(closed.text,))
@@ -73,17 +77,20 @@ def _without_rendezvous(opened: Opened) -> Look:
     return Look(Ending.BODY_FAILED, ("the test ended without calling attnperf.run() or attnperf.gate()",))
 
 
-def _checked(case: Conversation, opened: Opened, ready: Ready, plan: BlockPlan | None) -> Look:
+def _checked(case: Conversation, opened: Opened, ready: Ready, plan: BlockPlan | None, *, rotate: bool) -> Look:
     look = Look(Ending.RIGHT, figures=opened.figures, fingerprint=ready.fingerprint, note=opened.not_timed)
     try:
-        look = replace(look, report=case.check())
+        # A run without a plan times nothing in any process, so that a profiler does no harm there.
+        look = replace(look, report=case.check(profiled=plan is None))
         if not look.report.right:
             return _incorrect(look)
         samples = None if plan is None or opened.not_timed else case.blocks(plan)
-    except ReplayWrongCaseError as error:
-        return _incorrect(replace(look, report=joined(look.report, error.report)))
+        if rotate and plan is not None and samples is not None:
+            look = replace(look, rotation=case.rotated(plan.block_us))
+    except WrongAsTimedError as error:
+        return _incorrect(replace(look, report=look.report.joined(error.report)))
     final = case.finish()
-    look = replace(look, final=final, report=joined(look.report, final.check))
+    look = replace(look, final=final, report=look.report.joined(final.check))
     if not look.report.right:
         return _incorrect(look)
     return look if samples is None else _measured(look, ready, samples)
@@ -103,16 +110,6 @@ def _measured(look: Look, ready: Ready, samples: Samples) -> Look:
 def _incorrect(look: Look) -> Look:
     reasons = look.report.problems or ("the check compared nothing, which proves nothing",)
     return replace(look, ending=Ending.INCORRECT, reasons=reasons)
-
-
-def joined(first: CheckReport, then: CheckReport) -> CheckReport:
-    """Both reports as one: right only if neither found a problem."""
-    return replace(
-        first,
-        figures=first.figures + then.figures,
-        problems=first.problems + then.problems,
-        seconds=first.seconds + then.seconds,
-    )
 
 
 def case_fingerprint(machine: Fingerprint, samples: Samples) -> Fingerprint:

@@ -101,7 +101,7 @@ class WorkerPool:
         if case.inside and case.worker.alive:
             with contextlib.suppress(WorkerError, CaseFailedError):
                 case.close()
-        if case.inside or case.worker.poisoned or not case.worker.alive:
+        if case.inside or case.spent or case.worker.poisoned or not case.worker.alive:
             self._drop(place)
 
     def _drop(self, place: int) -> None:

@@ -14,7 +14,7 @@ import socket
 import time
 from typing import Any
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 _CHUNK = 1 << 16
 
 
@@ -29,7 +29,7 @@ class State(str, enum.Enum):
 
 ALLOWED: dict[State, frozenset[str]] = {
     State.IDLE: frozenset({"list", "open", "exit", "ping"}),
-    State.OPEN: frozenset({"check", "block", "finish", "close", "ping"}),
+    State.OPEN: frozenset({"check", "block", "rotate", "finish", "close", "ping"}),
     State.FINISHED: frozenset({"close", "ping"}),
     State.ENDED: frozenset(),
 }

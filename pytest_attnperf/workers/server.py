@@ -105,9 +105,11 @@ class Server:
             if operation == "close":
                 return
             if operation == "check":
-                self._reply(request, subject.check)
+                self._reply(request, lambda request=request: subject.check(**_check_arguments(request)))  # type: ignore[misc]
             elif operation == "block":
                 self._reply(request, lambda request=request: subject.blocks(*_block_arguments(request)))  # type: ignore[misc]
+            elif operation == "rotate":
+                self._reply(request, lambda request=request: subject.rotated(float(request["block_us"])))  # type: ignore[misc]
             elif operation == "finish":
                 self._reply(request, lambda: self._finish(subject))
                 self.state = State.FINISHED
@@ -174,6 +176,10 @@ def _opened(subject: Subject, workload: Workload) -> dict[str, Any]:
             "definition": workload.definition(),
         },
     }
+
+
+def _check_arguments(request: Request) -> dict[str, Any]:
+    return {"profiled": bool(request.get("profiled", False)), "repeats": int(request.get("repeats", 0))}
 
 
 def _block_arguments(request: Request) -> tuple[int, float, float]:

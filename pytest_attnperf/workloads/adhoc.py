@@ -14,6 +14,8 @@ from pytest_attnperf.records import DeviceInfo, Tolerance
 from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
 
 if TYPE_CHECKING:
+    import torch
+
     from pytest_attnperf.backends import Outputs, Tensors
     from pytest_attnperf.workloads.base import Workload
 
@@ -26,11 +28,13 @@ class AdHoc:
     make_inputs_fn   `f(seed)` or `f()` -> a tensor or a tuple of tensors on the device, the same for the same seed;
                      torch is seeded before the call, so a function without a parameter may use torch's generator
     reference_fn     `f(*inputs)` -> a tensor, a tuple or a dict of tensors, computed in the dtype of its inputs: run on
-                     upcast inputs for the truth, and on the inputs as they are for the budget
+                     upcast inputs for the truth, and on the inputs as they are for the budget; gradients are enabled,
+                     and its inputs are leaves, so that it may set `requires_grad_` on them and differentiate
     flops            useful floating-point operations of one call, if known
     bytes_min        unique bytes one call must move, if known
-    dtype            'f16', 'bf16', 'f32', or '' where unknown: then no compute floor can be given
+    dtype            one of DTYPE_BYTES, or '' where unknown: then no compute floor can be given
     cache_state      'hot' or 'cold'
+    non_finite_outputs    names of outputs whose reference may hold NaN or Inf, to be matched exactly
     """
 
     name: str
@@ -40,6 +44,7 @@ class AdHoc:
     bytes_min: float | None = None
     dtype: str = ""
     cache_state: str = "hot"
+    non_finite_outputs: frozenset[str] = frozenset()
 
     @property
     def family(self) -> str:
@@ -52,7 +57,8 @@ class AdHoc:
         return f"adhoc-{re.sub(r'[^A-Za-z0-9_.]', '_', self.name)}"
 
     def definition(self) -> dict[str, Any]:
-        """Name, figures and where the functions are defined, as builtins."""
+        """Name, figures and where the functions are defined, as builtins; `non_finite_outputs` only where there are."""
+        non_finite = {"non_finite_outputs": sorted(self.non_finite_outputs)} if self.non_finite_outputs else {}
         return {
             "family": self.family,
             "name": self.name,
@@ -61,6 +67,7 @@ class AdHoc:
             "flops": self.flops,
             "bytes_min": self.bytes_min,
             "dtype": self.dtype,
+            **non_finite,
         }
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
@@ -85,20 +92,17 @@ class AdHoc:
                     f"inputs of {self.name!r}: tensor {number} is on {tensor.device}, but this case is measured on "
                     f"{device}; create it with device={device!r}"
                 )
-        return tensors
+        return tuple(tensor.detach() for tensor in tensors)
 
     def reference(self, inputs: Tensors) -> Outputs:
         """`reference_fn` on floating-point inputs upcast to `reference_dtype`; others are given as they are.
 
-        Raises WorkloadError when it rounds its result to a narrower dtype than it was given.
+        Raises WorkloadError when it gives anything but tensors, or rounds its result to a narrower dtype than it was
+        given.
         """
-        import torch
-
         floats = tuple(tensor for tensor in inputs if tensor.is_floating_point())
         dtype = reference_dtype(floats)
-        upcast = (tensor.to(dtype) if tensor.is_floating_point() else tensor.clone() for tensor in inputs)
-        with full_fp32_matmul(), torch.no_grad():
-            outputs = named_outputs(self.reference_fn(*upcast))
+        outputs = self._computed(inputs, dtype)
         for name, tensor in outputs.items():
             if floats and tensor.is_floating_point() and tensor.dtype.itemsize < dtype.itemsize:
                 raise WorkloadError(
@@ -108,11 +112,27 @@ class AdHoc:
         return outputs
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """`reference_fn` on copies of the inputs as they are."""
+        """`reference_fn` on copies of the inputs as they are. Raises WorkloadError when it gives no tensors."""
+        return self._computed(inputs, None)
+
+    def _computed(self, inputs: Tensors, dtype: torch.dtype | None) -> Outputs:
+        """`reference_fn` on copies of the inputs, floating-point ones in `dtype` unless that is None; detached."""
         import torch
 
-        with full_fp32_matmul(), torch.no_grad():
-            return named_outputs(self.reference_fn(*(tensor.clone() for tensor in inputs)))
+        # Outside inference mode, copies of inference tensors are ordinary ones, that gradients can be asked of.
+        with full_fp32_matmul(), torch.inference_mode(False), torch.enable_grad():
+            copies = (
+                tensor.detach().to(dtype if dtype and tensor.is_floating_point() else tensor.dtype, copy=True)
+                for tensor in inputs
+            )
+            outputs = named_outputs(self.reference_fn(*copies))
+        for name, tensor in outputs.items():
+            if not isinstance(tensor, torch.Tensor):
+                raise WorkloadError(
+                    f"the reference of {self.name!r} returned a {type(tensor).__name__} for {name!r}; it must return "
+                    "a tensor, or a tuple, list or dict of tensors"
+                )
+        return {name: tensor.detach() for name, tensor in outputs.items()}
 
 
 @dataclass(frozen=True)
@@ -131,10 +151,13 @@ class CallableBackend:
         return []
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """The function as it is, on copies of the inputs."""
+        """The function as it is, on copies of the inputs.
+
+        Copies keep the order of the dimensions in memory; those of inputs with gaps or expanded dimensions are dense.
+        """
         return Prepared(
             call=self.fn,
-            tensors=tuple(tensor.clone() for tensor in inputs),
+            tensors=tuple(tensor.detach().clone() for tensor in inputs),
             convert=lambda inputs: inputs,
             outputs=named_outputs,
         )

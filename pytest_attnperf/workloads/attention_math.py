@@ -2,15 +2,22 @@
 
 `reference` is the truth a backend is held against; `plain` is the same computation in the working dtype, whose error
 against the reference is the yardstick of the budget (flash-attention's tests use the same pair).
+
+Causal masks are aligned bottom-right; a row that sees no key has out = 0 and lse = -inf. With `window` a row sees that
+many keys at most, the last ones. Tensors of an 8-bit format come with the `scales` of q, k and v, see `quantisation`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.workloads.base import OUT_DTYPES, QUANTISED, TORCH_DTYPES
 from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
+from pytest_attnperf.workloads.quantisation import dequantise, round_to_tf32, round_weights
 
 if TYPE_CHECKING:
     import torch
@@ -22,44 +29,130 @@ SCORE_BYTES_CPU = 64 << 20
 """Largest block of scores held at once; softmax and the mask need a few times that for a moment."""
 
 
-def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, lse: bool) -> Outputs:
+@dataclass(frozen=True)
+class Arithmetic:
+    """How a computation of attention rounds.
+
+    dtype      inputs are loaded in it; scores, weights and products are stored in it
+    out        dtype of 'out'
+    operand    rounding of both operands of both products; None where `dtype` is all there is
+    weights    rounding of exp(score - row max) before the product with v, whose result is then divided by the sum of
+               the unrounded ones; None where softmax comes first, in `dtype`
+    """
+
+    dtype: torch.dtype
+    out: torch.dtype
+    operand: Callable[[torch.Tensor], torch.Tensor] | None = None
+    weights: Callable[[torch.Tensor], torch.Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class _Mask:
+    """Row r of a chunk sees the keys up to `last` + r, and only the last `window` of these unless that is 0."""
+
+    last: int
+    window: int
+
+    def hidden(self, rows: int, keys: int, device: torch.device) -> torch.Tensor:
+        """(rows, keys), True where a row does not see a key."""
+        import torch
+
+        key = torch.arange(keys, device=device)[None, :]
+        last = self.last + torch.arange(rows, device=device)[:, None]
+        return (key > last) | (key <= last - self.window) if self.window else key > last
+
+
+def plain_arithmetic(dtype: str) -> Arithmetic:
+    """How plain attention rounds in a workload's dtype.
+
+    f32, f16, bf16    everything is stored in the dtype, products are summed as torch does
+    tf32              the operands of both products are rounded to TF32, everything else is fp32
+    8-bit formats     scores and their exponentials are fp32; these are rounded to the format before the product with
+                      v, which is summed in fp32; 'out' is bf16
+    """
+    import torch
+
+    out: torch.dtype = getattr(torch, TORCH_DTYPES[OUT_DTYPES[dtype]])
+    if dtype in QUANTISED:
+        return Arithmetic(torch.float32, out, weights=partial(round_weights, dtype=dtype))
+    return Arithmetic(out, out, operand=round_to_tf32 if dtype == "tf32" else None)
+
+
+def reference(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool,
+    lse: bool,
+    window: int = 0,
+    scales: Sequence[torch.Tensor] = (),
+) -> Outputs:
     """q (B, Sq, H, D), k and v (B, Skv, Hk, D) -> 'out' (B, Sq, H, D) [, 'lse' (B, H, Sq)], in fp64 or fp32.
 
-    The precision is `reference_dtype`; inputs are upcast as they are stored.
+    The precision is `reference_dtype`, but fp64 for the log-sum-exp of an 8-bit format, whose scores plain attention
+    keeps in fp32; inputs are upcast as they are stored.
+    """
+    import torch
+
+    dtype = torch.float64 if scales and lse else reference_dtype((q, k, v))
+    with full_fp32_matmul():
+        return _attention(q, k, v, scales, causal=causal, lse=lse, window=window, how=Arithmetic(dtype, dtype))
+
+
+def plain(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool,
+    lse: bool,
+    window: int = 0,
+    scales: Sequence[torch.Tensor] = (),
+    how: Arithmetic | None = None,
+) -> Outputs:
+    """The same shapes with the roundings of `how`, or in the dtype of `q`, to which everything is then rounded.
+
+    'lse' is fp32. fp32 is multiplied in fp32, never TF32, so that the yardstick of an fp32 workload is fp32's own.
     """
     with full_fp32_matmul():
-        return _attention(q, k, v, causal=causal, lse=lse, dtype=reference_dtype((q, k, v)))
-
-
-def plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, lse: bool) -> Outputs:
-    """The same shapes in the dtype of `q`: scores, weights and 'out' are each rounded to it; 'lse' is fp32.
-
-    fp32 inputs are multiplied in fp32, never TF32, so that the yardstick of an fp32 workload is fp32's own error.
-    """
-    with full_fp32_matmul():
-        return _attention(q, k, v, causal=causal, lse=lse, dtype=q.dtype)
+        how = how or Arithmetic(q.dtype, q.dtype)
+        return _attention(q, k, v, scales, causal=causal, lse=lse, window=window, how=how)
 
 
 def _attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, lse: bool, dtype: torch.dtype
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scales: Sequence[torch.Tensor],
+    *,
+    causal: bool,
+    lse: bool,
+    window: int,
+    how: Arithmetic,
 ) -> Outputs:
     import torch
 
-    batch, seq_q, heads, _ = q.shape
-    wide = torch.float64 if dtype == torch.float64 else torch.float32
-    out = torch.empty(q.shape, dtype=dtype, device=q.device)
+    (batch, seq_q, heads, _), seq_kv = q.shape, k.shape[1]
+    q_scale, k_scale, v_scale = scales or (None, None, None)
+    wide = torch.float64 if how.dtype == torch.float64 else torch.float32
+    out = torch.empty(q.shape, dtype=how.out, device=q.device)
     lse_out = torch.empty((batch, heads, seq_q), dtype=wide, device=q.device)
-    per_row = heads * k.shape[1] * dtype.itemsize
     limit = SCORE_BYTES_CPU if q.device.type == "cpu" else SCORE_BYTES_GPU
     with torch.no_grad():
-        for batches, rows in _chunks(batch, seq_q, max(1, limit // per_row)):
-            offset = rows.start + k.shape[1] - seq_q if causal else None
-            keys, values = (x[batches].to(dtype).permute(0, 2, 1, 3) for x in (k, v))
-            queries = q[batches, rows].to(dtype).permute(0, 2, 1, 3)
+        for batches, rows in _chunks(batch, seq_q, max(1, limit // (heads * seq_kv * how.dtype.itemsize))):
+            mask = _Mask(rows.start + seq_kv - seq_q, window) if causal else None
+            keys, values = _load(k[batches], k_scale, how.dtype), _load(v[batches], v_scale, how.dtype)
+            queries = _load(q[batches, rows], q_scale, how.dtype)
             want = lse_out[batches, :, rows].copy_ if lse else None
-            chunk = _attention_chunk(queries, keys, values, offset, want)
-            out[batches, rows] = chunk.permute(0, 2, 1, 3)
+            out[batches, rows] = _attention_chunk(queries, keys, values, mask, how, want).permute(0, 2, 1, 3)
     return {"out": out, "lse": lse_out} if lse else {"out": out}
+
+
+def _load(stored: torch.Tensor, scale: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
+    """(b, s, h, D) as stored -> (b, h, s, D) in `dtype`."""
+    values = stored.to(dtype) if scale is None else dequantise(stored, scale, dtype)
+    return values.permute(0, 2, 1, 3)
 
 
 def _chunks(batch: int, seq_q: int, rows_at_once: int) -> Iterator[tuple[slice, slice]]:
@@ -75,13 +168,13 @@ def _attention_chunk(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    first_row_last_key: int | None,
+    mask: _Mask | None,
+    how: Arithmetic,
     take_lse: Callable[[torch.Tensor], object] | None,
 ) -> torch.Tensor:
-    """q (b, H, rows, D), k and v (b, Hk, Skv, D) -> (b, H, rows, D), all in one dtype.
+    """q (b, H, rows, D), k and v (b, Hk, Skv, D) -> (b, H, rows, D), all in `how.dtype`.
 
-    first_row_last_key    the last key the chunk's first row sees (row r sees r more); None without a mask
-    take_lse              is given the log-sum-exp (b, H, rows), fp32 or wider
+    take_lse    is given the log-sum-exp (b, H, rows), fp32 or wider
     """
     import torch
 
@@ -89,12 +182,31 @@ def _attention_chunk(
     group = heads // k.shape[1]
     # Heads that share a key head are stacked into rows of one product, so k and v are never repeated.
     stacked = q.reshape(batch, k.shape[1], group * rows, head_dim)
-    scores = torch.matmul(stacked, k.transpose(-1, -2)).view(batch, heads, rows, -1).mul_(1.0 / math.sqrt(head_dim))
-    if first_row_last_key is not None:
-        key = torch.arange(k.shape[2], device=q.device)
-        last = first_row_last_key + torch.arange(rows, device=q.device)
-        scores.masked_fill_(key[None, :] > last[:, None], float("-inf"))
+    scores = _product(stacked, k.transpose(-1, -2), how).view(batch, heads, rows, -1).mul_(1.0 / math.sqrt(head_dim))
+    if mask is not None:
+        scores.masked_fill_(mask.hidden(rows, k.shape[2], q.device), float("-inf"))
     if take_lse is not None:
         take_lse(torch.logsumexp(scores if scores.dtype == torch.float64 else scores.float(), dim=-1))
-    weights = torch.softmax(scores, dim=-1)
-    return torch.matmul(weights.view(batch, k.shape[1], group * rows, -1), v).view(batch, heads, rows, head_dim)
+    weights, divisor = _weights(scores, how)
+    out = _product(weights.view(batch, k.shape[1], group * rows, -1), v, how).view(batch, heads, rows, head_dim)
+    if divisor is not None:
+        out.div_(divisor)
+    if mask is not None:
+        out[:, :, : max(0, -mask.last)] = 0.0  # rows that see no key, whose softmax is 0 / 0
+    return out
+
+
+def _product(a: torch.Tensor, b: torch.Tensor, how: Arithmetic) -> torch.Tensor:
+    import torch
+
+    return torch.matmul(a, b) if how.operand is None else torch.matmul(how.operand(a), how.operand(b))
+
+
+def _weights(scores: torch.Tensor, how: Arithmetic) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Weights of the values (b, H, rows, Skv), and what their sum is still to be divided by, (b, H, rows, 1)."""
+    import torch
+
+    if how.weights is None:
+        return torch.softmax(scores, dim=-1), None
+    weights = torch.exp(scores - scores.amax(dim=-1, keepdim=True))
+    return how.weights(weights), weights.sum(dim=-1, keepdim=True)

@@ -7,11 +7,37 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
 
-DTYPE_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
-"""Bytes per element of the dtypes a workload may name."""
+DTYPE_BYTES = {
+    "f32": 4,
+    "f16": 2,
+    "bf16": 2,
+    "tf32": 4,
+    "f8e4m3": 1,
+    "f8e5m2": 1,
+    "f8e4m3fnuz": 1,
+    "f8e5m2fnuz": 1,
+    "i8": 1,
+}
+"""Bytes per element of the dtypes a workload may name; tf32 is stored as f32, and products may round it to TF32."""
 
-TORCH_DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
-"""Workload dtype -> attribute of torch."""
+TORCH_DTYPES = {
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "tf32": "float32",
+    "f8e4m3": "float8_e4m3fn",
+    "f8e5m2": "float8_e5m2",
+    "f8e4m3fnuz": "float8_e4m3fnuz",
+    "f8e5m2fnuz": "float8_e5m2fnuz",
+    "i8": "int8",
+}
+"""Workload dtype -> attribute of torch that inputs are stored in; the two fp8 without 'fnuz' are OCP's."""
+
+QUANTISED = frozenset(dtype for dtype, size in DTYPE_BYTES.items() if size == 1)
+"""Dtypes whose values are stored * scale, see `quantisation`."""
+
+OUT_DTYPES = {dtype: "bf16" if dtype in QUANTISED else "f32" if dtype == "tf32" else dtype for dtype in DTYPE_BYTES}
+"""Workload dtype -> workload dtype of 'out'."""
 
 
 @runtime_checkable
@@ -19,10 +45,11 @@ class Workload(Protocol):
     """One problem. Frozen and hashable; `id` is readable and parses back to an equal workload.
 
     family        op family, the first word of the id
-    dtype         one of DTYPE_BYTES: what inputs and outputs are stored in
+    dtype         one of DTYPE_BYTES: what inputs are stored in; outputs are stored in OUT_DTYPES of it
     cache_state   'hot' or 'cold': whether the inputs of a timed call may already be in the last-level cache
     flops         useful floating-point operations of one call (masked-out work does not count); None if unknown
     bytes_min     unique bytes one call must move: inputs read once, outputs written once; None if unknown
+    non_finite_outputs    names of outputs whose reference may hold NaN or Inf, to be matched exactly; empty for most
     """
 
     @property
@@ -37,6 +64,8 @@ class Workload(Protocol):
     def flops(self) -> float | None: ...  # noqa: D102
     @property
     def bytes_min(self) -> float | None: ...  # noqa: D102
+    @property
+    def non_finite_outputs(self) -> frozenset[str]: ...  # noqa: D102
 
     def definition(self) -> dict[str, Any]:
         """Plain builtins that define the workload completely; stored beside every baseline entry."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from pytest_attnperf.errors import UnknownNameError, UsageError, WorkloadError
+from pytest_attnperf.workloads.backward import Backward
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.prefill import Prefill
 
@@ -24,7 +25,10 @@ class Family:
     description: str = ""
 
 
-BUILT_IN = (Family("prefill", Prefill.parse, Prefill.parse_line, "attention over whole sequences"),)
+BUILT_IN = (
+    Family("prefill", Prefill.parse, Prefill.parse_line, "attention over whole sequences"),
+    Family("backward", Backward.parse, Backward.parse_line, "gradients of attention"),
+)
 
 
 class Families:
@@ -69,7 +73,7 @@ def parse_workload(text: str) -> Workload:
 def workloads_from_text(text: str, family: Family) -> list[Workload]:
     """One line, one id, or the path of a .csv or .jsonl file of them: what `--attnperf-workload` takes.
 
-    csv     a header of field names (b,s,kv,h,hk,d,dtype,causal,lse; empty cells are left out) and a row each, or
+    csv     a header of field names (b,s,kv,h,hk,d,w,dtype,causal,lse; empty cells are left out) and a row each, or
             no header and a line each
     jsonl   on each line an object of the same fields, or a string that is a line or an id
 

@@ -7,7 +7,7 @@ names the field, the value and what is allowed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,12 +27,14 @@ class Grammar:
     numbers    short name -> attribute, in the order of the id
     required   short names a line must give; an id must also give b
     flags      words that switch something on
+    dtypes     what it may be stored in
     """
 
     family: str
     numbers: dict[str, str]
     required: tuple[str, ...]
     flags: tuple[str, ...]
+    dtypes: tuple[str, ...] = tuple(DTYPE_BYTES)
 
     def parse_line(self, text: str) -> dict[str, Any]:
         """`b=1, s=512, causal, f16` -> {'batch': 1, 'seq_q': 512, 'causal': True, 'dtype': 'f16'}."""
@@ -50,7 +52,7 @@ class Grammar:
     def usage(self) -> str:
         """What a line may hold, for messages."""
         numbers = ", ".join(f"{short}=" for short in self.numbers)
-        return f"{numbers}, dtype= (or a bare {', '.join(DTYPE_BYTES)}), {', '.join(self.flags)}"
+        return f"{numbers}, dtype= (or a bare {', '.join(self.dtypes)}), {', '.join(self.flags)}"
 
     def _split_word(self, word: str) -> tuple[str, str | None]:
         match = _WORD.fullmatch(word)
@@ -97,10 +99,10 @@ def require_positive(family: str, values: Iterable[tuple[str, object]]) -> None:
             raise WorkloadError(f"{family} workload: {name} must be a positive integer, got {value!r}")
 
 
-def require_dtype(family: str, dtype: str) -> None:
-    """Raise WorkloadError for a dtype that no workload may name."""
-    if dtype not in DTYPE_BYTES:
-        raise WorkloadError(f"{family} workload: dtype {dtype!r} is not one of {', '.join(DTYPE_BYTES)}")
+def require_dtype(family: str, dtype: str, allowed: Collection[str] = DTYPE_BYTES) -> None:
+    """Raise WorkloadError for a dtype that no workload, or none of this family, may name."""
+    if dtype not in allowed:
+        raise WorkloadError(f"{family} workload: dtype {dtype!r} is not one of {', '.join(allowed)}")
 
 
 def _split_pair(token: str, text: str) -> tuple[str, str | None]:

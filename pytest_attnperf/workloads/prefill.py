@@ -1,4 +1,4 @@
-"""Attention prefill: softmax(q k^T / sqrt(D)) v over whole sequences, with GQA, causal masks and log-sum-exp."""
+"""Attention prefill: softmax(q k^T / sqrt(D)) v over whole sequences, with GQA, masks, log-sum-exp and 8-bit inputs."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import attention_math, planted_keys
-from pytest_attnperf.workloads.base import DTYPE_BYTES, TORCH_DTYPES
+from pytest_attnperf.workloads.base import DTYPE_BYTES, OUT_DTYPES, QUANTISED, TORCH_DTYPES
 from pytest_attnperf.workloads.fields import Grammar, id_words, require_dtype, require_positive
+from pytest_attnperf.workloads.quantisation import quantise
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
 
 HEAD_DIM_MAX = 512
 _LSE_BYTES = 4
+_SCALES_BYTES = 3 * 4
+_SIZES = {"b": "batch", "s": "seq_q", "kv": "seq_kv", "h": "heads", "hk": "kv_heads", "d": "head_dim"}
 _GRAMMAR = Grammar(
     family="prefill",
-    numbers={"b": "batch", "s": "seq_q", "kv": "seq_kv", "h": "heads", "hk": "kv_heads", "d": "head_dim"},
+    numbers={**_SIZES, "w": "window"},
     required=("s", "h", "d"),
     flags=("causal", "lse"),
 )
@@ -33,21 +36,31 @@ class Prefill:
     heads      H, query heads
     kv_heads   Hk, key and value heads; 0 means H. Query head h reads key head h // (H / Hk)
     head_dim   D, at most 512
-    dtype      'f16', 'bf16' or 'f32': inputs and 'out'
+    dtype      one of DTYPE_BYTES: what q, k and v are stored in; 'out' is stored in OUT_DTYPES of it, bf16 for 8 bits
     causal     bottom-right aligned: query row i sees key j iff j <= i + Skv - Sq
     lse        also return the natural-log log-sum-exp of the scaled scores
+    window     0, or with causal the most keys a row sees, its own included: i + Skv - Sq - window < j <= i + Skv - Sq,
+               which is FlashAttention's window_size = (window - 1, 0)
 
-    Inputs are (q, k, v): q (B, Sq, H, D), k and v (B, Skv, Hk, D), contiguous. Outputs are 'out' (B, Sq, H, D) and,
-    with `lse`, 'lse' (B, H, Sq) in fp32.
+    Inputs are (q, k, v): q (B, Sq, H, D), k and v (B, Skv, Hk, D), contiguous. Those of an 8-bit dtype are (q, k, v,
+    q_scale, k_scale, v_scale), scales fp32 (1,), value = stored * scale. Outputs are 'out' (B, Sq, H, D) and, with
+    `lse`, 'lse' (B, H, Sq) in fp32.
 
-    Four keys and two causal queries, 1 where a query sees a key (the last query always sees the last key):
+    Four keys and two causal queries, 1 where a query sees a key (the last query always sees the last key), then the
+    same with a window of 2, and two keys and four queries:
 
-                 k0 k1 k2 k3
-        row 0     1  1  1  0
-        row 1     1  1  1  1
+                 k0 k1 k2 k3             k0 k1 k2 k3             k0 k1
+        row 0     1  1  1  0              0  1  1  0              0  0
+        row 1     1  1  1  1              0  0  1  1              0  0
+        row 2                                                     1  0
+        row 3                                                     1  1
+
+    A row that sees no key, as happens with causal and Skv < Sq, has out = 0 exactly, as flash-attention documents it
+    (flash_attn_func: "If the row of the mask is all zero, the output will be zero"), and lse = -inf, which is the
+    logarithm of the sum of nothing, ln 0. Some row always sees a key.
 
     Raises WorkloadError naming the field for sizes that are not positive integers, heads that kv_heads does not
-    divide, an unknown dtype, too large a head_dim, and causal with Skv < Sq, where the first rows would see no key.
+    divide, an unknown dtype, too large a head_dim, and a window that is negative or without causal.
     """
 
     batch: int
@@ -59,12 +72,13 @@ class Prefill:
     dtype: str = "f16"
     causal: bool = False
     lse: bool = False
+    window: int = 0
 
     def __post_init__(self) -> None:
         # Equal problems must be equal and hash equal, however they were written.
         object.__setattr__(self, "seq_kv", self.seq_q if self.seq_kv == 0 else self.seq_kv)
         object.__setattr__(self, "kv_heads", self.heads if self.kv_heads == 0 else self.kv_heads)
-        require_positive("prefill", ((name, getattr(self, name)) for name in _GRAMMAR.numbers.values()))
+        require_positive("prefill", ((name, getattr(self, name)) for name in _SIZES.values()))
         require_dtype("prefill", self.dtype)
         if self.heads % self.kv_heads:
             raise WorkloadError(
@@ -73,10 +87,14 @@ class Prefill:
             )
         if self.head_dim > HEAD_DIM_MAX:
             raise WorkloadError(f"prefill workload: head_dim must be at most {HEAD_DIM_MAX}, got {self.head_dim}")
-        if self.causal and self.seq_kv < self.seq_q:
+        if isinstance(self.window, bool) or not isinstance(self.window, int) or self.window < 0:
             raise WorkloadError(
-                f"prefill workload: causal needs seq_kv >= seq_q, got seq_q={self.seq_q} and seq_kv={self.seq_kv}: "
-                "the mask is bottom-right aligned, so the first rows would see no key"
+                f"prefill workload: window must be a positive integer, or 0 for none, got {self.window!r}"
+            )
+        if self.window and not self.causal:
+            raise WorkloadError(
+                f"prefill workload: window needs causal, got window={self.window} without it: a row sees the last "
+                "keys of those that a causal mask lets through"
             )
 
     @classmethod
@@ -104,8 +122,13 @@ class Prefill:
         return "hot"
 
     @property
+    def non_finite_outputs(self) -> frozenset[str]:
+        """'lse' where some rows see no key."""
+        return frozenset({"lse"}) if self.lse and self.rows_without_keys else frozenset()
+
+    @property
     def id(self) -> str:
-        """Readable and parsed back by `parse`; words that say nothing new (kv = s, hk = h) are left out."""
+        """Readable and parsed back by `parse`; words that say nothing new (kv = s, hk = h, w = 0) are left out."""
         numbers = (
             ("b", self.batch),
             ("s", self.seq_q),
@@ -113,19 +136,36 @@ class Prefill:
             ("h", self.heads),
             ("hk", self.kv_heads if self.kv_heads != self.heads else None),
             ("d", self.head_dim),
+            ("w", self.window or None),
         )
         flags = [flag for flag in _GRAMMAR.flags if getattr(self, flag)]
         return "-".join(["prefill", *id_words(numbers), self.dtype, *flags])
 
     @property
+    def rows_without_keys(self) -> int:
+        """How many rows see no key: the first Sq - Skv of a causal problem with fewer keys than queries."""
+        return max(0, self.seq_q - self.seq_kv) if self.causal else 0
+
+    @property
+    def keys_seen(self) -> int:
+        """How many keys of a sequence any row sees: the last Sq + window - 1 where there are more, else all."""
+        return min(self.seq_kv, self.seq_q + self.window - 1) if self.window else self.seq_kv
+
+    @property
     def visible_pairs(self) -> int:
         """(query, key) pairs of one head that the mask lets through.
 
-        Causal row i sees i + 1 + (Skv - Sq) keys; the sum over rows is Sq (Skv - Sq) + Sq (Sq + 1) / 2.
+        Causal row i sees min(c, window) keys, c = i + 1 + Skv - Sq, or none where c is not positive. The sum over the
+        rows is the sum of min(c, window) over c = 1 ... Skv less that over c = 1 ... Skv - Sq.
         """
         if not self.causal:
             return self.seq_q * self.seq_kv
-        return self.seq_q * (self.seq_kv - self.seq_q) + self.seq_q * (self.seq_q + 1) // 2
+        return self._pairs_up_to(self.seq_kv) - self._pairs_up_to(max(0, self.seq_kv - self.seq_q))
+
+    def _pairs_up_to(self, keys: int) -> int:
+        """The sum of min(c, window) over c = 1 ... keys."""
+        growing = min(keys, self.window or keys)
+        return growing * (growing + 1) // 2 + (keys - growing) * self.window
 
     @property
     def flops(self) -> float:
@@ -134,37 +174,66 @@ class Prefill:
 
     @property
     def bytes_min(self) -> float:
-        """q, k, v read once and out (and lse, fp32) written once."""
-        rows = self.batch * self.seq_q * self.heads
-        keys = self.batch * self.seq_kv * self.kv_heads
-        elements = 2 * rows * self.head_dim + 2 * keys * self.head_dim
-        return float(elements * DTYPE_BYTES[self.dtype] + (rows * _LSE_BYTES if self.lse else 0))
+        """q, k, v (and three fp32 scales) read once and out (and lse, fp32) written once.
+
+        Keys and values that no row sees, and queries that see no key, need not be read.
+        """
+        out_rows = self.batch * self.seq_q * self.heads
+        q_rows = self.batch * (self.seq_q - self.rows_without_keys) * self.heads
+        keys = self.batch * self.keys_seen * self.kv_heads
+        read = (q_rows + 2 * keys) * self.head_dim * DTYPE_BYTES[self.dtype]
+        written = out_rows * self.head_dim * DTYPE_BYTES[OUT_DTYPES[self.dtype]]
+        scales = _SCALES_BYTES if self.dtype in QUANTISED else 0
+        return float(read + scales + written + (out_rows * _LSE_BYTES if self.lse else 0))
 
     def definition(self) -> dict[str, Any]:
-        """Every field, the scale and the alignment of the mask, as builtins."""
+        """Every field, the scale, the alignment of the mask and whatever else is convention, as builtins.
+
+        What is not at its default is left out, but for the fields that every problem has: baselines store this.
+        """
+        fields = asdict(self)
+        if not self.window:
+            del fields["window"]
+        if self.rows_without_keys:
+            fields["rows_without_keys"] = "out = 0, lse = -inf"
+        if self.dtype in QUANTISED:
+            fields["quantisation"] = "per tensor: value = stored * scale, scale = amax / largest finite"
         alignment = "bottom-right" if self.causal else "none"
-        return {"family": self.family, **asdict(self), "scale": "1/sqrt(head_dim)", "mask_alignment": alignment}
+        return {"family": self.family, **fields, "scale": "1/sqrt(head_dim)", "mask_alignment": alignment}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """(q, k, v) drawn from N(0, 1) on `device`; with `planted`, see `planted_keys`, which changes
-        rows of q and the length of some keys."""
+        """(q, k, v) drawn from N(0, 1) on `device`, and quantised with their scales for an 8-bit dtype.
+
+        With `planted`, see `planted_keys`, which changes rows of q and the length of some keys.
+        """
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
-        dtype = getattr(torch, TORCH_DTYPES[self.dtype])
         query_shape = (self.batch, self.seq_q, self.heads, self.head_dim)
         key_shape = (self.batch, self.seq_kv, self.kv_heads, self.head_dim)
         q, k, v = (
             torch.randn(shape, generator=generator, device=device) for shape in (query_shape, key_shape, key_shape)
         )
         if planted:
-            planted_keys.plant(q, k, causal=self.causal, seed=seed)
+            planted_keys.plant(q, k, causal=self.causal, seed=seed, window=self.window)
+        if self.dtype in QUANTISED:
+            stored, scales = zip(*(quantise(tensor, self.dtype) for tensor in (q, k, v)), strict=True)
+            return (*stored, *scales)
+        dtype = getattr(torch, TORCH_DTYPES[self.dtype])
         return q.to(dtype), k.to(dtype), v.to(dtype)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """fp64 on a CPU and for f32; fp32 without TF32 on a GPU for f16 and bf16. Chunked, so memory is bounded."""
-        return attention_math.reference(*inputs, causal=self.causal, lse=self.lse)
+        """fp64 on a CPU and for f32 and tf32; on a GPU for the others fp32 without TF32, see `attention_math`.
+
+        Chunked, so memory is bounded. 8-bit inputs are dequantised in that precision.
+        """
+        q, k, v, *scales = inputs
+        return attention_math.reference(q, k, v, causal=self.causal, lse=self.lse, window=self.window, scales=scales)
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """The same in the working dtype: scores, weights and 'out' are rounded to it, as eager torch does."""
-        return attention_math.plain(*inputs, causal=self.causal, lse=self.lse)
+        """The same in the working dtype, with the roundings of `attention_math.plain_arithmetic`."""
+        q, k, v, *scales = inputs
+        how = attention_math.plain_arithmetic(self.dtype)
+        return attention_math.plain(
+            q, k, v, causal=self.causal, lse=self.lse, window=self.window, scales=scales, how=how
+        )

@@ -12,6 +12,7 @@ from pytest_attnperf.backends import Outputs, Prepared
 from pytest_attnperf.correctness.judge import Judge
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import CheckReport, Tolerance
+from pytest_attnperf.testing.liars.honest import attend
 from pytest_attnperf.workloads.base import Workload
 
 Judged = Callable[..., list[CheckReport]]
@@ -70,39 +71,6 @@ def make_judge(references: References) -> Callable[..., tuple[Judge, Prepared]]:
         return Judge(prepared, workload, references=references, tolerance=Tolerance(), device="cpu"), prepared
 
     return make
-
-
-def attend(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    *,
-    causal: bool = False,
-    diagonal: int | None = None,
-    scale: float | None = None,
-    hide_last_keys: int = 0,
-    key_head: Callable[[int, int], int] = lambda head, group: head // group,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """An honest kernel: scores and softmax in fp32, weights and result in the input type; (out, lse).
-
-    The arguments are the ways to be wrong:
-    diagonal          row i sees key j iff j <= i + diagonal; Skv - Sq unless given
-    scale             1 / sqrt(D) unless given
-    hide_last_keys    this many keys at the end are not seen
-    key_head          which key head a query head reads, of (head, group)
-    """
-    (_, rows, heads, head_dim), keys = q.shape, k.shape[1]
-    chosen = [key_head(head, heads // k.shape[2]) for head in range(heads)]
-    scores = torch.einsum("bihd,bjhd->bhij", q.float(), k[:, :, chosen].float())
-    scores = scores * (head_dim**-0.5 if scale is None else scale)
-    seen = torch.arange(keys)[None, :] < keys - hide_last_keys
-    if causal:
-        shift = keys - rows if diagonal is None else diagonal
-        seen = seen & (torch.arange(keys)[None, :] <= torch.arange(rows)[:, None] + shift)
-    scores = scores.masked_fill(~seen, float("-inf"))
-    weights = torch.softmax(scores, -1).to(q.dtype)
-    out = torch.einsum("bhij,bjhd->bihd", weights.float(), v[:, :, chosen].float())
-    return out.to(q.dtype), torch.logsumexp(scores, -1)
 
 
 @pytest.fixture(scope="session")

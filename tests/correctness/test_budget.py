@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
 
 import pytest
@@ -16,8 +15,8 @@ RIGHT = ErrorFigures(
 
 def test_the_budget_is_twice_the_plain_error_and_one_step() -> None:
     """multiplier * plain error + rounding step, with a multiplier of 2 unless a source says otherwise."""
-    assert budget(0.25, 0.125, Tolerance()) == 0.625
-    assert budget(0.25, 0.125, Tolerance(10.0, source="CK backward")) == 2.625
+    assert budget(0.25, 0.125, Tolerance().multiplier) == 0.625
+    assert budget(0.25, 0.125, Tolerance(10.0, source="CK backward").for_output("dq")) == 2.625
 
 
 def test_figures_within_budget_have_no_problem() -> None:
@@ -45,15 +44,67 @@ def test_nan_figures_never_pass(field: str) -> None:
     assert len(problems([replace(RIGHT, **{field: math.nan})])) == 1
 
 
+ROW = replace(
+    RIGHT,
+    max_error=3.0,
+    worst_index=(0, 3),
+    around_first=1,
+    around_got=(0.5, 1.25, 7.25, 0.4),
+    around_expected=(0.5, 1.25, 0.3, 0.4),
+)
+
+
+def test_the_neighbours_of_the_worst_element_are_shown() -> None:
+    """What stands around the worst element tells one bad element from a bad row; an element alone has no neighbours."""
+    (problem,) = problems([ROW])
+    assert problem.endswith("; around it: got 0.5 1.25 *7.25* 0.4, expected 0.5 1.25 0.3 0.4")
+    (alone,) = problems([replace(ROW, worst_index=(), around_first=0, around_got=(7.25,), around_expected=(0.3,))])
+    assert "around it" not in alone
+
+
+@pytest.mark.parametrize(
+    ("count", "first", "last", "said"),
+    [
+        (512, (0, 32, 0, 0), (1, 47, 3, 31), "512 of 4096 elements beyond, all in [0:2, 32:48, 0:4, 0:32]"),
+        (256, (0, 47, 0, 0), (1, 47, 3, 31), "256 of 4096 elements beyond, all in [0:2, 47, 0:4, 0:32]"),
+        (2, (0, 47, 2, 0), (0, 48, 2, 0), "2 of 4096 elements beyond, all in [0, 47:49, 2, 0]"),
+        (1, (0, 47, 2, 0), (0, 47, 2, 0), "1 of 4096 elements beyond"),
+        (4096, (0, 0, 0, 0), (1, 1, 31, 31), "4096 of 4096 elements beyond"),
+    ],
+)
+def test_how_many_elements_are_beyond_and_where(
+    count: int, first: tuple[int, ...], last: tuple[int, ...], said: str
+) -> None:
+    """The box of all wrong elements is said where it says more than their number; one index is written alone."""
+    figures = replace(RIGHT, max_error=3.0, elements=4096, beyond_count=count, beyond_first=first, beyond_last=last)
+    (problem,) = problems([figures])
+    assert problem.endswith(f"expected 2; {said}")
+
+
 @pytest.mark.parametrize(
     ("nan_count", "inf_count", "said"), [(3, 0, "3 NaN among"), (0, 2, "2 Inf among"), (3, 2, "3 NaN and 2 Inf among")]
 )
 def test_nan_and_inf_have_their_own_message(nan_count: int, inf_count: int, said: str) -> None:
-    """Non-finite elements are counted and placed instead of being called an error of some size."""
-    (problem,) = problems([replace(RIGHT, nan_count=nan_count, inf_count=inf_count)])
-    assert re.match(rf"timed inputs: 'out' holds {said} 8 elements where the reference is finite, first at", problem)
-    assert "(0, 3), expected 2" in problem
-    assert "never written is NaN too" in problem
+    """Non-finite elements are counted and placed instead of being called an error of some size; NaN has a reason."""
+    figures = replace(RIGHT, nan_count=nan_count, inf_count=inf_count, beyond_count=8)
+    (problem,) = problems([figures])
+    assert problem.startswith(
+        f"timed inputs: 'out' holds {said} 8 elements where the reference does not, first at (0, 3): expected 2; "
+        "8 of 8 elements beyond"
+    )
+    assert ("never written is NaN too" in problem) == (nan_count > 0)
+
+
+def test_a_finite_element_in_place_of_inf_has_its_own_message() -> None:
+    """A row that sees no key must give -inf: a number there is no error of some size, and values are said as words."""
+    values = {"around_first": 2, "around_got": (1.0, 0.5), "around_expected": (1.0, "-inf")}
+    (problem,) = problems([replace(RIGHT, finite_count=1, beyond_count=1, **values)])
+    assert problem == (
+        "timed inputs: 'out' is finite in 1 of 8 elements where the reference is NaN or Inf, first at (0, 3): "
+        "got 0.5, expected -inf; around it: got 1 *0.5*, expected 1 -inf; 1 of 8 elements beyond"
+    )
+    (both,) = problems([replace(RIGHT, finite_count=2, inf_count=1)])
+    assert "holds 1 Inf among 8 elements where the reference does not and is finite in 2 of 8 elements" in both
 
 
 def test_a_budget_of_zero_is_said() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 
 from pytest_attnperf.backends import Prepared
 from pytest_attnperf.correctness.judge import Judge
-from pytest_attnperf.correctness.references import BadReferenceError
+from pytest_attnperf.correctness.references import BadReferenceError, References
 from pytest_attnperf.records import CheckReport, Tolerance
 from pytest_attnperf.workloads.adhoc import AdHoc
 from pytest_attnperf.workloads.prefill import Prefill
@@ -43,8 +44,9 @@ def test_a_missing_output_is_named(judged: Judged, honest: Kernel) -> None:
     """An output the workload asks for must be there; the message says what was."""
     found = first_problems(judged, WITH_LSE, lambda q, k, v: honest(q, k, v, causal=True)[0])
     assert found == ("timed inputs: output 'lse' is missing; the backend gave out",)
-    found = first_problems(judged, WORKLOAD, lambda q, k, v: None, outputs=lambda raw: {})
-    assert found == ("timed inputs: output 'out' is missing; the backend gave nothing",)
+    untold, missing = first_problems(judged, WORKLOAD, lambda q, k, v: None, outputs=lambda raw: {})
+    assert untold.startswith("timed inputs: the call returned a NoneType, in which no plain torch.Tensor is: its work")
+    assert missing == "timed inputs: output 'out' is missing; the backend gave nothing"
 
 
 def test_an_output_nobody_asked_for_is_ignored(judged: Judged, honest: Kernel) -> None:
@@ -55,8 +57,11 @@ def test_an_output_nobody_asked_for_is_ignored(judged: Judged, honest: Kernel) -
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda out: out.as_subclass(Subclass), "test_judge.Subclass, not a plain torch.Tensor"),
-        (lambda out: out.tolist(), "output 'out' is a builtins.list, not a plain torch.Tensor"),
+        (
+            lambda out: out.as_subclass(Subclass),
+            "test_judge.Subclass, not a plain torch.Tensor: it may compute when it is read",
+        ),
+        (lambda out: out.tolist(), "output 'out' is a list, not a plain torch.Tensor: it may compute when it is read"),
         (lambda out: out.float(), "output 'out' has dtype torch.float32, expected torch.float16"),
         (lambda out: out.permute(0, 2, 1, 3), "output 'out' has shape (1, 2, 20, 16), expected (1, 20, 2, 16)"),
         (lambda out: out[:, :0], "output 'out' has shape (1, 0, 2, 16), expected (1, 20, 2, 16)"),
@@ -66,9 +71,9 @@ def test_anything_but_a_tensor_of_the_right_kind_is_a_problem(
     change: Callable[[torch.Tensor], Any], message: str, judged: Judged, honest: Kernel
 ) -> None:
     """A result of another type, dtype or shape is said to be one; the check does not crash."""
-    (problem,) = first_problems(judged, WORKLOAD, lambda q, k, v: change(honest(q, k, v, causal=True)[0]))
+    *_, problem = first_problems(judged, WORKLOAD, lambda q, k, v: change(honest(q, k, v, causal=True)[0]))
     assert problem.startswith("timed inputs: ")
-    assert problem.endswith(message)
+    assert message in problem
 
 
 def test_a_result_may_be_strided(judged: Judged, honest: Kernel) -> None:
@@ -85,21 +90,22 @@ def test_a_result_may_be_strided(judged: Judged, honest: Kernel) -> None:
     assert [report.problems for report in judged(WORKLOAD, heads_first, **layout)] == [(), (), ()]
 
 
-def test_the_judges_own_memory_is_no_result(make_judge: MakeJudge, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backend that finds the reference in memory and returns it is told so."""
+def test_the_judges_own_memory_is_no_result(make_judge: MakeJudge, references: References) -> None:
+    """A backend that finds the reference in memory and returns it is told so, and what it found is noise."""
     workload = Prefill(1, 20, 2, 16, dtype="f32")
-    taken: list[torch.Tensor] = []
-    original = Prefill.reference
 
-    def spied(self: Prefill, inputs: tuple[torch.Tensor, ...]) -> dict[str, torch.Tensor]:
-        outputs = original(self, inputs)
-        taken.append(outputs["out"])
-        return outputs
+    def thief(*qkv: torch.Tensor) -> torch.Tensor:
+        inputs = workload.make_inputs(1, "cpu", planted=False)
+        return references.get(workload, inputs, seed=1, planted=False).sealed["out"]
 
-    monkeypatch.setattr(Prefill, "reference", spied)
-    judge, prepared = make_judge(workload, lambda q, k, v: taken[0])
-    problems = judge.check_call("check", prepared.run, seed=1, planted=False).problems
-    assert "check: output 'out' is the judge's own memory, not a result" in problems
+    judge, prepared = make_judge(workload, thief)
+    for _ in range(2):
+        problems = judge.check_call("check", prepared.run, seed=1, planted=False).problems
+        assert "check: output 'out' is the judge's own memory, not a result" in problems
+    inputs = workload.make_inputs(1, "cpu", planted=False)
+    assert not torch.allclose(prepared.run(), workload.reference(inputs)["out"], rtol=0.5)
+    kept = references.get(workload, inputs, seed=1, planted=False).reference["out"]
+    torch.testing.assert_close(kept, workload.reference(inputs)["out"], rtol=0, atol=0)
 
 
 def test_the_same_function_judges_a_replay(make_judge: MakeJudge, honest: Kernel) -> None:
@@ -151,3 +157,70 @@ def test_a_useless_reference_is_no_verdict(make_judge: MakeJudge) -> None:
     judge, prepared = make_judge(workload, torch.zeros_like)
     with pytest.raises(BadReferenceError, match="is constant"):
         judge.check_call("check", prepared.run, seed=1, planted=False)
+
+
+def test_inputs_are_gone_when_the_result_is_read(make_judge: MakeJudge, honest: Kernel) -> None:
+    """What `outputs` could still compute from is NaN by then; afterwards the inputs of the seed are back."""
+    seen: list[bool] = []
+
+    def reading(raw: torch.Tensor) -> dict[str, torch.Tensor]:
+        seen.append(all(math.isnan(float(tensor[0, 0, 0, 0])) for tensor in prepared.tensors))
+        return {"out": raw}
+
+    judge, prepared = make_judge(WORKLOAD, lambda q, k, v: honest(q, k, v, causal=True)[0], outputs=reading)
+    assert judge.check_call("check", prepared.run, seed=5, planted=False).right
+    assert seen
+    assert all(seen)
+    expected = WORKLOAD.make_inputs(5, "cpu", planted=False)
+    assert all(torch.equal(own, given) for own, given in zip(prepared.tensors, expected, strict=True))
+
+
+def test_work_done_while_reading_is_named(make_judge: MakeJudge, honest: Kernel) -> None:
+    """Copies of the inputs survive their destruction, but the work on them is seen."""
+
+    def late(raw: tuple[torch.Tensor, ...]) -> dict[str, torch.Tensor]:
+        return {"out": honest(*raw, causal=True)[0]}
+
+    judge, prepared = make_judge(WORKLOAD, lambda *qkv: tuple(x.clone() for x in qkv), outputs=late)
+    report = judge.check_call("check", prepared.run, seed=5, planted=False)
+    assert report.problems[0].startswith("check: work is done while the result is read: aten::")
+
+
+def test_old_results_may_be_left_where_they_are(make_judge: MakeJudge, honest: Kernel) -> None:
+    """Unpoisoned, a kernel that works only over NaN returns what it computed from other inputs."""
+    buffer = torch.full((1, 20, 2, 16), float("nan"), dtype=torch.float16)
+
+    def only_over_nan(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        if bool(buffer.isnan().any()):
+            buffer.copy_(honest(q, k, v, causal=True)[0])
+        return buffer
+
+    judge, prepared = make_judge(WORKLOAD, only_over_nan)
+    assert judge.check_call("poisoned", prepared.run, seed=5, planted=False).right
+    assert judge.check_call("poisoned", prepared.run, seed=6, planted=False).right
+    report = judge.check_call("stale", prepared.run, seed=7, planted=False, poisoned=False)
+    assert "stale: 'out' is off by" in report.problems[0]
+
+
+def test_bits_are_compared_over_repeats(make_judge: MakeJudge, honest: Kernel) -> None:
+    """The same inputs give the same bits, or not; a last bit is enough."""
+    judge, prepared = make_judge(WORKLOAD, lambda q, k, v: honest(q, k, v, causal=True)[0])
+    assert judge.bit_equal(prepared.run, 4)
+    calls: list[int] = []
+
+    def wavering() -> torch.Tensor:
+        calls.append(1)
+        out = prepared.run()
+        out.view(torch.int16)[0, 0, 0, 0] ^= len(calls) // 4
+        return out
+
+    assert not judge.bit_equal(wavering, 4)
+    assert len(calls) == 4
+
+
+def test_a_check_says_where_its_time_went(make_judge: MakeJudge, honest: Kernel) -> None:
+    """The parts are named and add up to the whole but for a little."""
+    judge, prepared = make_judge(WORKLOAD, lambda q, k, v: honest(q, k, v, causal=True)[0])
+    report = judge.check_call("check", prepared.run, seed=5, planted=False)
+    assert set(report.parts) == {"inputs", "reference", "poison", "call", "inputs unchanged", "compare"}
+    assert 0.5 * report.seconds < sum(report.parts.values()) <= report.seconds

@@ -1,4 +1,4 @@
-"""Every liar has an honest twin: the same kernel without the lie, on the same workload."""
+"""Lies that need the judge's own figures to be told apart; each has an honest twin. `tests/judges` has the others."""
 
 from __future__ import annotations
 
@@ -26,14 +26,10 @@ def problems(reports: list[CheckReport]) -> list[str]:
 
 
 MASKED_WRONG = [
-    ("last key dropped", SQUARE, {"hide_last_keys": 1}),
     ("mask leaks by one", SQUARE, {"diagonal": 1}),
     ("mask short by one", WIDE, {"diagonal": 88 - 24 - 1}),
-    ("top-left alignment", WIDE, {"diagonal": 0}),
     ("no mask", SQUARE, {"diagonal": 48}),
     ("wrong scale", SQUARE, {"scale": 1.01 / 32**0.5}),
-    ("scale of another head dim", SQUARE, {"scale": 64**-0.5}),
-    ("GQA heads swapped", SQUARE, {"key_head": lambda head, group: head % group}),
 ]
 
 
@@ -55,23 +51,6 @@ def test_a_lost_key_among_32768_is_caught(keys: int, dtype: str, judged: Judged,
         assert report.figures[0].max_error > 10 * report.figures[0].max_budget
         assert not report.right
     assert problems(judged(workload, lambda q, k, v: honest(q, k, v)[0])) == []
-
-
-def test_a_key_counted_twice_is_caught(judged: Judged, honest: Kernel) -> None:
-    """A key that enters the softmax twice moves its planted row, though it drops nothing."""
-    workload = Prefill(1, 4, 2, 64, seq_kv=1024, dtype="bf16")
-
-    def twice(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return honest(q, torch.cat([k, k[:, -1:]], 1), torch.cat([v, v[:, -1:]], 1))[0]
-
-    _, *planted = judged(workload, twice)
-    assert not any(report.right for report in planted)
-
-
-def test_writing_nothing_is_caught(judged: Judged, honest: Kernel) -> None:
-    """A kernel that allocates its output and writes nothing is wrong at every check; its twin writes it all."""
-    assert not any(report.right for report in judged(SQUARE, lambda q, k, v: torch.empty_like(q)))
-    assert problems(judged(SQUARE, lambda q, k, v: torch.empty_like(q).copy_(honest(q, k, v, causal=True)[0]))) == []
 
 
 def test_one_tile_not_written_is_nan(judged: Judged, honest: Kernel) -> None:
@@ -120,56 +99,14 @@ def test_changed_inputs_are_named(which: int, judged: Judged, honest: Kernel) ->
         assert f"the call changed its inputs: tensor {which} of 3, shape " in problem
 
 
-def test_a_result_in_an_inputs_memory_is_named(judged: Judged, honest: Kernel) -> None:
-    """Writing the right result over q saves memory and destroys the next call's input."""
-
-    def over_q(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return q.copy_(honest(q, k, v, causal=True)[0])
-
-    for report in judged(SQUARE, over_q):
-        assert any("the result lies in the memory of an input" in problem for problem in report.problems)
-        assert any("changed its inputs: tensor 0" in problem for problem in report.problems)
-
-
-@pytest.mark.parametrize("workload", [SQUARE, Prefill(2, 48, 4, 32, dtype="f32")])
-def test_lower_precision_is_caught(workload: Prefill, judged: Judged, honest: Kernel) -> None:
-    """bf16 arithmetic under an f16 or f32 name is off by many budgets."""
+def test_half_precision_under_fp32_is_caught(judged: Judged, honest: Kernel) -> None:
+    """bf16 arithmetic under an f32 name is off by many budgets, element by element and in the mean."""
+    workload = Prefill(2, 48, 4, 32, dtype="f32")
 
     def lower(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return honest(q.bfloat16(), k.bfloat16(), v.bfloat16(), causal=workload.causal)[0].to(q.dtype)
+        return honest(q.bfloat16(), k.bfloat16(), v.bfloat16())[0].to(q.dtype)
 
     for report in judged(workload, lower):
         assert report.figures[0].max_error > 2 * report.figures[0].max_budget
         assert report.figures[0].rms_error > 2 * report.figures[0].rms_budget
-    assert problems(judged(workload, lambda q, k, v: honest(q, k, v, causal=workload.causal)[0])) == []
-
-
-@pytest.mark.parametrize("key", ["pointer", "shape"])
-def test_a_cached_result_is_caught(key: str, judged: Judged, honest: Kernel) -> None:
-    """A result remembered by address or by shape is an earlier input's: fresh inputs go into the same memory."""
-    cache: dict[Any, torch.Tensor] = {}
-
-    def cached(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        found = q.data_ptr() if key == "pointer" else q.shape
-        if found not in cache:
-            cache[found] = honest(q, k, v, causal=True)[0]
-        return cache[found].clone()
-
-    first, second, third = judged(SQUARE, cached)
-    assert first.right
-    assert not second.right
-    assert not third.right
-
-
-def test_a_wrong_lse_is_caught_beside_a_right_out(judged: Judged, honest: Kernel) -> None:
-    """Every output is judged: log-sum-exp in base 2 fails by its name, natural log passes."""
-    workload = Prefill(4, 40, 4, 32, causal=True, lse=True)
-
-    def base_two(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        out, lse = honest(q, k, v, causal=True)
-        return out, lse / 0.6931471805599453
-
-    found = problems(judged(workload, base_two))
-    assert found
-    assert all("'lse'" in problem for problem in found)
-    assert problems(judged(workload, lambda q, k, v: honest(q, k, v, causal=True))) == []
+    assert problems(judged(workload, lambda q, k, v: honest(q, k, v)[0])) == []

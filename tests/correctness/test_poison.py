@@ -5,6 +5,8 @@ import torch
 
 from pytest_attnperf.correctness import poison
 
+FP8 = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]
+
 
 def test_every_plain_tensor_is_found() -> None:
     """Tensors are found in nested tuples, lists and dicts; other values and subclasses are passed over."""
@@ -13,20 +15,31 @@ def test_every_plain_tensor_is_found() -> None:
     assert [id(tensor) for tensor in poison.tensors_in(raw)] == [id(tensor) for tensor in (a, b, c)]
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64])
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64]
+
+
+@pytest.mark.parametrize("dtype", FLOATS + FP8)
 def test_floats_are_filled_with_nan(dtype: torch.dtype) -> None:
-    """No element of a filled tensor keeps its value."""
-    tensor = torch.ones(3, 4, dtype=dtype)
+    """No element of a filled tensor keeps its value, in fp8 no more than in wider types."""
+    tensor = torch.ones(3, 4).to(dtype)
     poison.fill(tensor)
-    assert bool(tensor.isnan().all())
+    assert bool(tensor.to(torch.complex64).isnan().all())
 
 
-def test_integers_and_booleans_change() -> None:
-    """Types without a NaN get a value no result holds by chance."""
-    integers, booleans = torch.arange(3, dtype=torch.int32), torch.tensor([True, False])
-    poison.fill(integers)
+@pytest.mark.parametrize(
+    ("dtype", "value"), [(torch.int8, -128), (torch.uint8, 255), (torch.int32, -(2**31)), (torch.int64, -(2**63))]
+)
+def test_integers_get_their_most_extreme_value(dtype: torch.dtype, value: int) -> None:
+    """Types without a NaN get a value no result holds by chance; 0, the smallest of uint8, is not one."""
+    tensor = torch.arange(3).to(dtype)
+    poison.fill(tensor)
+    assert tensor.tolist() == [value] * 3
+
+
+def test_booleans_change() -> None:
+    """Every boolean becomes its opposite."""
+    booleans = torch.tensor([True, False])
     poison.fill(booleans)
-    assert integers.tolist() == [torch.iinfo(torch.int32).min] * 3
     assert booleans.tolist() == [False, True]
 
 
@@ -44,14 +57,66 @@ def test_views_and_inference_tensors_are_filled_in_place() -> None:
     assert bool(made.isnan().all())
 
 
+def test_windows_that_overlap_are_changed_once() -> None:
+    """A boolean that four windows share is inverted, not inverted four times."""
+    mask = torch.tensor([True, False, True, True, False, True])
+    poison.fill(mask.unfold(0, 4, 1))
+    assert mask.tolist() == [False, True, False, False, True, False]
+
+
 def test_freed_memory_of_an_outputs_size_is_nan() -> None:
     """What `torch.empty` gives after the fill holds no stale values: NaN, or memory fresh from the system."""
     like = torch.ones(64, 64, dtype=torch.float64)
-    stale = [torch.ones(64, 64, dtype=torch.float16) for _ in range(4)]
+    stale = [torch.full((64, 64), 1234.0, dtype=torch.float16) for _ in range(4)]
     del stale
     poison.fill_free_blocks([(like, torch.float16)])
     fresh = torch.empty(64, 64, dtype=torch.float16)
-    assert not bool((fresh == 1).any())
+    assert not bool((fresh == 1234.0).any())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, *FP8])
+def test_freed_memory_is_nan_in_every_type(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes of freed blocks are NaN in the output's own type: 0xFF is a number in the fnuz types."""
+    filled: list[torch.Tensor] = []
+    full = torch.full
+
+    def spied(*args: object, **options: object) -> torch.Tensor:
+        filled.append(full(*args, **options))  # type: ignore[arg-type]
+        return filled[-1]
+
+    monkeypatch.setattr(torch, "full", spied)
+    poison.fill_free_blocks([(torch.ones(5, 3), dtype)])
+    assert filled
+    assert all(block.numel() == 15 * dtype.itemsize for block in filled)
+    assert all(bool(block.view(dtype).double().isnan().all()) for block in filled)
+
+
+def test_destroyed_inputs_hold_nothing_of_what_they_were() -> None:
+    """Floats become NaN, integers extreme, booleans their opposite, leaves that require gradients included."""
+    leaf = torch.ones(2, requires_grad=True)
+    with torch.inference_mode():
+        made = torch.ones(2)
+    index, mask, fp8 = torch.arange(3), torch.tensor([True, False]), torch.ones(2).to(torch.float8_e4m3fnuz)
+    poison.destroy([leaf, made, index, mask, fp8, torch.empty(0, 3)])
+    assert all(bool(tensor.isnan().all()) for tensor in (leaf, made, fp8.float()))
+    assert index.tolist() == [torch.iinfo(torch.int64).min] * 3
+    assert mask.tolist() == [False, True]
+
+
+def test_views_that_share_memory_are_destroyed_once() -> None:
+    """Expanded tensors, overlapping windows and two views of one mask are all overwritten, the mask not twice."""
+    row, series, mask = torch.zeros(1, 3), torch.zeros(6), torch.tensor([True, False, True])
+    poison.destroy([row.expand(5, 3), series.unfold(0, 4, 1), mask, mask.view(3, 1), mask[:2]])
+    assert bool(row.isnan().all())
+    assert bool(series.isnan().all())
+    assert mask.tolist() == [False, True, False]
+
+
+def test_a_strided_view_is_destroyed_without_its_neighbours() -> None:
+    """A packed tensor's other parts keep their values, whatever the order of the view's dimensions."""
+    packed = torch.zeros(4, 3, 5)
+    poison.destroy([packed[:, 1].T])
+    assert packed.isnan().sum((0, 2)).tolist() == [0, 20, 0]
 
 
 def test_overlap_is_about_addresses() -> None:

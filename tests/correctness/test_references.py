@@ -11,8 +11,8 @@ from pytest_attnperf.workloads.adhoc import AdHoc
 
 
 def make_inputs(seed: int) -> torch.Tensor:
-    """x (256, 128) in f16: large enough to be drawn once."""
-    return torch.randn(256, 128, generator=torch.Generator().manual_seed(seed)).half()
+    """x (512, 128) in f16: large enough to be drawn once."""
+    return torch.randn(512, 128, generator=torch.Generator().manual_seed(seed)).half()
 
 
 class Counting:
@@ -62,7 +62,7 @@ def test_only_the_last_few_of_one_workload_are_held() -> None:
 
 @pytest.mark.parametrize(
     ("elements", "flops", "expected_draws"),
-    [(16384, 1.0, 1), (8192, 1.0, 2), (8, 1.0, 64), (8, None, 64), (8, 8e7, 3), (8, 2e9, 1), (1 << 24, 1e13, 1)],
+    [(65536, 1.0, 1), (32768, 1.0, 2), (8, 1.0, 64), (8, None, 64), (8, 8e7, 3), (8, 2e9, 1), (1 << 24, 1e13, 1)],
 )
 def test_small_problems_are_drawn_more_often(elements: int, flops: float | None, expected_draws: int) -> None:
     """A yardstick over few elements is measured over more draws, as far as their work allows."""
@@ -102,3 +102,98 @@ def test_a_check_that_cannot_fail_is_refused(function: Any, message: str) -> Non
     """A reference that many results agree with, or that no error can be measured against, is refused as such."""
     with pytest.raises(BadReferenceError, match=re.escape(message)):
         expected(References(), AdHoc("a", make_inputs, function), 1)
+
+
+def lse_like(x: torch.Tensor) -> torch.Tensor:
+    """A row sum of x (512, 128) in which every fourth row sees nothing: shape (512,), -inf there."""
+    return x.float().sum(-1).masked_fill(torch.arange(512) % 4 == 0, float("-inf")).to(x.dtype)
+
+
+def test_announced_inf_is_part_of_the_truth() -> None:
+    """An output named in `non_finite_outputs` may hold -inf; its yardstick is over the finite elements."""
+    workload = AdHoc("a", make_inputs, lse_like, non_finite_outputs=frozenset({"out"}))
+    found = expected(References(), workload, 1)
+    assert int(found.reference["out"].isneginf().sum()) == 128
+    assert 0 < found.yardsticks["out"].max_error < 0.1
+
+
+def test_inf_that_nobody_announced_is_refused() -> None:
+    """Without the name, or with the name of another output, Inf in the reference is a fault of the workload."""
+    for names in (frozenset(), frozenset({"lse"})):
+        workload = AdHoc("a", make_inputs, lse_like, non_finite_outputs=names)
+        with pytest.raises(BadReferenceError, match=r"the reference of 'out' holds NaN or Inf.*`non_finite_outputs`"):
+            expected(References(), workload, 1)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (
+            lambda x: torch.where(lse_like(x).isinf(), lse_like(x), torch.full((), 2.5, dtype=x.dtype)),
+            "the reference of 'out' is constant (2.5 everywhere)",
+        ),
+        (lambda x: x / 0, "the reference of 'out' holds no finite element among 65536"),
+        (
+            lambda x: lse_like(x) if x.dtype == torch.float64 else -lse_like(x),
+            "128 of 512 elements differ, first at (0,): inf against -inf",
+        ),
+    ],
+)
+def test_a_pattern_that_proves_nothing_is_refused(function: Any, message: str) -> None:
+    """Finite elements that are all alike or absent, or another pattern in the plain computation, allow no check."""
+    workload = AdHoc("a", make_inputs, function, non_finite_outputs=frozenset({"out"}))
+    with pytest.raises(BadReferenceError, match=re.escape(message)):
+        expected(References(), workload, 1)
+
+
+class TakesGradients(AdHoc):
+    """A workload whose reference hangs on a graph."""
+
+    def reference(self, inputs: tuple[torch.Tensor, ...]) -> dict[str, torch.Tensor]:
+        """softmax(x), with a graph."""
+        return {"out": torch.softmax(inputs[0].double().requires_grad_(), -1)}
+
+    def plain(self, inputs: tuple[torch.Tensor, ...]) -> dict[str, torch.Tensor]:
+        """softmax(x) in x's type, with a graph."""
+        return {"out": torch.softmax(inputs[0].clone().requires_grad_(), -1)}
+
+
+def test_a_reference_is_kept_without_its_graph() -> None:
+    """What took gradients is measured and kept detached."""
+    found = expected(References(), TakesGradients("a", make_inputs, torch.relu), 1)
+    assert not found.reference["out"].requires_grad
+    assert found.yardsticks["out"].max_error > 0
+
+
+def test_a_reference_is_unreadable_while_nobody_compares() -> None:
+    """What lies in memory is noise; opened it is the truth, bit for bit, and closed it is noise again."""
+    workload = AdHoc("a", make_inputs, lambda x: torch.softmax(x, -1))
+    found = expected(References(), workload, 1)
+    truth = workload.reference((make_inputs(1),))["out"]
+    (sealed,) = found.sealed.values()
+    assert not bool((sealed == truth).any())
+    with found.opened() as readable:
+        assert torch.equal(readable["out"], truth)
+        assert readable["out"] is sealed
+    assert not bool((sealed == truth).any())
+    assert torch.equal(found.reference["out"], truth)
+
+
+def test_memory_of_a_held_reference_is_recognised() -> None:
+    """A view into it is the store's memory, a copy is not."""
+    references = References()
+    found = expected(references, AdHoc("a", make_inputs, lambda x: torch.softmax(x, -1)), 1)
+    assert references.hold(found.sealed["out"][3:5])
+    assert not references.hold(found.reference["out"])
+
+
+def test_a_reference_that_lives_elsewhere_is_left_alone() -> None:
+    """A function that keeps what it returned finds it unchanged."""
+    kept: dict[torch.dtype, torch.Tensor] = {}
+
+    def remembering(x: torch.Tensor) -> torch.Tensor:
+        return kept.setdefault(x.dtype, torch.softmax(x, -1))
+
+    found = expected(References(), AdHoc("a", make_inputs, remembering), 1)
+    assert torch.equal(kept[torch.float64], torch.softmax(make_inputs(1).double(), -1))
+    assert torch.equal(found.reference["out"], kept[torch.float64])

@@ -7,6 +7,7 @@ import pytest
 from pytest_attnperf.environment.device_specs import DeviceSpec, all_specs, product_by_shape, spec_for
 from pytest_attnperf.environment.names import slug
 from pytest_attnperf.records import DeviceInfo
+from pytest_attnperf.workloads.base import DTYPE_BYTES
 
 H200 = DeviceInfo("cuda", "sm_90", "h200", compute_units=132)
 KNOWN = [spec for spec in all_specs() if spec.boost_mhz and spec.f16_flop_per_cu_clk and spec.f16_tflops]
@@ -43,6 +44,32 @@ def test_h200_at_its_maximum_clock() -> None:
     assert spec is not None
     assert spec.peak_flops("f16") == spec.peak_flops("bf16") == pytest.approx(1070.5e12, rel=1e-4)
     assert spec.peak_flops("f32") == pytest.approx(535.3e12, rel=1e-3)
+
+
+@pytest.mark.parametrize("spec", all_specs(), ids=lambda spec: spec.products[0])
+def test_every_dtype_has_a_peak_or_none(spec: DeviceSpec) -> None:
+    """No dtype of a workload crashes the table; tf32 is f32's, and 8 bits are twice f16 where they are known."""
+    peaks = {dtype: spec.peak_flops(dtype) for dtype in DTYPE_BYTES}
+    assert peaks["tf32"] == peaks["f32"]
+    assert len({peaks[dtype] for dtype in DTYPE_BYTES if dtype.startswith("f8")}) == 1
+    for rate in (spec.f8_flop_per_cu_clk, spec.i8_flop_per_cu_clk):
+        assert rate is None or rate == 2 * (spec.f16_flop_per_cu_clk or 0)
+    assert spec.peak_flops("") is None
+
+
+@pytest.mark.parametrize(
+    ("device", "tflops"),
+    [(H200, 1978.9), (DeviceInfo("rocm", "gfx942", "mi300x", compute_units=304), 2614.9)],
+    ids=["h200", "mi300x"],
+)
+def test_8_bit_rates_are_the_published_ones(device: DeviceInfo, tflops: float) -> None:
+    """At boost clock fp8 and int8 are the vendors' dense figures; NVIDIA prints twice of it, with sparsity."""
+    spec = spec_for(device)
+    assert spec is not None
+    assert spec.boost_mhz is not None
+    for rate in (spec.f8_flop_per_cu_clk, spec.i8_flop_per_cu_clk):
+        assert rate is not None
+        assert rate * spec.compute_units * spec.boost_mhz * 1e6 == pytest.approx(tflops * 1e12, rel=1e-4)
 
 
 def test_mi300x_xf32_is_the_published_figure() -> None:

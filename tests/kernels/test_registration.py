@@ -7,13 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import kernels
 from pytest_attnperf.backends import Registry
 from pytest_attnperf.records import DeviceInfo
+from pytest_attnperf.workloads.base import DTYPE_BYTES, QUANTISED
 from pytest_attnperf.workloads.prefill import Prefill
 
 ROOT = Path(__file__).parents[2]
 CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu")
+CUDA = DeviceInfo(kind="cuda", arch="sm_90", product="h200")
+ROCM = DeviceInfo(kind="rocm", arch="gfx942", product="mi300x")
 PROBE = """
 import sys
 import kernels
@@ -71,7 +76,8 @@ def test_backends_offered_on_a_cpu_can_run_there() -> None:
 
 
 def test_the_small_problems_cross_every_two_properties(problems: tuple[str, ...]) -> None:
-    """Any two values of different properties meet in a problem, causal with fewer keys than queries excepted."""
+    """Any two values of different properties meet in a problem; causal with fewer keys than queries, which not every
+    backend takes, is among the further ones."""
     workloads = [Prefill.parse(problem) for problem in problems]
     rows = [
         (
@@ -90,6 +96,38 @@ def test_the_small_problems_cross_every_two_properties(problems: tuple[str, ...]
         for pair in itertools.product(first, second):
             if pair != (("lengths", (70, 31)), ("causal", True)):
                 assert pair in met
+
+
+def test_the_further_problems_hold_what_the_small_ones_do_not(further_problems: tuple[str, ...]) -> None:
+    """Every dtype beyond f32, f16 and bf16, windows narrower and wider than the keys, and rows without keys occur."""
+    workloads = [Prefill.parse(problem) for problem in further_problems]
+    assert {w.dtype for w in workloads} == set(DTYPE_BYTES)
+    assert {w.window > w.seq_kv for w in workloads if w.window} == {True, False}
+    assert {w.lse for w in workloads if w.rows_without_keys} == {True, False}
+
+
+@pytest.mark.parametrize("device", [CPU, CUDA, ROCM], ids=lambda device: device.kind)
+@pytest.mark.parametrize("dtype", sorted(QUANTISED))
+def test_only_eager_takes_8_bits(device: DeviceInfo, dtype: str) -> None:
+    """Every backend that does not compute an 8-bit dtype refuses it by name, on every kind of device."""
+    registry = Registry()
+    kernels.register(registry)
+    workload = Prefill.parse(f"prefill-b1-s128-h2-d64-{dtype}")
+    reasons = {
+        backend.name: backend.unsupported_reasons(workload, device) for backend in registry.for_family("prefill")
+    }
+    assert [name for name, found in reasons.items() if not found] == ["native.eager", "native.eager_fp32"]
+    assert all(any(f"not {dtype}" in reason for reason in found) for found in reasons.values() if found)
+
+
+def test_tf32_is_taken_where_f32_is() -> None:
+    """A backend for f32 may be more exact than TF32; one without f32 takes neither."""
+    registry = Registry()
+    kernels.register(registry)
+    for device in (CPU, CUDA, ROCM):
+        for backend in registry.for_family("prefill"):
+            f32, tf32 = (Prefill(1, 128, 2, 64, dtype=dtype) for dtype in ("f32", "tf32"))
+            assert bool(backend.unsupported_reasons(f32, device)) == bool(backend.unsupported_reasons(tf32, device))
 
 
 def test_a_backend_asked_for_by_name_says_why_it_cannot_run() -> None:

@@ -11,7 +11,9 @@ import torch
 
 from pytest_attnperf.backends import Backend, Outputs, Prepared, Tensors
 from pytest_attnperf.errors import CaseFailedError
-from pytest_attnperf.measure.subject import ReplayWrongError, Seeds, TorchSubject, timed_seed
+from pytest_attnperf.measure import trace
+from pytest_attnperf.measure.seeds import Seeds, timed_seed
+from pytest_attnperf.measure.subject import ReplayWrongError, TorchSubject
 from pytest_attnperf.measure.subject_protocol import Subject
 from pytest_attnperf.measure.timers.host import HostTimer
 from pytest_attnperf.records import DeviceInfo, NotProvenRightError, Samples, Tolerance
@@ -31,6 +33,7 @@ class Product:
     dtype: str = "f32"
     flops: float | None = None
     bytes_min: float | None = None
+    non_finite_outputs: frozenset[str] = frozenset()
 
     @property
     def id(self) -> str:
@@ -76,6 +79,12 @@ class Inline:
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
         """The inputs as they are."""
         return Prepared(self.call, inputs, lambda given: given, lambda raw: {"out": raw}, {"block": "16"})
+
+
+@pytest.fixture(autouse=True)
+def _unspent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A profiler used by one test forbids no other to time."""
+    monkeypatch.setattr(trace, "_used", [])
 
 
 def _honest(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -258,13 +267,6 @@ def test_finish_frees_the_case() -> None:
         subject.check()
 
 
-def test_the_timed_seed_is_the_workloads_own() -> None:
-    """The seed follows from the id alone and fits 32 bits; it is fixed, because stored times depend on it."""
-    assert timed_seed(Product()) == timed_seed(Product(cache_state="cold"))
-    assert timed_seed(Product()) != timed_seed(Product(size=18))
-    assert timed_seed(Product()) == 3103937517
-
-
 class ReplayingTimer(HostTimer):
     """Claims to replay: its one run gives what `replay` makes of the call's result."""
 
@@ -275,9 +277,9 @@ class ReplayingTimer(HostTimer):
         self._replay = replay
         self.closed = False
 
-    def run_once(self) -> torch.Tensor:
+    def run_once(self, *, poisoned: bool = True) -> torch.Tensor:
         """What a replay would leave in the static output."""
-        return self._replay(super().run_once())
+        return self._replay(super().run_once(poisoned=poisoned))
 
     def close(self) -> None:
         """Remember it."""
@@ -370,7 +372,7 @@ def test_a_replay_that_is_wrong_is_its_own_message() -> None:
 
 @pytest.mark.gpu
 def test_a_call_that_cannot_be_captured_is_timed_by_events() -> None:
-    """A synchronising call is timed by events with the reason, and its last run is judged."""
+    """A synchronising call is timed by events with the reason; a profiler then finds the copy to the host."""
 
     def call(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         x.sum().item()
@@ -381,7 +383,9 @@ def test_a_call_that_cannot_be_captured_is_timed_by_events() -> None:
     samples = subject.blocks(7, 200.0, 120_000.0)
     assert samples.timer == "event"
     assert samples.note.startswith("graph capture failed: the call synchronises with the host")
-    assert subject.finish().check.right
+    final = subject.finish()
+    assert final.spent
+    assert "what ran: the call copied 4 bytes between host and device" in final.check.problems[0]
 
 
 @pytest.mark.gpu

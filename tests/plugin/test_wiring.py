@@ -113,7 +113,7 @@ def test_pytest_timeout_does_not_kill_a_waiting_case(attnperf_project: FakeProje
     attnperf_project.conftest(
         "import time, pytest_attnperf.workers.conversation as c\n"
         "_check = c.RemoteCase.check\n"
-        "c.RemoteCase.check = lambda self: (time.sleep(1.5), _check(self))[1]\n"
+        "c.RemoteCase.check = lambda self, **how: (time.sleep(1.5), _check(self, **how))[1]\n"
         "def pytest_collection_modifyitems(config, items):\n"
         "    import pytest\n"
         "    if config.getoption('attnperf_worker_fd') is not None:\n"

@@ -44,26 +44,74 @@ def incorrect(case: CaseFactory, *figures: ErrorFigures, problems: tuple[str, ..
     return failure_text(wrong).splitlines()
 
 
-def test_incorrect_shows_the_worst_element(case: CaseFactory) -> None:
-    """An INCORRECT failure gives position, got, expected, every error with its budget, and the tolerance's source."""
+ALLOWED = "  errors up to 3 x the plain computation's are allowed (the paper, table 4)"
+SHOWN = replace(
+    WRONG,
+    around_first=3,
+    around_got=(0.5, 0.25, 1.25, "nan"),
+    around_expected=(0.5, 0.25, 0.75, "-inf"),
+)
+
+
+def test_incorrect_says_what_no_problem_says(case: CaseFactory) -> None:
+    """An output that no problem names is shown with position, neighbours, and every error with its budget."""
     right = ErrorFigures("seed 7", "lse", 1e-4, 2e-3, 1e-5, 2e-4)
-    lines = incorrect(case, WRONG, right)
-    assert lines[2:4] == [
+    lines = incorrect(case, SHOWN, right)
+    assert lines[2:5] == [
         "  too far",
         "  seed 7: out[0, 3, 1, 5] is 1.25, expected 0.75; max error 0.5 (allowed 0.002), "
-        "rms 0.01 (allowed 0.0002); budget: 3 x the plain computation's error (the paper, table 4)",
+        "rms 0.01 (allowed 0.0002); around it: got 0.5 0.25 *1.25* nan, expected 0.5 0.25 0.75 -inf",
+        ALLOWED,
     ]
     assert not any("lse" in line for line in lines)
 
 
-@pytest.mark.parametrize("counts", [(3, 0), (0, 3), (1, 2)])
-def test_not_finite_outputs_have_no_errors_to_print(case: CaseFactory, counts: tuple[int, int]) -> None:
-    """Of an output that holds NaN or Inf only the problem is said, not the largest float that stands for its error."""
+def test_numbers_are_not_said_twice(case: CaseFactory) -> None:
+    """An output whose problem is printed has no line of figures, also where the problem is the summary."""
+    problem = (
+        "seed 7: 'out' is off by 0.5 at (0, 3, 1, 5), allowed is 0.002 (250 x the budget): got 1.25, expected 0.75"
+    )
+    assert incorrect(case, SHOWN, problems=(problem,))[2:4] == [f"  {problem}", ALLOWED]
+    check = CheckReport((SHOWN,), (f"eager right, replay wrong: {problem}",))
+    summary = f"eager right, replay wrong: {problem}"
+    text = failure_text(case(verdict=Verdict.INCORRECT, summary=summary, reasons=(summary,), checks=(check,)))
+    assert text.count("1.25") == 1
+    assert "  errors up to 2 x the plain computation's are allowed" in text.splitlines()
+
+
+def test_every_output_without_a_problem_is_shown(case: CaseFactory) -> None:
+    """A problem of one output, or of another check, does not hide the figures of the next."""
+    problem = "seed 7: 'out' is off by 0.5"
+    lines = incorrect(case, WRONG, replace(WRONG, output="out2"), replace(WRONG, check="seed 77"), problems=(problem,))
+    assert [line.split(" is ")[0] for line in lines[3:5]] == [
+        "  seed 7: out2[0, 3, 1, 5]",
+        "  seed 77: out[0, 3, 1, 5]",
+    ]
+
+
+def test_the_tolerance_is_said_beside_whatever_is_wrong(case: CaseFactory) -> None:
+    """A sourced tolerance is printed with every INCORRECT, the default where an error was held against it."""
+    moved = ("timed inputs: the call changed its inputs",)
+    assert ALLOWED in incorrect(case, problems=moved)
+    default = CheckReport((), moved)
+    assert "errors up to" not in failure_text(case(verdict=Verdict.INCORRECT, checks=(default,)))
+
+
+@pytest.mark.parametrize("counts", [(3, 0, 0), (0, 3, 0), (1, 2, 0), (0, 0, 3)])
+def test_not_finite_outputs_have_no_errors_to_print(case: CaseFactory, counts: tuple[int, int, int]) -> None:
+    """Of an output that violates the pattern of NaN and Inf only the problem is said, not the largest float."""
     largest = sys.float_info.max
-    nan_count, inf_count = counts
-    figures = replace(WRONG, max_error=largest, rms_error=largest, nan_count=nan_count, inf_count=inf_count)
+    nan_count, inf_count, finite_count = counts
+    figures = replace(
+        WRONG,
+        max_error=largest,
+        rms_error=largest,
+        nan_count=nan_count,
+        inf_count=inf_count,
+        finite_count=finite_count,
+    )
     lines = incorrect(case, figures, problems=("replay: 'out' holds 3 NaN among 4096 elements",))
-    assert lines[2:] == ["  replay: 'out' holds 3 NaN among 4096 elements", "reproduce with:", COMMAND]
+    assert lines[2:] == ["  replay: 'out' holds 3 NaN among 4096 elements", ALLOWED, "reproduce with:", COMMAND]
 
 
 @pytest.mark.parametrize("error", [inf, nan])

@@ -45,12 +45,32 @@ def test_compute_bound() -> None:
     assert found.how == "1e+10 FLOP at 100 TFLOP/s, f16 matrix at 1000 MHz on Test 100"
 
 
-def test_f32_takes_the_fastest_path() -> None:
-    """An f32 call may use tf32."""
-    found = floor(figures(1e10, None, dtype="f32"), SPEC)
+@pytest.mark.parametrize("dtype", ["f32", "tf32"])
+def test_f32_takes_the_fastest_path(dtype: str) -> None:
+    """An f32 call may use tf32, and a tf32 call does."""
+    found = floor(figures(1e10, None, dtype=dtype), SPEC)
     assert found is not None
     assert found.us == pytest.approx(200.0)
     assert "tf32" in found.how
+
+
+@pytest.mark.parametrize("dtype", ["f8e4m3", "f8e5m2fnuz", "i8", ""])
+def test_a_dtype_without_a_rate_keeps_the_memory_floor(dtype: str) -> None:
+    """A table without the rate of a dtype gives no compute floor for it, rather than another dtype's."""
+    assert floor(figures(1e12, None, dtype=dtype), SPEC) is None
+    found = floor(figures(1e12, 100e6, dtype=dtype), SPEC)
+    assert found is not None
+    assert found.bound == "memory"
+
+
+def test_8_bits_take_their_own_rate() -> None:
+    """fp8 and int8 each have a rate, which the text names: 1e10 operations at 200 T/s take 50 us."""
+    spec = replace(SPEC, f8_flop_per_cu_clk=2000, i8_flop_per_cu_clk=4000)
+    fp8, int8 = (floor(figures(1e10, None, dtype=dtype), spec) for dtype in ("f8e4m3fnuz", "i8"))
+    assert fp8 is not None
+    assert int8 is not None
+    assert (fp8.us, int8.us) == (pytest.approx(50.0), pytest.approx(25.0))
+    assert "f8e4m3fnuz matrix" in fp8.how
 
 
 def test_memory_bound_cold() -> None:

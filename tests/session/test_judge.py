@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -62,7 +63,7 @@ class FakePool:
         if "error" in script:
             raise script["error"]
         subject = FakeSubject(script, 1 + 0.001 * (place % 7 - 3), (request.check_seed, request.final_seed))
-        yield Served(subject, WORKLOAD, script.get("foreign", ()))
+        yield Served(subject, WORKLOAD, request.repeats, script.get("foreign", ()))
 
     def ready(self, place: int) -> Ready:
         """Each place is a process of its own."""
@@ -256,3 +257,72 @@ def test_a_local_baseline_is_not_recorded_from_wrong_results(bench: Bench) -> No
     result = bench.judge(settings={"record_local": True})
     assert (result.verdict, result.fails) == (Verdict.INCORRECT, True)
     assert not bench.local.exists()
+
+
+def test_a_jump_is_checked_again_on_new_inputs(stored: Bench) -> None:
+    """Three times faster than stored is proven right in a fresh process, on inputs that change, and says so."""
+    result = stored.judge(time_us=30.0)
+    assert (result.verdict, stored.pool.visited) == (Verdict.FASTER, [0, 1])
+    (note,) = result.notes
+    assert re.match(r"3\.\d+ times faster than stored: right again on new inputs in another process, and 2\d\.", note)
+    assert stored.judge(time_us=40.0).notes == ()
+    assert stored.pool.visited == [0]
+
+
+def test_a_jump_that_remembers_is_suspicious(stored: Bench) -> None:
+    """A kernel that is fast only while its inputs stay the same has not become faster."""
+    result = stored.judge(time_us=20.0, remembers=5.0)
+    assert (result.verdict, result.fails) == (Verdict.SUSPICIOUS, True)
+    assert re.match(r"remembers its results: \S+ us per call while the inputs stay the same, ", result.summary)
+    assert result.summary.endswith("when they change before every call; the time is not that of the work")
+    assert stored.judge(time_us=20.0, remembers=3.9).verdict is Verdict.FASTER
+
+
+def test_a_jump_that_is_wrong_on_new_inputs_is_incorrect(stored: Bench) -> None:
+    """Being wrong in the re-check outweighs being fast in the first look."""
+    stored.pool.by_place[1] = {"fault": "wrong"}
+    result = stored.judge(time_us=20.0)
+    assert (result.verdict, result.fails, result.median_us) == (Verdict.INCORRECT, True, None)
+
+
+def test_what_remembers_is_not_recorded(bench: Bench) -> None:
+    """A baseline of a kernel that returns old results would make every honest one slower."""
+    result = bench.judge(Mode.UPDATE, remembers=5.0)
+    assert (result.verdict, result.fails) == (Verdict.SUSPICIOUS, True)
+    assert bench.judge(Mode.UPDATE).verdict is Verdict.RECORDED
+
+
+def test_what_ran_is_stored_and_its_change_is_named(bench: Bench) -> None:
+    """A library that falls back to other kernels is named beside the slowdown it causes."""
+    bench.record(kernels=["flash_fwd"])
+    result = bench.judge(time_us=500.0, kernels=["softmax", "gemm"])
+    assert result.verdict is Verdict.SLOWER
+    assert [launch.name for launch in result.launches] == ["softmax", "gemm"]
+    assert result.notes == (
+        "what ran has changed since the baseline: no longer runs flash_fwd; runs softmax, which it did not; "
+        "runs gemm, which it did not",
+    )
+
+
+def test_the_same_kernels_are_said_to_be_the_same(bench: Bench) -> None:
+    """A slowdown without a change of kernels is no fallback; a case that is not slower needs no word about it."""
+    bench.record(kernels=["flash_fwd"])
+    (note,) = bench.judge(time_us=110.0, kernels=["flash_fwd"]).notes
+    assert note.startswith("the same work was launched as when the baseline was recorded")
+    assert bench.judge(kernels=["flash_fwd"]).notes == ()
+
+
+def test_a_baseline_that_does_not_know_what_ran_says_nothing_of_it(stored: Bench) -> None:
+    """Entries recorded where graphs cannot be read are compared by time alone."""
+    assert stored.judge(kernels=["flash_fwd"]).notes == ()
+
+
+def test_determinism_is_asked_for_and_reported(bench: Bench) -> None:
+    """Bits are compared only on request, and the answer is part of the check."""
+    asked = {"determinism_repeats": 5}
+    (check,) = bench.judge(Mode.CHECK, settings=asked).checks
+    assert (check.repeats, check.bit_equal) == (5, True)
+    (check,) = bench.judge(Mode.CHECK, settings=asked, bit_equal=False).checks
+    assert (check.repeats, check.bit_equal) == (5, False)
+    (check,) = bench.judge(Mode.CHECK).checks
+    assert (check.repeats, check.bit_equal) == (0, None)

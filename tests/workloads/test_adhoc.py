@@ -77,6 +77,107 @@ def test_a_reference_that_rounds_is_refused() -> None:
         rounds.reference(rounds.make_inputs(0, "cpu", planted=False))
 
 
+def gradient_of_softmax(x: torch.Tensor, dout: torch.Tensor) -> torch.Tensor:
+    """dx of sum(softmax(x) * dout), by autograd."""
+    x.requires_grad_()
+    (dx,) = torch.autograd.grad((torch.softmax(x, -1) * dout).sum(), x)
+    return dx
+
+
+def make_x_and_dout(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """x and dout (64, 32) in f16."""
+    generator = torch.Generator().manual_seed(seed)
+    x, dout = (torch.randn(64, 32, generator=generator).half() for _ in range(2))
+    return x, dout
+
+
+@pytest.mark.parametrize("around", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_a_reference_may_take_gradients(around: Any) -> None:
+    """A reference that differentiates works in every grad mode of the caller, and what comes back is detached."""
+    workload = AdHoc("x", make_x_and_dout, gradient_of_softmax)
+    with around():
+        inputs = workload.make_inputs(0, "cpu", planted=False)
+        outputs = [compute(inputs)["out"] for compute in (workload.reference, workload.plain)]
+    x, dout = (tensor.double() for tensor in inputs)
+    weights = torch.softmax(x, -1)
+    expected = weights * (dout - (weights * dout).sum(-1, keepdim=True))
+    torch.testing.assert_close(outputs[0], expected, rtol=0, atol=1e-14)
+    assert [output.dtype for output in outputs] == [torch.float64, torch.float16]
+    assert not any(output.requires_grad for output in (*outputs, *inputs))
+
+
+def test_a_function_that_takes_gradients_is_judged() -> None:
+    """A function under judgement may differentiate too: a right gradient passes, one without its mean term does not."""
+
+    def forgets_the_sum(x: torch.Tensor, dout: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x, -1) * dout
+
+    workload = AdHoc("x", make_x_and_dout, gradient_of_softmax)
+    assert judged(lambda x, dout: gradient_of_softmax(x.detach(), dout), workload) == ()
+    assert "is off by" in judged(forgets_the_sum, workload)[0]
+
+
+def test_inputs_that_require_gradients_are_detached() -> None:
+    """A function may make leaves that require gradients; the workload's inputs do not."""
+    workload = AdHoc("x", lambda: torch.randn(4, requires_grad=True), lambda x: x.exp())
+    inputs = workload.make_inputs(0, "cpu", planted=False)
+    assert not inputs[0].requires_grad
+    assert not CallableBackend("mine", torch.exp).prepare(workload, inputs).run().requires_grad
+
+
+def packed(seed: int) -> tuple[torch.Tensor, ...]:
+    """x (64, 32), transposed; y, every second column of a wider tensor; z, one row expanded to 64."""
+    generator = torch.Generator().manual_seed(seed)
+    x, y, z = (torch.randn(shape, generator=generator).half() for shape in ((32, 64), (64, 64), (1, 32)))
+    return x.t(), y[:, ::2], z.expand(64, 32)
+
+
+def test_inputs_may_have_any_strides() -> None:
+    """Transposed, strided and expanded inputs reach reference and function with the right values, and are unchanged."""
+    workload = AdHoc("x", packed, lambda x, y, z: torch.softmax(x, -1) * y + z)
+    inputs = workload.make_inputs(0, "cpu", planted=False)
+    assert [tensor.is_contiguous() for tensor in inputs] == [False] * 3
+    before = [tensor.clone() for tensor in inputs]
+    x, y, z = (tensor.double() for tensor in inputs)
+    assert torch.equal(workload.reference(inputs)["out"], torch.softmax(x, -1) * y + z)
+    assert judged(lambda x, y, z: (torch.softmax(x.float(), -1) * y + z).half(), workload) == ()
+    assert judged(lambda x, y, z: (torch.softmax(x.float(), -1) * y - z).half(), workload) != ()
+    changes = AdHoc("x", packed, lambda x, y, z: x.mul_(2) + y.mul_(2) + z.mul_(2))
+    changes.reference(inputs)
+    changes.plain(inputs)
+    assert all(torch.equal(a, b) for a, b in zip(inputs, before, strict=True))
+
+
+def test_a_reference_that_gives_no_tensor_is_refused() -> None:
+    """What is no tensor is named by its type, and what a reference may return is said."""
+    workload = AdHoc("x", make_inputs, lambda x, index: (x, 3))
+    inputs = workload.make_inputs(0, "cpu", planted=False)
+    for compute in (workload.reference, workload.plain):
+        with pytest.raises(
+            WorkloadError, match=r"the reference of 'x' returned a int for 'out1'; it must return a tensor"
+        ):
+            compute(inputs)
+
+
+def test_outputs_that_may_be_infinite_are_named() -> None:
+    """None by default, and then the definition is what it always was; names given are stored in it."""
+    assert WORKLOAD.non_finite_outputs == frozenset()
+    assert "non_finite_outputs" not in WORKLOAD.definition()
+    named = AdHoc("x", make_inputs, take_rows, non_finite_outputs=frozenset({"lse", "dq"}))
+    assert named.definition()["non_finite_outputs"] == ["dq", "lse"]
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz], ids=str
+)
+def test_fp8_inputs_reach_the_reference_upcast(dtype: torch.dtype) -> None:
+    """Every fp8 dtype counts as floating point: fp64 for the reference, as it is for plain."""
+    inputs = (torch.randn(4, 4).to(dtype),)
+    workload = AdHoc("x", lambda: inputs, lambda x: x if x.dtype == torch.float64 else x.bfloat16())
+    assert torch.equal(workload.reference(inputs)["out"], inputs[0].double())
+    assert workload.plain(inputs)["out"].dtype == torch.bfloat16
+
+
 def test_a_reference_that_changes_its_inputs_harms_nobody() -> None:
     """Reference and plain computation get copies, so the judged inputs stay what they were."""
     workload = AdHoc("x", make_inputs, lambda x, index: x.mul_(2)[index.mul_(0)] + x)

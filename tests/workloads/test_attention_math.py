@@ -5,20 +5,42 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from pytest_attnperf.workloads import attention_math
+from pytest_attnperf.workloads.base import DTYPE_BYTES, QUANTISED
 from pytest_attnperf.workloads.prefill import Prefill
+from pytest_attnperf.workloads.quantisation import dequantise, quantise, round_to_tf32
 
 LINES = [
     "b=2,s=33,h=4,hk=2,d=16,f32",
     "b=2,s=33,h=4,hk=1,d=40,f16,causal,lse",
     "b=1,s=17,kv=65,h=2,d=8,bf16,causal,lse",
     "b=3,s=5,kv=3,h=2,d=64,f16",
+    "b=2,s=33,kv=50,h=4,hk=2,d=16,f16,causal,lse,w=7",
+    "b=1,s=33,h=2,d=8,f32,causal,w=1",
+    "b=2,s=9,kv=4,h=2,d=16,bf16,causal,lse",
+    "b=1,s=40,kv=31,h=4,hk=2,d=16,f16,causal,lse,w=5",
+    "b=2,s=21,kv=33,h=4,hk=2,d=32,tf32,causal,lse",
+    "b=2,s=21,kv=33,h=4,hk=2,d=32,f8e4m3,causal,lse",
+    "b=1,s=21,kv=17,h=2,d=32,f8e5m2fnuz,causal,lse,w=6",
+    "b=2,s=21,kv=33,h=2,d=32,i8",
 ]
 
 
 def visible(workload: Prefill) -> torch.Tensor:
     """(Sq, Skv) mask, True where a query sees a key, written as the docstring of Prefill states it."""
     rows, keys = torch.arange(workload.seq_q)[:, None], torch.arange(workload.seq_kv)[None, :]
-    return keys <= rows + workload.seq_kv - workload.seq_q
+    last = rows + workload.seq_kv - workload.seq_q
+    seen = keys <= last
+    return seen & (keys > last - workload.window) if workload.window else seen
+
+
+def values_of(workload: Prefill, inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+    """q, k and v in fp64, heads first, k and v repeated for grouped heads."""
+    values = inputs[:3]
+    if workload.dtype in QUANTISED:
+        values = tuple(dequantise(x, scale, torch.float64) for x, scale in zip(values, inputs[3:], strict=True))
+    q, k, v = (x.double().permute(0, 2, 1, 3) for x in values)
+    group = workload.heads // workload.kv_heads
+    return [q, k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)]
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -26,8 +48,7 @@ def test_the_reference_agrees_with_torch(line: str) -> None:
     """The reference is what torch's own attention gives in fp64 with the mask written out."""
     workload = Prefill.parse_line(line)
     inputs = workload.make_inputs(1, "cpu", planted=False)
-    q, k, v = (x.double().permute(0, 2, 1, 3) for x in inputs)
-    k, v = (x.repeat_interleave(workload.heads // workload.kv_heads, dim=1) for x in (k, v))
+    q, k, v = values_of(workload, inputs)
     mask = visible(workload) if workload.causal else None
     expected = scaled_dot_product_attention(q, k, v, attn_mask=mask).permute(0, 2, 1, 3)
     outputs = workload.reference(inputs)
@@ -37,6 +58,39 @@ def test_the_reference_agrees_with_torch(line: str) -> None:
     assert ("lse" in outputs) == workload.lse
     if workload.lse:
         torch.testing.assert_close(outputs["lse"], scores.logsumexp(-1), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", sorted(DTYPE_BYTES))
+@pytest.mark.parametrize("window", [0, 3])
+def test_a_row_without_keys_is_zero_and_minus_infinity(dtype: str, window: int) -> None:
+    """The rows that see no key, and no others, have out = 0 exactly and lse = -inf, in reference and plain alike."""
+    workload = Prefill(2, 9, 2, 16, seq_kv=4, dtype=dtype, causal=True, lse=True, window=window)
+    inputs = workload.make_inputs(1, "cpu", planted=True)
+    assert workload.rows_without_keys == 5
+    for outputs in (workload.reference(inputs), workload.plain(inputs)):
+        assert bool((outputs["out"][:, :5] == 0).all())
+        assert bool((outputs["out"][:, 5:] != 0).any(dim=(1, 3)).all())
+        assert bool((outputs["lse"][:, :, :5] == float("-inf")).all())
+        assert bool(outputs["lse"][:, :, 5:].isfinite().all())
+
+
+def test_a_row_of_a_window_of_one_is_its_own_value() -> None:
+    """With a window of one key a row sees its own key alone, so the output is v, moved to the last rows."""
+    workload = Prefill(1, 3, 1, 8, seq_kv=5, dtype="f32", causal=True, window=1)
+    q, k, v = workload.make_inputs(0, "cpu", planted=False)
+    assert torch.equal(workload.reference((q, k, v))["out"], v[:, 2:].double())
+
+
+def test_a_window_as_wide_as_the_keys_hides_none() -> None:
+    """A window of Skv keys or more gives what no window gives."""
+    inputs = Prefill(1, 8, 2, 8, seq_kv=12, causal=True).make_inputs(0, "cpu", planted=False)
+    whole, wide, wider, narrow = (
+        Prefill(1, 8, 2, 8, seq_kv=12, causal=True, window=window).reference(inputs)["out"]
+        for window in (0, 12, 100, 11)
+    )
+    assert torch.equal(whole, wide)
+    assert torch.equal(whole, wider)
+    assert not torch.equal(whole, narrow)
 
 
 def test_the_causal_mask_is_bottom_right_aligned() -> None:
@@ -71,6 +125,58 @@ def test_plain_is_off_by_roundings_of_its_dtype(dtype: str, eps: float) -> None:
     for name, tensor in plain.items():
         error = float((tensor.double() - reference[name]).abs().max())
         assert 0.02 * eps < error < 8 * eps
+
+
+def test_plain_tf32_rounds_the_operands_of_both_products() -> None:
+    """tf32 differs from f32 by TF32's roundings, and not at all where the inputs of a product need none."""
+    f32, tf32 = (Prefill(1, 64, 2, 32, dtype=dtype, lse=True) for dtype in ("f32", "tf32"))
+    inputs = f32.make_inputs(1, "cpu", planted=False)
+    assert all(torch.equal(a, b) for a, b in zip(inputs, tf32.make_inputs(1, "cpu", planted=False), strict=True))
+    assert torch.equal(f32.reference(inputs)["out"], tf32.reference(inputs)["out"])
+    error = (tf32.plain(inputs)["out"].double() - tf32.reference(inputs)["out"]).abs().max()
+    assert 0.02 * 2.0**-10 < float(error) < 8 * 2.0**-10
+    rounded = tuple(round_to_tf32(tensor) for tensor in inputs)
+    assert torch.equal(tf32.plain(rounded)["lse"], f32.plain(rounded)["lse"])
+    assert torch.equal(tf32.plain(rounded)["lse"], tf32.plain(inputs)["lse"])
+    assert not torch.equal(tf32.plain(rounded)["out"], f32.plain(rounded)["out"])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "step"), [("f8e4m3", 2.0**-3), ("f8e5m2", 2.0**-2), ("f8e4m3fnuz", 2.0**-3), ("i8", 1 / 127)]
+)
+def test_plain_8_bit_is_off_by_roundings_of_its_weights(dtype: str, step: float) -> None:
+    """'out' is bf16 with an error of the size of a weight's rounding step; 'lse' has fp32's, for scores are fp32."""
+    workload = Prefill(1, 64, 2, 32, dtype=dtype, lse=True)
+    inputs = workload.make_inputs(1, "cpu", planted=False)
+    reference, plain = workload.reference(inputs), workload.plain(inputs)
+    assert (plain["out"].dtype, plain["lse"].dtype) == (torch.bfloat16, torch.float32)
+    assert 0.02 * step < float((plain["out"].double() - reference["out"]).abs().max()) < 4 * step
+    assert 0 < float((plain["lse"].double() - reference["lse"]).abs().max()) < 20 * 2.0**-23
+
+
+def test_the_scales_of_a_quantised_tensor_count() -> None:
+    """Twice a scale of v doubles 'out'; twice that of q or of k changes the scores, in reference and plain alike."""
+    workload = Prefill(1, 17, 2, 16, dtype="f8e4m3", lse=True)
+    q, k, v, q_scale, k_scale, v_scale = workload.make_inputs(1, "cpu", planted=False)
+    for compute in (workload.reference, workload.plain):
+        once = compute((q, k, v, q_scale, k_scale, v_scale))
+        assert torch.equal(compute((q, k, v, q_scale, k_scale, 2 * v_scale))["out"], 2 * once["out"])
+        by_q, by_k = (
+            compute((q, k, v, 2 * q_scale, k_scale, v_scale)),
+            compute((q, k, v, q_scale, 2 * k_scale, v_scale)),
+        )
+        assert not torch.equal(by_q["lse"], once["lse"])
+        torch.testing.assert_close(by_q["lse"], by_k["lse"])
+
+
+def test_8_bit_inputs_are_the_quantised_f32_inputs() -> None:
+    """An 8-bit workload holds the same random numbers as an f32 one, quantised, with their scales behind them."""
+    f32, i8 = (Prefill(1, 17, 4, 16, kv_heads=2, dtype=dtype) for dtype in ("f32", "i8"))
+    plain, stored = (workload.make_inputs(5, "cpu", planted=True) for workload in (f32, i8))
+    for number, tensor in enumerate(plain):
+        quantised, scale = quantise(tensor, "i8")
+        assert torch.equal(stored[number], quantised)
+        assert torch.equal(stored[3 + number], scale)
 
 
 @pytest.mark.gpu

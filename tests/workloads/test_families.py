@@ -6,22 +6,25 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.errors import UnknownNameError, UsageError, WorkloadError
+from pytest_attnperf.workloads.backward import Backward
 from pytest_attnperf.workloads.families import Families, Family, parse_workload, workloads_from_text
 from pytest_attnperf.workloads.prefill import Prefill
 
 PREFILL = Families().get("prefill")
 SMALL = Prefill(1, 8, 4, 16, causal=True)
+BACKWARD = Backward(1, 8, 4, 16, causal=True)
 LONG = Prefill(2, 16, 4, 32, seq_kv=64, kv_heads=2, dtype="bf16", lse=True)
 
 
 def test_an_id_finds_its_family() -> None:
     """The first word of an id says which family parses it."""
     assert parse_workload(SMALL.id) == SMALL
+    assert parse_workload(BACKWARD.id) == BACKWARD
 
 
 def test_an_unknown_family_lists_those_that_exist() -> None:
     """A family nobody registered is answered with those that are."""
-    with pytest.raises(UnknownNameError, match="unknown family 'prefil'; known: prefill"):
+    with pytest.raises(UnknownNameError, match="unknown family 'prefil'; known: backward, prefill"):
         parse_workload("prefil-b1-s8-h4-d16-f16")
 
 
@@ -30,8 +33,8 @@ def test_a_project_adds_its_own_family() -> None:
     families = Families()
     families.add(Family("mine", lambda text: SMALL, lambda text: LONG))
     assert families.parse_workload("mine-x") == SMALL
-    assert [family.name for family in families] == ["prefill", "mine"]
-    assert [family.name for family in Families()] == ["prefill"]
+    assert [family.name for family in families] == ["prefill", "backward", "mine"]
+    assert [family.name for family in Families()] == ["prefill", "backward"]
 
 
 @pytest.mark.parametrize(("name", "message"), [("my-op", "one word without hyphens"), ("prefill", "registered twice")])
@@ -50,6 +53,7 @@ def test_a_line_or_an_id_is_one_workload(text: str) -> None:
 FILES = {
     "header.csv": "b,s,kv,h,hk,d,dtype,causal,lse\n1,8,,4,,16,f16,1,0\n\n# long\n2,16,64,4,2,32,bf16,no,yes\n",
     "lines.csv": "s=8,h=4,d=16,causal\n'prefill'\n".replace("'prefill'", LONG.id),
+    "window.csv": "s,kv,h,hk,d,w,b,dtype,causal,lse\n8,,4,,16,,1,f16,1,0\n16,64,4,2,32,0,2,bf16,no,yes\n",
     "quoted.csv": '"s=8,h=4,d=16,causal"\n"b=2,s=16,kv=64,h=4,hk=2,d=32,bf16,lse"\n',
     "mixed.jsonl": '{"s": 8, "h": 4, "d": 16, "causal": true, "kv": null}\n"' + LONG.id + '"\n',
 }

@@ -23,11 +23,12 @@ def prefills(draw: st.DrawFn) -> Prefill:
         seq_q=seq_q,
         heads=kv_heads * draw(st.integers(1, 16)),
         head_dim=draw(st.integers(1, 512)),
-        seq_kv=seq_q + draw(st.integers(0, 1 << 20)) if causal else draw(st.integers(0, 1 << 20)),
+        seq_kv=draw(st.integers(0, 1 << 20)),
         kv_heads=kv_heads,
         dtype=draw(st.sampled_from(sorted(DTYPE_BYTES))),
         causal=causal,
         lse=draw(st.booleans()),
+        window=draw(st.integers(0, 1 << 20)) if causal else 0,
     )
 
 
@@ -48,6 +49,10 @@ def test_an_id_parses_back(workload: Prefill) -> None:
             "prefill-b1-s512-kv2048-h32-hk8-d128-bf16-causal-lse",
         ),
         (Prefill(1, 63, 4, 64, dtype="f32"), "prefill-b1-s63-h4-d64-f32"),
+        (Prefill(1, 63, 4, 64, causal=True, window=256), "prefill-b1-s63-h4-d64-w256-f16-causal"),
+        (Prefill(1, 63, 4, 64, seq_kv=31, dtype="i8", causal=True), "prefill-b1-s63-kv31-h4-d64-i8-causal"),
+        (Prefill(1, 63, 4, 64, dtype="f8e4m3fnuz", lse=True), "prefill-b1-s63-h4-d64-f8e4m3fnuz-lse"),
+        (Prefill(1, 63, 4, 64, dtype="tf32"), "prefill-b1-s63-h4-d64-tf32"),
     ],
 )
 def test_ids_are_readable_and_never_change(workload: Prefill, expected: str) -> None:
@@ -69,6 +74,8 @@ def test_a_default_written_out_is_the_same_workload() -> None:
         (" d = 64 , h=8, s=512 ", Prefill(1, 512, 8, 64)),
         ("s=8,kv=32,h=4,hk=2,d=16,dtype=bf16,lse", Prefill(1, 8, 4, 16, 32, 2, "bf16", lse=True)),
         ("s=8,h=4,d=16,f32,causal=true,lse=0", Prefill(1, 8, 4, 16, dtype="f32", causal=True)),
+        ("s=8,h=4,d=16,f8e5m2,causal,w=3", Prefill(1, 8, 4, 16, dtype="f8e5m2", causal=True, window=3)),
+        ("s=8,kv=5,h=4,d=16,dtype=tf32,causal,w=0", Prefill(1, 8, 4, 16, seq_kv=5, dtype="tf32", causal=True)),
     ],
 )
 def test_a_line_gives_fields_in_any_order(line: str, expected: Prefill) -> None:
@@ -77,7 +84,7 @@ def test_a_line_gives_fields_in_any_order(line: str, expected: Prefill) -> None:
 
 
 BAD_LINES = [
-    ("s=8,h=4", "does not give d; required are s, h, d, allowed are b=, s=, kv=, h=, hk=, d=, dtype="),
+    ("s=8,h=4", "does not give d; required are s, h, d, allowed are b=, s=, kv=, h=, hk=, d=, w=, dtype="),
     ("s=8,h=4,d=16,x=3", "unknown field 'x'; allowed are b="),
     ("s=8,h=4,d=16,noncausal", "unknown field 'noncausal'"),
     ("s=8,h=4,d=16,s=9", "gives seq_q (s) twice"),
@@ -88,8 +95,12 @@ BAD_LINES = [
     ("s,h=4,d=16", "s must be a positive integer, got None"),
     ("s=8,h=4,hk=3,d=16", "heads must be a multiple of kv_heads, got heads=4 and kv_heads=3"),
     ("s=8,h=4,d=513", "head_dim must be at most 512, got 513"),
-    ("s=8,kv=7,h=4,d=16,causal", "causal needs seq_kv >= seq_q, got seq_q=8 and seq_kv=7"),
-    ("s=8,h=4,d=16,dtype=f64", "dtype 'f64' is not one of f32, f16, bf16"),
+    ("s=8,h=4,d=16,w=4", "window needs causal, got window=4 without it"),
+    ("s=8,h=4,d=16,causal,w=-4", "w must be a positive integer, got '-4'"),
+    (
+        "s=8,h=4,d=16,dtype=f64",
+        "dtype 'f64' is not one of f32, f16, bf16, tf32, f8e4m3, f8e5m2, f8e4m3fnuz, f8e5m2fnuz, i8",
+    ),
     ("s=8,h=4,d=16,causal=maybe", "causal must be one of true, false, 1, 0, yes, no, got 'maybe'"),
     ("s=8,,h=4,d=16", "has an empty field"),
 ]
@@ -111,6 +122,8 @@ def test_a_malformed_line_names_field_and_value(line: str, message: str) -> None
         ("prefill-b1-s8-kv8-h4-d16-f16", "not in its one form"),
         ("prefill-b1-s8-h4-d16", "not in its one form; write 'prefill-b1-s8-h4-d16-f16'"),
         ("prefill-b1-s8-h4-d16-f16-window4", "unknown field 'window4'"),
+        ("prefill-b1-s8-h4-d16-w0-f16-causal", "not in its one form; write 'prefill-b1-s8-h4-d16-f16-causal'"),
+        ("prefill-b1-s8-h4-d16-f16-causal-w4", "not in its one form; write 'prefill-b1-s8-h4-d16-w4-f16-causal'"),
     ],
 )
 def test_an_id_has_one_form(text: str, message: str) -> None:
@@ -126,6 +139,48 @@ def test_fields_are_integers(value: Any) -> None:
         dataclasses.replace(Prefill(1, 8, 4, 16), batch=value)
 
 
+@pytest.mark.parametrize("value", [0.5, True, -1, "8"])
+def test_a_window_is_an_integer(value: Any) -> None:
+    """A window that is neither 0 nor a positive integer is refused with the value seen."""
+    message = re.escape(f"window must be a positive integer, or 0 for none, got {value!r}")
+    with pytest.raises(WorkloadError, match=message):
+        Prefill(1, 8, 4, 16, causal=True, window=value)
+
+
+def visible(workload: Prefill) -> list[list[bool]]:
+    """Whether row i sees key j, as the docstring of Prefill states it."""
+    last = [row + workload.seq_kv - workload.seq_q for row in range(workload.seq_q)]
+    window = workload.window or workload.seq_q + workload.seq_kv
+    return [
+        [not workload.causal or last_key - window < key <= last_key for key in range(workload.seq_kv)]
+        for last_key in last
+    ]
+
+
+@given(
+    seq_q=st.integers(1, 20),
+    seq_kv=st.integers(1, 20),
+    window=st.integers(0, 25),
+    causal=st.booleans(),
+)
+def test_pairs_rows_and_keys_are_those_of_the_mask(seq_q: int, seq_kv: int, window: int, causal: bool) -> None:
+    """The counts of visible pairs, of rows without keys and of keys that are seen are those of the mask written out."""
+    workload = Prefill(1, seq_q, 1, 8, seq_kv=seq_kv, causal=causal, window=window if causal else 0)
+    mask = visible(workload)
+    assert workload.visible_pairs == sum(map(sum, mask))
+    assert workload.flops == 4 * 8 * workload.visible_pairs > 0
+    assert workload.rows_without_keys == sum(not any(row) for row in mask)
+    assert workload.keys_seen == sum(any(column) for column in zip(*mask, strict=True))
+
+
+def test_only_lse_of_rows_without_keys_may_be_infinite() -> None:
+    """The log-sum-exp of a causal problem with fewer keys than queries may hold -inf; no other output of any may."""
+    short = Prefill(1, 8, 4, 16, seq_kv=5, causal=True, lse=True)
+    assert short.non_finite_outputs == {"lse"}
+    for changed in ({"lse": False}, {"causal": False}, {"seq_kv": 8}, {"seq_kv": 9, "window": 2}):
+        assert dataclasses.replace(short, **changed).non_finite_outputs == frozenset()
+
+
 def test_causal_counts_the_pairs_of_the_drawn_mask() -> None:
     """The 2 by 4 mask of the docstring has 3 + 4 visible pairs, and useful work counts only those."""
     workload = Prefill(batch=3, seq_q=2, heads=2, head_dim=8, seq_kv=4, causal=True)
@@ -138,6 +193,58 @@ def test_bytes_min_counts_every_tensor_once() -> None:
     """q and out have H heads, k and v Hk, and lse is fp32 whatever the dtype."""
     workload = Prefill(2, 10, 4, 16, seq_kv=30, kv_heads=2, dtype="bf16", lse=True)
     assert workload.bytes_min == 2 * (2 * (2 * 10 * 4 * 16) + 2 * (2 * 30 * 2 * 16)) + 4 * (2 * 4 * 10)
+
+
+def test_bytes_min_of_8_bits_counts_scales_and_a_wider_result() -> None:
+    """Inputs are a byte each, three fp32 scales are 12 bytes, and out is bf16; tf32 is as wide as f32."""
+    workload = Prefill(2, 10, 4, 16, seq_kv=30, kv_heads=2, dtype="f8e4m3", lse=True)
+    q, k = 2 * 10 * 4 * 16, 2 * 30 * 2 * 16
+    assert workload.bytes_min == q + 2 * k + 12 + 2 * q + 4 * (2 * 4 * 10)
+    assert dataclasses.replace(workload, dtype="tf32").bytes_min == 4 * (2 * q + 2 * k) + 4 * (2 * 4 * 10)
+
+
+def test_bytes_min_leaves_out_what_no_row_reads() -> None:
+    """Keys before every row's window, and queries that see no key, need not be read; all of out must be written."""
+    windowed = Prefill(1, 10, 1, 16, seq_kv=100, causal=True, window=20)
+    assert windowed.bytes_min == 2 * 16 * (2 * 10 + 2 * 29)
+    short = Prefill(1, 10, 1, 16, seq_kv=4, causal=True)
+    assert short.bytes_min == 2 * 16 * (4 + 2 * 4 + 10)
+
+
+OLD_DEFINITION = {
+    "family": "prefill",
+    "batch": 1,
+    "seq_q": 8,
+    "heads": 4,
+    "head_dim": 16,
+    "seq_kv": 8,
+    "kv_heads": 2,
+    "dtype": "f16",
+    "causal": True,
+    "lse": False,
+    "scale": "1/sqrt(head_dim)",
+    "mask_alignment": "bottom-right",
+}
+
+
+def test_the_definition_of_an_ordinary_problem_never_changes() -> None:
+    """Stored baselines compare definitions, so what has no window and no 8-bit inputs says nothing of them."""
+    assert Prefill(1, 8, 4, 16, kv_heads=2, causal=True).definition() == OLD_DEFINITION
+
+
+@pytest.mark.parametrize(
+    ("changed", "added"),
+    [
+        ({"window": 3}, {"window": 3}),
+        ({"dtype": "i8"}, {"quantisation": "per tensor: value = stored * scale, scale = amax / largest finite"}),
+        ({"dtype": "tf32"}, {}),
+        ({"seq_kv": 5}, {"rows_without_keys": "out = 0, lse = -inf"}),
+    ],
+)
+def test_the_definition_says_what_is_not_ordinary(changed: dict[str, Any], added: dict[str, Any]) -> None:
+    """A window, the meaning of a scale, and what rows without keys give are stored where they apply."""
+    definition = dataclasses.replace(Prefill(1, 8, 4, 16, kv_heads=2, causal=True), **changed).definition()
+    assert definition == {**OLD_DEFINITION, **changed, **added}
 
 
 def test_the_definition_is_complete_and_plain() -> None:

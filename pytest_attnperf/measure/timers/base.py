@@ -51,10 +51,11 @@ class Timer(Protocol):
     def measure(self, pairs: int) -> list[float]:
         """Run `pairs` times an unmeasured then a measured block; microseconds per call of each measured block."""
 
-    def run_once(self) -> Any:
+    def run_once(self, *, poisoned: bool = True) -> Any:
         """Run what is timed once, unmeasured, and give the raw result of its last call.
 
-        A timer that replays fills the memory of that result with NaN first, so that a replay that writes nothing shows.
+        A timer that replays fills the memory of that result with NaN first, so that a replay that writes nothing shows;
+        not `poisoned` it leaves an earlier result there, so that one that writes only over NaN shows, too.
         """
 
     def close(self) -> None:

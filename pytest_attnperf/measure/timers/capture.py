@@ -72,7 +72,7 @@ def capture(call: Call, calls: int, stream: torch.cuda.Stream) -> tuple[torch.cu
     """
     import torch
 
-    graph, pool, result = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle(), None
+    graph, pool, result = new_graph(), torch.cuda.graph_pool_handle(), None
     failure: Exception | None = None
     try:
         # The outer context restores the stream where the inner one does not.
@@ -96,6 +96,16 @@ def capture(call: Call, calls: int, stream: torch.cuda.Stream) -> tuple[torch.cu
         raise failure
     finally:
         failure = result = None  # a traceback that refers to this frame is a cycle that holds the call's tensors
+
+
+def new_graph() -> torch.cuda.CUDAGraph:
+    """A graph whose nodes can be read after capture, where torch has that (2.8 and later)."""
+    import torch
+
+    try:
+        return torch.cuda.CUDAGraph(keep_graph=True)
+    except TypeError:
+        return torch.cuda.CUDAGraph()
 
 
 def first_line(error: BaseException) -> str:

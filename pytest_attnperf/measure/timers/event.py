@@ -63,7 +63,7 @@ class EventTimer:
         """Microseconds per call of each measured block; one synchronisation per pair."""
         return [self._pair_us() / self.calls_per_block for _ in range(pairs)]
 
-    def run_once(self) -> Any:
+    def run_once(self, *, poisoned: bool = True) -> Any:
         """One eager call, finished."""
         import torch
 

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.correctness import poison
+from pytest_attnperf.measure import graph_nodes
 from pytest_attnperf.measure.timers.base import Call, calls_per_block
 from pytest_attnperf.measure.timers.capture import capture, warm_up_for_capture
 from pytest_attnperf.measure.timers.stream import elapsed_us, event_pair, hold_stream, side_stream
@@ -83,12 +84,16 @@ class GraphTimer:
         torch.cuda.synchronize()
         return [elapsed_us(start, end) / self.calls_per_block for start, end in events]
 
-    def run_once(self) -> Any:
-        """Fill the static result with NaN, replay the block once, and give that result."""
+    def content(self) -> graph_nodes.GraphContent:
+        """What the graph holds, all its calls together. Raises UnreadableGraphError."""
+        return graph_nodes.content(self._captured())
+
+    def run_once(self, *, poisoned: bool = True) -> Any:
+        """Fill the static result with NaN unless told not to, replay the block once, and give that result."""
         import torch
 
         graph = self._captured()
-        for tensor in poison.tensors_in(self._result):
+        for tensor in poison.tensors_in(self._result) if poisoned else ():
             poison.fill(tensor)
         graph.replay()
         torch.cuda.synchronize()

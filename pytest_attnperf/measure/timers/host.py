@@ -46,7 +46,7 @@ class HostTimer:
             per_call_us.append(self._calls_us(self.calls_per_block) / self.calls_per_block)
         return per_call_us
 
-    def run_once(self) -> Any:
+    def run_once(self, *, poisoned: bool = True) -> Any:
         """One call."""
         assert self._call is not None, "prepare() comes first"
         return self._call()

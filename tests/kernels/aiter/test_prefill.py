@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kernels.aiter.prefill import AiterFlash
-from pytest_attnperf.backends import Outputs, Tensors
+from pytest_attnperf.backends import Declares, Outputs, Tensors
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.prefill import Prefill
@@ -92,14 +92,26 @@ def test_rocms_aiter_is_accepted_without_importing_it(install: Callable[..., Pat
     ("workload", "device", "reason"),
     [
         (WORKLOAD, CUDA, "aiter runs on ROCm devices, this one is cuda (sm_90)"),
-        ("prefill-b1-s8-h2-d64-f32", ROCM, "aiter's flash_attn_func takes f16 and bf16, not f32"),
+        ("prefill-b1-s8-h2-d64-f32", ROCM, "aiter's flash_attn_func takes bf16, f16, not f32"),
+        ("prefill-b1-s8-h2-d64-f8e4m3fnuz", ROCM, "aiter's flash_attn_func takes bf16, f16, not f8e4m3fnuz"),
+        (
+            "prefill-b1-s8-h2-d64-w4-f16-causal",
+            ROCM,
+            "aiter's flash_attn_func takes no sliding window, this workload has one of 4 keys",
+        ),
+        (
+            "prefill-b1-s8-kv5-h2-d64-f16-causal",
+            ROCM,
+            "aiter's flash_attn_func is not known to give 0 for rows that see no key, and the first 3 rows of this "
+            "workload see none",
+        ),
         ("prefill-b1-s8-h2-d320-f16", ROCM, "aiter's flash_attn_func takes head_dim up to 256, not 320"),
     ],
 )
 def test_limits_are_named_with_the_value(
     install: Callable[..., Path], workload: str, device: DeviceInfo, reason: str
 ) -> None:
-    """Device kind, dtype and head dimension are each refused by one reason."""
+    """Device kind, dtype, head dimension, window and rows without keys are each refused by one reason."""
     rocm_aiter(install)
     assert reasons(workload, device) == [reason]
 
@@ -119,6 +131,7 @@ def test_calls_the_dense_forward_with_what_the_workload_says(
     assert len(calls) == 2  # once in prepare, which builds; once timed
     assert calls[0] == {"dropout_p": 0.0, "softmax_scale": 20**-0.5, "causal": True, "return_lse": lse}
     assert prepared.config["padded_in_call"] == "True"
+    assert prepared.declares == Declares(never=("scaled_dot_product",))
 
 
 def test_a_failing_import_is_quoted(install: Callable[..., Path]) -> None:

@@ -21,6 +21,9 @@ INTERPRETING = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu", interpre
 ROOT = Path(__file__).parents[3]
 
 
+TF32 = "prefill-b1-s65-h4-hk2-d64-tf32-causal-lse"
+
+
 @pytest.fixture(scope="module")
 def interpreted(tmp_path_factory: pytest.TempPathFactory, problems: tuple[str, ...]) -> dict[str, Any]:
     """Outputs and config of every small problem, computed by the interpreter in one process."""
@@ -29,7 +32,7 @@ def interpreted(tmp_path_factory: pytest.TempPathFactory, problems: tuple[str, .
     saved = tmp_path_factory.mktemp("interpreted") / "outputs.pt"
     script = Path(__file__).with_name("run_interpreted.py")
     env = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(script), str(saved), *problems]
+    command = [sys.executable, str(script), str(saved), *problems, TF32]
     done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     return dict(torch.load(saved))
@@ -40,6 +43,42 @@ def test_right_on_every_small_problem(
 ) -> None:
     """The interpreted kernel is within budget on ragged, grouped, causal, cross-length, padded and lse problems."""
     assert_right(problem, problem.make_inputs(1, "cpu", planted=True), interpreted[problem.id]["outputs"])
+
+
+def test_tf32_is_multiplied_as_fp32(
+    interpreted: dict[str, Any], assert_right: Callable[[Prefill, Tensors, Outputs], None]
+) -> None:
+    """tf32 inputs are right, by the budget of f32 even."""
+    for text in (TF32, TF32.replace("tf32", "f32")):
+        workload = Prefill.parse(text)
+        assert_right(workload, workload.make_inputs(1, "cpu", planted=True), interpreted[TF32]["outputs"])
+
+
+def test_what_the_kernel_declares() -> None:
+    """Its own kernel must be among what ran on a GPU, and torch's attention must not."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    workload = Prefill.parse("prefill-b1-s8-h2-d64-f16")
+    declares = BACKEND.prepare(workload, tuple(torch.zeros(1, 8, 2, 64).half() for _ in range(3))).declares
+    assert declares.kernels == ("prefill_forward_kernel",)
+    assert declares.never == ("scaled_dot_product",)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("s8-h2-d64-w4-f16-causal", "triton.flash takes no sliding window, this workload has one of 4 keys"),
+        (
+            "s8-kv5-h2-d64-f16-causal",
+            "triton.flash is not known to give 0 for rows that see no key, and the first 3 rows of this workload see "
+            "none",
+        ),
+        ("s8-h2-d64-f8e5m2", "triton.flash takes bf16, f16, f32, tf32, not f8e5m2"),
+    ],
+)
+def test_says_what_it_does_not_compute(text: str, reason: str) -> None:
+    """Windows, rows without keys and 8 bits are each refused by one reason with the value seen."""
+    assert BACKEND.unsupported_reasons(Prefill.parse(f"prefill-b1-{text}"), INTERPRETING) == [reason]
 
 
 def test_the_configuration_and_its_source_are_recorded(interpreted: dict[str, Any]) -> None:

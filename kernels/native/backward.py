@@ -1,0 +1,224 @@
+"""The backward pass of attention with what comes with torch: plain operators, and the CPU's flash attention.
+
+Both compute in the layout (B, H, S, D), from (q, k, v, dout, out, lse), and give (dq, dk, dv).
+"""
+
+from __future__ import annotations
+
+import abc
+import importlib.metadata
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+from kernels.prefill_backend import heads_first, heads_last
+from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.records import DeviceInfo, Tolerance
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Backend, Outputs, Tensors
+    from pytest_attnperf.workloads.backward import Backward
+    from pytest_attnperf.workloads.base import Workload
+
+    Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+CPU_FLOPS_MAX = 6e8
+"""Keeps a check and a timing on two cores within seconds: 320 keys of 8 heads of 64."""
+
+CPU_HALF_FLOPS_MAX = 2e8
+"""For half-precision matmuls, which CPUs without such units compute some ten times slower than fp32's."""
+
+GROUPED_HEADS_SINCE = (2, 9)
+"""The torch whose CPU flash attention takes fewer K/V heads than query heads (pytorch pull request 157893)."""
+
+
+@dataclass(frozen=True)
+class BackwardBackend(abc.ABC):
+    """One way to do the backward pass of dense attention; subclasses give `reasons` and `bind`.
+
+    name             as registered, e.g. 'native.eager_backward'
+    cpu_flops_max    largest workload offered where there is no GPU, in useful floating-point operations; 0 means none
+    times_on_cpu     whether a time taken without a GPU says anything
+    tolerance        error budget against the plain computation's own error
+    """
+
+    name: str
+    cpu_flops_max: float = 0.0
+    times_on_cpu: bool = True
+    tolerance: Tolerance = field(default_factory=Tolerance)
+    families: frozenset[str] = frozenset({"backward"})
+
+    def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
+        """Why this workload cannot run on this device; empty means it can. Imports nothing."""
+        return self.reasons(cast("Backward", workload), device)
+
+    def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
+        """Bind to one workload; `inputs` are its (q, k, v, dout, out, lse), contiguous, on the device."""
+        return self.bind(cast("Backward", workload), inputs)
+
+    @abc.abstractmethod
+    def reasons(self, workload: Backward, device: DeviceInfo) -> list[str]:
+        """As `unsupported_reasons`, for the one family these backends have."""
+
+    @abc.abstractmethod
+    def bind(self, workload: Backward, inputs: Tensors) -> Prepared:
+        """As `prepare`, for the one family these backends have."""
+
+
+@dataclass(frozen=True)
+class EagerBackward(BackwardBackend):
+    """FlashAttention-2's formulas (see `attention_gradients`) as torch operators, whole score matrices in memory.
+
+    Scores, weights, dP and dS are in the workload's dtype. The weights are softmax(S) and lse is not read: exp(S - lse)
+    of scores that were rounded to a half type would be off by several times what rounding the weights costs.
+    """
+
+    def reasons(self, workload: Backward, device: DeviceInfo) -> list[str]:
+        """Nothing is refused: this is the implementation every other is compared with."""
+        return []
+
+    def bind(self, workload: Backward, inputs: Tensors) -> Prepared:
+        """Transpose to (B, H, S, D) and build the mask, untimed."""
+        return Prepared(
+            call=eager_backward(workload, inputs[0].device),
+            tensors=_to_heads_first(inputs),
+            convert=_to_heads_first,
+            outputs=_canonical_outputs,
+            config={"compute_dtype": workload.dtype, "weights": "softmax"},
+            declares=Declares(never=("scaled_dot_product",)),
+        )
+
+
+@dataclass(frozen=True)
+class SdpaFlashBackward(BackwardBackend):
+    """The operator that torch's autograd calls for its flash attention on a CPU, called by itself."""
+
+    def reasons(self, workload: Backward, device: DeviceInfo) -> list[str]:
+        """Limits tried on torch 2.13; the version that took grouped heads is that of its pull request."""
+        found = []
+        if device.kind != "cpu":
+            found.append(
+                f"the flash attention of torch on {device.kind} needs its own forward pass's cumulative lengths and "
+                "random state for its backward pass; only the CPU's is called here"
+            )
+        if workload.causal and workload.seq_kv < workload.seq_q:
+            found.append(
+                f"gives NaN where a query row sees no key (causal with seq_q={workload.seq_q} and "
+                f"seq_kv={workload.seq_kv})"
+            )
+        if workload.kv_heads != workload.heads and (release := _torch_release()) < GROUPED_HEADS_SINCE:
+            found.append(
+                f"takes grouped K/V heads from torch {_dotted(GROUPED_HEADS_SINCE)} on, not in {_dotted(release)} "
+                f"({workload.heads} query heads, {workload.kv_heads} K/V heads)"
+            )
+        return found
+
+    def bind(self, workload: Backward, inputs: Tensors) -> Prepared:
+        """Transpose to (B, H, S, D), build the mask; torch's is_causal is top-left, so it serves only Sq == Skv."""
+        import torch
+
+        mask = None
+        if workload.causal and workload.seq_q != workload.seq_kv:
+            # Added to the scores: this operator reads a bool mask as numbers, and does not say so.
+            hidden = hidden_keys(workload, inputs[0].device)
+            mask = torch.zeros(hidden.shape, device=hidden.device).masked_fill_(hidden, float("-inf"))
+        how = "none" if not workload.causal else "is_causal" if mask is None else "fp32 mask"
+        return Prepared(
+            call=_flash_backward(mask, is_causal=workload.causal and mask is None),
+            tensors=_to_heads_first(inputs),
+            convert=_to_heads_first,
+            outputs=_canonical_outputs,
+            config={"causal": how, "torch": torch.__version__},
+            declares=Declares(operators=("_scaled_dot_product_flash_attention_for_cpu_backward",)),
+        )
+
+
+BACKENDS: tuple[Backend, ...] = (
+    EagerBackward("native.eager_backward", CPU_HALF_FLOPS_MAX),
+    SdpaFlashBackward("native.sdpa_flash_backward", CPU_FLOPS_MAX),
+)
+
+
+def eager_backward(workload: Backward, device: torch.device) -> Callable[..., Gradients]:
+    """A function of q, dout, out (B, H, Sq, D), k, v (B, Hk, Skv, D), contiguous, and lse (B, H, Sq), unread.
+
+    Query heads that share a K/V head are stacked as further rows, so no K or V is copied for grouped heads, and one
+    product sums their dK and dV.
+    """
+    import torch
+
+    batch, heads, kv_heads, head_dim = workload.batch, workload.heads, workload.kv_heads, workload.head_dim
+    by_head = (batch, heads, workload.seq_q, workload.seq_kv)
+    stacked = (batch, kv_heads, heads // kv_heads * workload.seq_q, -1)
+    scale = 1.0 / math.sqrt(head_dim)
+    hidden = hidden_keys(workload, device) if workload.causal else None
+    rows_without_keys = workload.causal and workload.seq_kv < workload.seq_q
+
+    def backward(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, out: torch.Tensor, lse: torch.Tensor
+    ) -> Gradients:
+        queries, grads = q.view(stacked), dout.view(stacked)
+        scores = (torch.matmul(queries, k.transpose(-1, -2)) * scale).view(by_head)
+        if hidden is not None:
+            scores = scores.masked_fill(hidden, float("-inf"))
+        weights = torch.softmax(scores, dim=-1)
+        if hidden is not None and rows_without_keys:
+            weights = weights.masked_fill(hidden, 0.0)  # their softmax is NaN
+        dweights = torch.matmul(grads, v.transpose(-1, -2)).view(by_head)
+        delta = (dout.float() * out.float()).sum(dim=-1, keepdim=True)
+        dscores = ((weights * (dweights - delta)).to(q.dtype) * scale).view(stacked)
+        dq = torch.matmul(dscores, k).view(q.shape)
+        dk = torch.matmul(dscores.transpose(-1, -2), queries)
+        dv = torch.matmul(weights.view(stacked).transpose(-1, -2), grads)
+        return dq, dk, dv
+
+    return backward
+
+
+def hidden_keys(workload: Backward, device: torch.device) -> torch.Tensor:
+    """Bool (Sq, Skv), True where a causal row does not see a key: row i sees key j iff j <= i + Skv - Sq."""
+    import torch
+
+    ones = torch.ones(workload.seq_q, workload.seq_kv, dtype=torch.bool, device=device)
+    return ones.triu(workload.seq_kv - workload.seq_q + 1)
+
+
+def _flash_backward(mask: torch.Tensor | None, *, is_causal: bool) -> Callable[..., Gradients]:
+    import torch
+
+    operator = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+    def backward(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, out: torch.Tensor, lse: torch.Tensor
+    ) -> Gradients:
+        return cast("Gradients", operator(dout, q, k, v, out, lse, 0.0, is_causal, attn_mask=mask))
+
+    return backward
+
+
+def _to_heads_first(inputs: Tensors) -> Tensors:
+    """(q, k, v, dout, out) to contiguous (B, H, S, D), and lse as it is, each in its own memory."""
+    *tensors, lse = inputs
+    return (*heads_first(tuple(tensors)), lse.clone())
+
+
+def _canonical_outputs(result: Gradients) -> Outputs:
+    """(dq, dk, dv) in (B, H, S, D) to the canonical dictionary of (B, S, H, D) views."""
+    return {name: heads_last(gradient) for name, gradient in zip(("dq", "dk", "dv"), result, strict=True)}
+
+
+def _torch_release() -> tuple[int, int]:
+    """(major, minor) of the installed torch, read without importing it; (0, 0) where there is none."""
+    try:
+        found = re.match(r"(\d+)\.(\d+)", importlib.metadata.version("torch"))
+    except importlib.metadata.PackageNotFoundError:
+        found = None
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _dotted(release: tuple[int, int]) -> str:
+    return ".".join(map(str, release))

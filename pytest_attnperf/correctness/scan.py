@@ -1,0 +1,220 @@
+"""Passes over an output and its reference: the largest errors, what is not finite, and where.
+
+Everything is computed in fp64, a stretch of CHUNK elements at a time, and numbers leave the device together: one
+transfer says whether an output is right, and two or three more where it is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+CHUNK = 2**22
+"""Elements looked at together. Four fp64 copies of so many are 128 MiB, which bounds what a comparison needs beside the
+tensors themselves; and a pass over so many takes a GPU longer than its launch."""
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What an element may be off by: base + eps * max(|expected|, typical).
+
+    typical   root mean square of the reference's elements: shape (), fp64, on the reference's device
+    """
+
+    base: float
+    eps: float
+    typical: torch.Tensor
+
+    def of(self, truth: torch.Tensor) -> torch.Tensor:
+        """The error allowed to each element of a stretch of the reference."""
+        return truth.abs().clamp_(min=self.typical).mul_(self.eps).add_(self.base)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What a pass over all elements found.
+
+    worst          flat index of the first element that violates the pattern of NaN and Inf, else of the one that
+                   exceeds its budget most
+    norm           root of the sum of squared errors over the `finite` elements, that are finite on both sides
+    largest        the largest error of these
+    typical        `Allowed.typical`
+    nan_count, inf_count, finite_count     violations of the pattern, as in `records.ErrorFigures`
+    """
+
+    worst: int
+    norm: float
+    largest: float
+    finite: int
+    typical: float
+    nan_count: int = 0
+    inf_count: int = 0
+    finite_count: int = 0
+
+    @property
+    def violations(self) -> int:
+        """Elements that are NaN, Inf or finite where the reference is not the same."""
+        return self.nan_count + self.inf_count + self.finite_count
+
+    @property
+    def rms(self) -> float:
+        """Root mean square of the errors; infinite where nothing is finite on both sides."""
+        return self.norm / math.sqrt(self.finite) if self.finite else math.inf
+
+
+def typical_magnitude(reference: torch.Tensor) -> torch.Tensor:
+    """Root mean square of all elements, not finite where one of them is not. Shape (), fp64, no synchronisation."""
+    import torch
+
+    norms = [torch.linalg.vector_norm(truth) for _, _, truth in chunks(reference, reference)]
+    typical: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms)) / math.sqrt(reference.numel())
+    return typical
+
+
+def typical_finite_magnitude(reference: torch.Tensor) -> torch.Tensor:
+    """Root mean square of the finite elements; 0 where there are none. Shape (), fp64."""
+    import torch
+
+    norms, counts = [], []
+    for _, _, truth in chunks(reference, reference):
+        finite = _finite(truth)
+        norms.append(torch.linalg.vector_norm(truth.masked_fill(~finite, 0.0)))
+        counts.append(finite.sum())
+    typical: torch.Tensor = (
+        torch.linalg.vector_norm(torch.stack(norms)) / torch.stack(counts).sum().clamp_(min=1).sqrt()
+    )
+    return typical
+
+
+def scan_finite(got: torch.Tensor, reference: torch.Tensor, allowed: Allowed) -> Scan | None:
+    """The pass for outputs without NaN or Inf, in few operations. None where it cannot tell: use `scan_any` then."""
+    import torch
+
+    rows = [allowed.typical.expand(4)]
+    for first, ours, truth in chunks(got, reference):
+        error = (ours - truth).abs_()
+        norm, largest = torch.linalg.vector_norm(error), error.amax()
+        ratio, place = error.div_(allowed.of(truth)).max(0)
+        rows.append(torch.stack((ratio, place.double().add_(first), norm, largest)))
+    values = torch.stack(rows).tolist()
+    # A NaN or Inf on either side makes the norm one, an overflow `typical`, and 0 / 0 allowed the ratio.
+    if not all(math.isfinite(value) for row in values for value in row):
+        return None
+    typical, parts = values[0][0], values[1:]
+    worst = max(parts, key=lambda row: row[0])[1]
+    norm, largest = math.hypot(*(row[2] for row in parts)), max(row[3] for row in parts)
+    return Scan(int(worst), norm, largest, got.numel(), typical)
+
+
+def scan_any(got: torch.Tensor, reference: torch.Tensor, allowed: Allowed) -> Scan:
+    """The pass for every output. Equal elements, equal Inf and NaN for NaN are exactly right, whatever is allowed."""
+    import torch
+
+    rows = []
+    for first, ours, truth in chunks(got, reference):
+        ours_finite, nan = _finite(ours), ours != ours
+        finite = ours_finite & _finite(truth)
+        same = (ours == truth) | (nan & (truth != truth))
+        violated = ~(same | finite)
+        error = (ours - truth).abs_().masked_fill_(~finite, 0.0)
+        ratio, place = (error / allowed.of(truth)).masked_fill_(same | ~finite, 0.0).max(0)
+        violation = violated.to(torch.uint8).argmax()
+        errors = (ratio, place.double().add_(first), torch.linalg.vector_norm(error), error.amax())
+        places = (violation.double().add_(first), allowed.typical)
+        counted = (finite, violated, nan & violated, ours_finite & violated)
+        rows.append(torch.stack((*errors, *places, *(mask.sum().double() for mask in counted))))
+    return _joined(torch.stack(rows).tolist())
+
+
+def _joined(rows: list[list[float]]) -> Scan:
+    """One Scan of the chunks: ratio, place, norm, largest, first violation, typical; finite, violated, NaN, finite."""
+    finite, violated, nan, not_inf = (int(sum(row[column] for row in rows)) for column in (6, 7, 8, 9))
+    worst = next((row[4] for row in rows if row[7]), max(rows, key=lambda row: row[0])[1])
+    norm, largest = math.hypot(*(row[2] for row in rows)), max(row[3] for row in rows)
+    return Scan(int(worst), norm, largest, finite, rows[0][5], nan, violated - nan - not_inf, not_inf)
+
+
+def beyond(
+    got: torch.Tensor, reference: torch.Tensor, allowed: Allowed
+) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """(count, smallest, largest index in every dimension) of the elements that violate the pattern or their budget.
+
+    Without any: (0, (), ()).
+    """
+    import torch
+
+    mask = torch.empty(got.numel(), dtype=torch.bool, device=got.device)
+    for first, ours, truth in chunks(got, reference):
+        within = (ours - truth).abs_() <= allowed.of(truth)
+        within &= _finite(ours) & _finite(truth)
+        same = (ours == truth) | ((ours != ours) & (truth != truth))
+        mask[first : first + CHUNK] = ~(within | same)
+    numbers = [mask.sum()]
+    box = mask.view(1, *got.shape)
+    for dim in range(1, box.ndim):
+        line = box.any(dim=tuple(other for other in range(box.ndim) if other != dim)).to(torch.uint8)
+        numbers += [line.argmax(), line.numel() - 1 - line.flip(0).argmax()]
+    count, *ends = torch.stack(numbers).tolist()
+    return (count, tuple(ends[::2]), tuple(ends[1::2])) if count else (0, (), ())
+
+
+def around(
+    got: torch.Tensor, reference: torch.Tensor, place: tuple[int, ...], reach: int
+) -> tuple[int, list[float], list[float]]:
+    """(index of the first, ours, theirs) of up to `reach` elements either side of `place` along the last dimension.
+
+    Integers stay integers, so that 2^53 and 2^53 + 1 differ.
+    """
+    import torch
+
+    if not place:
+        return around(got.reshape(1), reference.reshape(1), (0,), reach)
+    first = max(0, place[-1] - reach)
+    stretch = slice(first, place[-1] + reach + 1)
+    ours, truth = got[place[:-1]][stretch], reference[place[:-1]][stretch]
+    if _exact(ours, truth):
+        return first, ours.tolist(), truth.tolist()
+    mine, theirs = torch.stack((ours.double(), truth.double())).tolist()
+    return first, mine, theirs
+
+
+def unravel(index: int, shape: torch.Size) -> tuple[int, ...]:
+    """The place of a flat index in row-major order."""
+    place: tuple[int, ...] = ()
+    for size in reversed(shape):
+        index, part = divmod(index, size)
+        place = (part, *place)
+    return place
+
+
+def chunks(got: torch.Tensor, reference: torch.Tensor) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+    """(flat index of the first, ours, theirs in fp64) of every stretch of elements in row-major order.
+
+    fp64 tensors are passed on without a copy: do not write into what comes. fp8 has hardly any operations of its own,
+    and all its values are numbers of fp64. 8-byte integers beyond 2^53 are not: where two differ and their fp64
+    values do not, ours becomes the next one.
+    """
+    import torch
+
+    flat_got, flat_reference = got.reshape(-1), reference.reshape(-1)
+    for first in range(0, flat_got.numel(), CHUNK):
+        mine, theirs = flat_got[first : first + CHUNK], flat_reference[first : first + CHUNK]
+        ours, truth = mine.double(), theirs.double()
+        if mine.dtype == theirs.dtype and mine.dtype.itemsize == 8 and not mine.is_floating_point():
+            hidden = (mine.view(torch.int64) != theirs.view(torch.int64)) & (ours == truth)
+            ours = torch.where(hidden, ours.nextafter(torch.full_like(ours, math.inf)), ours)
+        yield first, ours, truth
+
+
+def _finite(values: torch.Tensor) -> torch.Tensor:
+    """`isfinite`, in half its time on a CPU."""
+    return values.abs() < math.inf
+
+
+def _exact(ours: torch.Tensor, truth: torch.Tensor) -> bool:
+    return not (ours.is_floating_point() or truth.is_floating_point())

@@ -1,0 +1,184 @@
+"""Whether what ran is what a backend says it is: kernels, operators, copies and streams of one call. Pure Python.
+
+Libraries fall back silently: to another backend, to the host, to a second stream that nobody waits for. The result is
+then right and the time belongs to something else, so that only a list of what ran can tell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pytest_attnperf.backends import Declares
+from pytest_attnperf.records import Launch
+
+NAME_LIMIT = 100
+"""Characters of a kernel's name in a message; template arguments run to thousands."""
+
+LISTED_MOST = 8
+
+_CROSSING = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost", re.IGNORECASE)
+"""Copies between host and device, as CUPTI ('Memcpy DtoH (Device -> Pageable)') and ROCm ('CopyDeviceToHost') say."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What one call did, as far as it was looked at.
+
+    launches        kernels, copies and memory sets on a GPU where `on_gpu`; else torch's operators, without views
+    operators       names of all torch operators that were dispatched, composite ones included; None where not seen
+    other_streams   launches on another stream than the one the call was made on
+    branches        a graph captured from the call holds work that may run side by side
+    """
+
+    launches: tuple[Launch, ...]
+    operators: frozenset[str] | None = None
+    other_streams: tuple[Launch, ...] = ()
+    branches: bool = False
+    on_gpu: bool = False
+
+
+def problems(trace: Trace, declares: Declares, backend: str) -> list[str]:
+    """Why the time of such a call would not be the backend's; empty when nothing speaks against it."""
+    return [*_crossings(trace), *_streams(trace), *_undeclared(trace, declares, backend)]
+
+
+def differences(now: Sequence[Launch], stored: Sequence[Launch]) -> list[str]:
+    """What ran now and did not when the baseline was recorded, and the other way round; empty when nothing differs.
+
+    A machine code that is unknown on one side (`isa_hash` '') says nothing.
+    """
+    ours, theirs = _by_name(now), _by_name(stored)
+    gone = [f"no longer runs {_shown(launches[0])}" for name, launches in theirs.items() if name not in ours]
+    added = [f"runs {_shown(launches[0])}, which it did not" for name, launches in ours.items() if name not in theirs]
+    changed = [change for name in ours if name in theirs for change in _changes(name, ours[name], theirs[name])]
+    return gone + added + changed
+
+
+def per_call(launches: Iterable[Launch], calls: int = 1) -> tuple[Launch, ...]:
+    """Equal launches counted together and divided by the calls they belong to, in a fixed order."""
+    counts: Counter[Launch] = Counter()
+    for launch in launches:
+        counts[_once(launch)] += 1
+    return tuple(
+        sorted(
+            Launch(one.name, one.kind, one.grid, one.block, one.shared_bytes, round(count / calls, 4), one.isa_hash)
+            for one, count in counts.items()
+        )
+    )
+
+
+def short_name(name: str) -> str:
+    """A name that fits a line: the middle of a long one left out."""
+    half = NAME_LIMIT // 2
+    return name if len(name) <= NAME_LIMIT else f"{name[:half]}...{name[-half:]}"
+
+
+def _once(launch: Launch) -> Launch:
+    return Launch(launch.name, launch.kind, launch.grid, launch.block, launch.shared_bytes, 1.0, launch.isa_hash)
+
+
+def _crossings(trace: Trace) -> list[str]:
+    crossed = [launch for launch in trace.launches if launch.kind == "copy" and _CROSSING.search(launch.name)]
+    if not crossed:
+        return []
+    return [
+        f"the call copied {_bytes(crossed)} between host and device ({_listed(crossed)}): work ran on the CPU, or the "
+        "GPU waited for the host; inputs must be on the device before the call, and results stay there"
+    ]
+
+
+def _streams(trace: Trace) -> list[str]:
+    if trace.branches:
+        return [
+            "the call uses another stream beside the one it was made on: its captured graph holds work that may run "
+            "side by side; launch on torch.cuda.current_stream()"
+        ]
+    if not trace.other_streams:
+        return []
+    return [
+        f"the call ran {_listed(trace.other_streams)} on another stream than the one it was made on, so that a timer "
+        "may not see this work: launch on torch.cuda.current_stream()"
+    ]
+
+
+def _undeclared(trace: Trace, declares: Declares, backend: str) -> list[str]:
+    found = []
+    ran_there = [launch.name for launch in trace.launches if launch.kind in ("kernel", "operator")]
+    kernels = ran_there if trace.on_gpu else []
+    operators = sorted(trace.operators or ())
+    if trace.on_gpu:
+        found += [_missing(backend, "kernel", want, kernels) for want in declares.kernels if not _any(want, kernels)]
+    if trace.operators is not None:
+        wanted = [want for want in declares.operators if not _any(want, operators)]
+        found += [_missing(backend, "operator", want, ran_there) for want in wanted]
+    for never in declares.never:
+        ran = [name for name in (*kernels, *operators) if re.search(never, name)]
+        if ran:
+            found.append(
+                f"{backend} declares that nothing named {never!r} runs, but {short_name(ran[0])} did: another "
+                "implementation was used than the one it is named after"
+            )
+    return found
+
+
+def _missing(backend: str, kind: str, want: str, ran: Sequence[str]) -> str:
+    names = list(dict.fromkeys(short_name(name) for name in ran))
+    more = f" and {len(names) - LISTED_MOST} more" if len(names) > LISTED_MOST else ""
+    listed = ", ".join(names[:LISTED_MOST]) or "nothing that was seen"
+    return (
+        f"{backend} declares the {kind} {want!r}, but it did not run; what ran is {listed}{more}: a silent fallback "
+        "to another implementation"
+    )
+
+
+def _any(pattern: str, names: Iterable[str]) -> bool:
+    return any(re.search(pattern, name) for name in names)
+
+
+def _by_name(launches: Iterable[Launch]) -> dict[tuple[str, str], list[Launch]]:
+    found: dict[tuple[str, str], list[Launch]] = {}
+    for launch in launches:
+        found.setdefault((launch.kind, launch.name), []).append(launch)
+    return found
+
+
+def _changes(name: tuple[str, str], ours: list[Launch], theirs: list[Launch]) -> list[str]:
+    """How the launches of one name differ: calls, then shapes, then machine code."""
+    shown = short_name(name[1])
+    now, before = sum(launch.calls for launch in ours), sum(launch.calls for launch in theirs)
+    if now != before:
+        return [f"runs {shown} {now:g} times a call, {before:g} before"]
+    shapes, old_shapes = {_shape(launch) for launch in ours}, {_shape(launch) for launch in theirs}
+    if shapes != old_shapes:
+        return [f"launches {shown} with {'; '.join(sorted(shapes))}, before with {'; '.join(sorted(old_shapes))}"]
+    codes, old_codes = {launch.isa_hash for launch in ours} - {""}, {launch.isa_hash for launch in theirs} - {""}
+    if codes and old_codes and codes != old_codes:
+        return [f"{shown} was compiled to other machine code"]
+    return []
+
+
+def _shape(launch: Launch) -> str:
+    if launch.kind != "kernel":
+        return f"{launch.grid[0]} bytes" if launch.grid else "an unknown size"
+    return f"grid {launch.grid}, block {launch.block}, {launch.shared_bytes} bytes of shared memory"
+
+
+def _shown(launch: Launch) -> str:
+    return short_name(launch.name)
+
+
+def _listed(launches: Sequence[Launch]) -> str:
+    counts: Counter[str] = Counter()
+    for launch in launches:
+        counts[short_name(launch.name)] += max(1, round(launch.calls))
+    parts = [f"{count} x {name}" for name, count in counts.items()]
+    more = f" and {len(parts) - LISTED_MOST} more" if len(parts) > LISTED_MOST else ""
+    return ", ".join(parts[:LISTED_MOST]) + more
+
+
+def _bytes(copies: Sequence[Launch]) -> str:
+    total = sum(copy.grid[0] * max(1, round(copy.calls)) for copy in copies if copy.grid)
+    return f"{total} bytes" if total else "data"

@@ -1,0 +1,219 @@
+"""What a captured CUDA graph holds: kernels with grid, block and shared memory, copies, memory sets, parallel branches.
+
+A profiler tells the same, but leaves its library in the process: on an H200 every kernel timed afterwards was 0.1 to
+1.1 % slower (`benchmarks/profiler_residue.py`). Reading the graph that is timed costs nothing and names exactly what is
+timed. The calls are those of the CUDA driver API, chapter "Graph Management"; HIP's are not used, for want of a device
+to try them on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.errors import AttnperfError
+from pytest_attnperf.records import Launch
+
+if TYPE_CHECKING:
+    import torch
+
+_KERNEL, _MEMCPY, _MEMSET, _HOST, _CHILD, _EMPTY = 0, 1, 2, 3, 4, 5
+"""CUgraphNodeType."""
+
+_WAITS = {6: "event wait", 7: "event record", 8: "semaphore signal", 9: "semaphore wait"}
+_HOST_MEMORY, _DEVICE_MEMORY = 1, 2
+"""CUmemorytype."""
+
+_MEMORY_TYPE_OF_POINTER = 2
+_STATIC_SHARED_BYTES = 1
+"""CU_POINTER_ATTRIBUTE_MEMORY_TYPE and CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES."""
+
+
+class UnreadableGraphError(AttnperfError):
+    """What a graph holds cannot be read here; the text says why."""
+
+
+@dataclass(frozen=True)
+class GraphContent:
+    """Every node that does work, in the order of capture, and whether any two of them may run side by side."""
+
+    launches: tuple[Launch, ...]
+    branches: bool
+
+
+class _KernelParams(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS_v2."""
+
+    _fields_ = (
+        ("func", ctypes.c_void_p),
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("params", ctypes.c_void_p),
+        ("extra", ctypes.c_void_p),
+        ("kern", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+    )
+
+
+class _CopySide(ctypes.Structure):
+    _fields_ = (
+        ("offsets", ctypes.c_size_t * 4),
+        ("memory_type", ctypes.c_int),
+        ("host", ctypes.c_void_p),
+        ("device", ctypes.c_void_p),
+        ("array", ctypes.c_void_p),
+        ("reserved", ctypes.c_void_p),
+        ("pitch", ctypes.c_size_t),
+        ("height", ctypes.c_size_t),
+    )
+
+
+class _CopyParams(ctypes.Structure):
+    """CUDA_MEMCPY3D."""
+
+    _fields_ = (("source", _CopySide), ("target", _CopySide), ("extent", ctypes.c_size_t * 3))
+
+
+class _SetParams(ctypes.Structure):
+    """CUDA_MEMSET_NODE_PARAMS."""
+
+    _fields_ = (
+        ("target", ctypes.c_void_p),
+        ("pitch", ctypes.c_size_t),
+        ("value", ctypes.c_uint),
+        ("element_bytes", ctypes.c_uint),
+        ("width", ctypes.c_size_t),
+        ("height", ctypes.c_size_t),
+    )
+
+
+class _EdgeData(ctypes.Structure):
+    """CUgraphEdgeData."""
+
+    _fields_ = (("ports_and_type", ctypes.c_ubyte * 8),)
+
+
+def content(graph: torch.cuda.CUDAGraph) -> GraphContent:
+    """Read a graph captured with `keep_graph=True`. Raises UnreadableGraphError."""
+    handle = _handle(graph)
+    nodes = _nodes(handle)
+    launches = tuple(launch for node in nodes if (launch := _launch(node)) is not None)
+    return GraphContent(launches, _branches(handle, nodes))
+
+
+def _handle(graph: torch.cuda.CUDAGraph) -> ctypes.c_void_p:
+    import torch
+
+    if torch.version.hip is not None:
+        raise UnreadableGraphError("the nodes of a graph are read through CUDA's driver, and this torch is ROCm's")
+    raw = getattr(graph, "raw_cuda_graph", None)
+    if raw is None:
+        raise UnreadableGraphError(f"torch {torch.__version__} does not give its graphs away; 2.8 and later do")
+    return ctypes.c_void_p(raw())
+
+
+def _nodes(handle: ctypes.c_void_p) -> list[ctypes.c_void_p]:
+    count = ctypes.c_size_t()
+    _driver("cuGraphGetNodes", handle, None, ctypes.byref(count))
+    nodes = (ctypes.c_void_p * count.value)()
+    _driver("cuGraphGetNodes", handle, nodes, ctypes.byref(count))
+    return [ctypes.c_void_p(node) for node in nodes]
+
+
+def _launch(node: ctypes.c_void_p) -> Launch | None:
+    """The work of one node; None for nodes that only order others."""
+    kind = ctypes.c_int()
+    _driver("cuGraphNodeGetType", node, ctypes.byref(kind))
+    if kind.value == _KERNEL:
+        return _kernel(node)
+    if kind.value == _MEMCPY:
+        return _copy(node)
+    if kind.value == _MEMSET:
+        params = _SetParams()
+        _driver("cuGraphMemsetNodeGetParams", node, ctypes.byref(params))
+        size = params.element_bytes * params.width * max(1, params.height)
+        return Launch("Memset (Device)", "set", grid=(size,))
+    if kind.value == _HOST:
+        return Launch("host function", "host")
+    if kind.value == _CHILD:
+        raise UnreadableGraphError("the graph holds another graph, which is not followed")
+    return None if kind.value == _EMPTY or kind.value in _WAITS else Launch(f"node of type {kind.value}", "other")
+
+
+def _kernel(node: ctypes.c_void_p) -> Launch:
+    params = _KernelParams()
+    _driver("cuGraphKernelNodeGetParams_v2", node, ctypes.byref(params))
+    name, static = _function(params.func, params.kern)
+    return Launch(
+        name, "kernel", tuple(params.grid), tuple(params.block), shared_bytes=int(params.shared_bytes) + static
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _function(func: int | None, kern: int | None) -> tuple[str, int]:
+    """(name, bytes of static shared memory) of a kernel."""
+    import torch
+
+    name, static = ctypes.c_char_p(), ctypes.c_int()
+    if func:
+        _driver("cuFuncGetName", ctypes.byref(name), ctypes.c_void_p(func))
+        _driver("cuFuncGetAttribute", ctypes.byref(static), ctypes.c_int(_STATIC_SHARED_BYTES), ctypes.c_void_p(func))
+    else:
+        _driver("cuKernelGetName", ctypes.byref(name), ctypes.c_void_p(kern))
+    mangled = (name.value or b"").decode(errors="replace")
+    return str(torch._C._demangle(mangled)), static.value
+
+
+def _copy(node: ctypes.c_void_p) -> Launch:
+    params = _CopyParams()
+    _driver("cuGraphMemcpyNodeGetParams", node, ctypes.byref(params))
+    width, height, depth = params.extent
+    letters = "".join(_side(side) for side in (params.source, params.target))
+    return Launch(f"Memcpy {letters[0]}to{letters[1]}", "copy", grid=(width * max(1, height) * max(1, depth),))
+
+
+def _side(side: Any) -> str:
+    """'H' for memory of the host, 'D' for the device's."""
+    if side.memory_type == _HOST_MEMORY:
+        return "H"
+    if side.memory_type == _DEVICE_MEMORY and not side.device:
+        return "D"
+    kind = ctypes.c_uint(_DEVICE_MEMORY)
+    pointer = ctypes.c_uint64(side.device or side.host or 0)
+    # Pageable memory has no attributes: what the driver does not know is the host's.
+    known = _try_driver("cuPointerGetAttribute", ctypes.byref(kind), ctypes.c_int(_MEMORY_TYPE_OF_POINTER), pointer)
+    return "D" if known and kind.value != _HOST_MEMORY else "H"
+
+
+def _branches(handle: ctypes.c_void_p, nodes: list[ctypes.c_void_p]) -> bool:
+    """Whether some node has two successors or two predecessors: one stream makes a chain."""
+    count = ctypes.c_size_t()
+    # The second version, because the first fails on edges of programmatic dependent launches.
+    _driver("cuGraphGetEdges_v2", handle, None, None, None, ctypes.byref(count))
+    tails, heads = (ctypes.c_void_p * count.value)(), (ctypes.c_void_p * count.value)()
+    _driver("cuGraphGetEdges_v2", handle, tails, heads, (_EdgeData * count.value)(), ctypes.byref(count))
+    starts, ends = list(tails), list(heads)
+    return count.value != len(nodes) - 1 or len(set(starts)) != len(starts) or len(set(ends)) != len(ends)
+
+
+def _driver(name: str, *arguments: Any) -> None:
+    if not _try_driver(name, *arguments):
+        raise UnreadableGraphError(f"the CUDA driver's {name} failed on a captured graph")
+
+
+def _try_driver(name: str, *arguments: Any) -> bool:
+    function = getattr(_library(), name, None)
+    if function is None:
+        raise UnreadableGraphError(f"the CUDA driver has no {name}; it is older than CUDA 12.3")
+    return int(function(*arguments)) == 0
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise UnreadableGraphError(f"the CUDA driver's library cannot be loaded: {error}") from error

@@ -1,0 +1,64 @@
+"""What ran, looked at in the way that each moment allows, and judged."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.correctness import what_ran
+from pytest_attnperf.correctness.what_ran import Trace, per_call
+from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.measure import trace
+from pytest_attnperf.measure.graph_nodes import UnreadableGraphError
+from pytest_attnperf.records import CheckReport, Launch
+
+if TYPE_CHECKING:
+    from pytest_attnperf.backends import Prepared
+    from pytest_attnperf.measure.timers.graph import GraphTimer
+
+
+class OtherWorkError(CaseFailedError):
+    """What was captured for timing is not what the backend says it is; `report` shows what."""
+
+    def __init__(self, report: CheckReport) -> None:
+        super().__init__("\n".join(report.problems))
+        self.report = report
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What was found out. `unknown` says why nothing could be; '' where something was."""
+
+    report: CheckReport
+    launches: tuple[Launch, ...] = ()
+    unknown: str = ""
+
+
+def of_operators(prepared: Prepared, backend: str) -> Inspection:
+    """Judge torch's operators of one call; may be followed by timing."""
+    started = time.perf_counter()
+    return _judged(trace.operators(prepared.run), prepared, backend, "what ran", started)
+
+
+def of_gpu_work(prepared: Prepared, backend: str) -> Inspection:
+    """Judge kernels, copies, streams and operators of one call; nothing may be timed in the process afterwards."""
+    started = time.perf_counter()
+    return _judged(trace.gpu_work(prepared.run), prepared, backend, "what ran", started)
+
+
+def of_graph(timer: GraphTimer, prepared: Prepared, backend: str) -> Inspection:
+    """Judge what a captured graph holds; `unknown` where graphs cannot be read."""
+    started = time.perf_counter()
+    try:
+        content = timer.content()
+    except UnreadableGraphError as error:
+        return Inspection(CheckReport(), unknown=str(error))
+    seen = Trace(per_call(content.launches, timer.calls_per_block), branches=content.branches, on_gpu=True)
+    return _judged(seen, prepared, backend, "what is timed", started)
+
+
+def _judged(seen: Trace, prepared: Prepared, backend: str, check: str, started: float) -> Inspection:
+    problems = tuple(f"{check}: {text}" for text in what_ran.problems(seen, prepared.declares, backend))
+    seconds = time.perf_counter() - started
+    return Inspection(CheckReport(problems=problems, seconds=seconds, parts={"what ran": seconds}), seen.launches)

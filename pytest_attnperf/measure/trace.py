@@ -1,0 +1,122 @@
+"""What one call does: torch's operators, and on a GPU kernels, copies and streams.
+
+Two ways, because one of them leaves traces of its own. torch's profiler (Kineto) sees everything, but every kernel
+timed afterwards in the process is slower, on an H200 by 0.1 to 1.1 %, even when only the host was profiled. It is used
+where nothing is timed any more. torch's older profiler sees operators only and costs nothing afterwards
+(`benchmarks/profiler_residue.py` measures both). What a timed graph holds is read from the graph (`graph_nodes`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.correctness.what_ran import Trace, per_call
+from pytest_attnperf.records import Launch
+
+if TYPE_CHECKING:
+    from torch.autograd.profiler import profile
+
+Call = Callable[[], Any]
+
+KINDS = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "set"}
+"""Categories of GPU work in a Kineto trace, on CUDA and ROCm alike."""
+
+_used: list[bool] = []
+"""Not empty once Kineto has been used in this process."""
+
+_MOVES_NOTHING = re.compile(
+    "aten::(view|view_as|reshape|_reshape_alias|_unsafe_view|transpose|permute|movedim|swapaxes|t|slice|select|narrow|"
+    "expand|expand_as|unsqueeze|squeeze|as_strided|detach|alias|flatten|unflatten|unbind|split|chunk|result_type|to|"
+    "resolve_conj|resolve_neg|lift_fresh|empty|empty_like|empty_strided|new_empty|new_empty_strided|resize_)"
+)
+"""Operators that make views or allocate: which of them run differs between torch versions and says nothing."""
+
+
+def operators(call: Call) -> Trace:
+    """Make one call and say which torch operators it dispatched, on a CPU or a GPU; leaves no trace in the process."""
+    from torch.autograd.profiler_legacy import profile as operator_profile
+
+    with operator_profile() as profiler:  # type: ignore[no-untyped-call]
+        call()
+    names = [event.name for event in profiler.function_events or () if event.name.startswith("aten::")]
+    working = (Launch(name, "operator") for name in names if not _MOVES_NOTHING.fullmatch(name))
+    return Trace(launches=per_call(working), operators=frozenset(names))
+
+
+def gpu_work(call: Call) -> Trace:
+    """Make one call under Kineto and say what ran on the GPU; nothing may be timed in the process afterwards.
+
+    The first kernel is one of ours, and tells which stream the call is made on.
+    """
+    import torch
+
+    _used.append(True)
+    marker = torch.zeros(1, device="cuda")
+    torch.cuda.synchronize()
+    with _kineto() as profiler:
+        marker.fill_(1.0)
+        call()
+        torch.cuda.synchronize()
+    return trace_of(_exported(profiler))
+
+
+def spent() -> bool:
+    """Whether `gpu_work` has been used in this process, which slows what runs afterwards."""
+    return bool(_used)
+
+
+def trace_of(events: Iterable[dict[str, Any]]) -> Trace:
+    """The trace of Kineto's events, the earliest kernel left out: it marks the stream the call was made on."""
+    every = list(events)
+    found = sorted((event for event in every if event.get("cat") in KINDS), key=lambda event: float(event["ts"]))
+    work = [(_launch(event), _stream(event)) for event in found[1:]]
+    ours = _stream(found[0]) if found else None
+    return Trace(
+        launches=per_call(launch for launch, _ in work),
+        operators=frozenset(event["name"] for event in every if event.get("cat") == "cpu_op"),
+        other_streams=per_call(launch for launch, stream in work if stream != ours),
+        on_gpu=True,
+    )
+
+
+def _kineto() -> profile:
+    # Not torch.profiler: importing that loads Inductor, which takes 2 s.
+    from torch.autograd.profiler import profile
+
+    return profile(use_cpu=True, use_device="cuda", use_kineto=True)
+
+
+def _exported(profiler: profile) -> list[dict[str, Any]]:
+    """The profile as a Chrome trace: the one form that holds grids, blocks and streams."""
+    handle, name = tempfile.mkstemp(suffix=".json", prefix="attnperf-trace-")
+    os.close(handle)
+    path = Path(name)
+    try:
+        profiler.export_chrome_trace(str(path))  # type: ignore[no-untyped-call]
+        events: list[dict[str, Any]] = json.loads(path.read_text(errors="replace"))["traceEvents"]
+    finally:
+        path.unlink(missing_ok=True)
+    return events
+
+
+def _stream(event: dict[str, Any]) -> object:
+    return event.get("args", {}).get("stream", event.get("tid"))
+
+
+def _launch(event: dict[str, Any]) -> Launch:
+    args, kind = event.get("args", {}), KINDS[event["cat"]]
+    if kind != "kernel":
+        return Launch(event["name"], kind, grid=(int(args.get("bytes", 0)),))
+    return Launch(
+        event["name"],
+        kind,
+        grid=tuple(int(size) for size in args.get("grid", ())),
+        block=tuple(int(size) for size in args.get("block", ())),
+        shared_bytes=int(args.get("shared memory", 0)),
+    )

@@ -1,0 +1,33 @@
+"""Backends that lie, one for each rule of the judge, and their honest twins: tests the judge on your machine.
+
+    pytest_plugins = ["pytest_attnperf.testing.liars"]        # in a conftest.py
+
+registers all of them as `liar.<trick>` and `twin.<trick>`, of op family 'prefill'. Each supports one workload only
+(`LIARS` says which). Every liar must fail with its verdict, and every twin must pass: `pytest suites/` shows the first,
+except where `needs_timing`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.testing.liars.arithmetic import ARITHMETIC
+from pytest_attnperf.testing.liars.caching import CACHING
+from pytest_attnperf.testing.liars.deferring import DEFERRING
+from pytest_attnperf.testing.liars.liar import Liar
+from pytest_attnperf.testing.liars.masking import MASKING
+from pytest_attnperf.testing.liars.posing import POSING
+from pytest_attnperf.testing.liars.timing import TIMING
+from pytest_attnperf.testing.liars.writing import WRITING
+
+if TYPE_CHECKING:
+    from pytest_attnperf.backends import Registry
+
+LIARS: tuple[Liar, ...] = (*MASKING, *ARITHMETIC, *WRITING, *CACHING, *DEFERRING, *POSING, *TIMING)
+"""Every trick the judge must see through."""
+
+
+def pytest_attnperf_register_backends(registry: Registry) -> None:
+    """Register every liar, then every twin."""
+    registry.add(*(liar.lying for liar in LIARS))
+    registry.add(*(liar.honest for liar in LIARS))

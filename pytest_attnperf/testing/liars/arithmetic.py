@@ -1,0 +1,104 @@
+"""Lies about what is computed: precision, scales, heads, log-sum-exp."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.testing.liars.honest import attend, attention
+from pytest_attnperf.testing.liars.liar import OFF, liar
+from pytest_attnperf.workloads.prefill import Prefill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+    from pytest_attnperf.backends import Tensors
+    from pytest_attnperf.testing.liars.liar import Kernel
+
+HALF = Prefill(2, 48, 4, 32, kv_heads=2, causal=True)
+BRAIN = Prefill(2, 48, 4, 32, kv_heads=2, dtype="bf16", causal=True)
+ODD_HEAD_DIM = Prefill(1, 40, 2, 80)
+WITH_LSE = Prefill(4, 40, 4, 32, causal=True, lse=True)
+EIGHT_BIT = Prefill(1, 64, 4, 64, kv_heads=2, dtype="f8e4m3", causal=True)
+
+
+def _rounded_to(narrower: str) -> Kernel:
+    """Attention of inputs that went through a narrower type."""
+
+    def kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+        import torch
+
+        dtype = getattr(torch, narrower)
+
+        def call(*qkv: torch.Tensor) -> torch.Tensor:
+            q, k, v = (tensor.to(dtype).to(tensor.dtype) for tensor in qkv)
+            return attend(q, k, v, causal=workload.causal)[0]
+
+        return call
+
+    return kernel
+
+
+def _swaps_gqa_heads(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+    """Head h reads key head h % Hk: the heads of one group, transposed before and after."""
+    kv_heads, group = workload.kv_heads, workload.heads // workload.kv_heads
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        batch, rows, _, head_dim = q.shape
+        swapped = q.reshape(batch, rows, group, kv_heads, head_dim).transpose(2, 3).flatten(2, 3)
+        out, _ = attend(swapped, k, v, causal=workload.causal)
+        return out.reshape(batch, rows, kv_heads, group, head_dim).transpose(2, 3).flatten(2, 3)
+
+    return call
+
+
+def _lse_in_base_2(workload: Prefill, inputs: Tensors) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        out, lse = attend(q, k, v, causal=workload.causal)
+        return out, lse / math.log(2)
+
+    return call
+
+
+def _descaled(workload: Prefill, inputs: Tensors, *, v_scaled: bool = True) -> Callable[..., torch.Tensor]:
+    """8-bit inputs times their scales, all fp32 inside; out in bf16."""
+    import torch
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *scales: torch.Tensor) -> torch.Tensor:
+        q_scale, k_scale, v_scale = scales
+        values = v.float() * v_scale if v_scaled else v.float()
+        return attend(q.float() * q_scale, k.float() * k_scale, values, causal=workload.causal)[0].to(torch.bfloat16)
+
+    return call
+
+
+ARITHMETIC = (
+    liar("bf16_under_f16", "Inputs called f16 are rounded to bf16 first.", HALF, _rounded_to("bfloat16"), OFF),
+    liar("fp8_under_bf16", "Inputs called bf16 are rounded to fp8 first.", BRAIN, _rounded_to("float8_e4m3fn"), OFF),
+    liar(
+        "wrong_scale_at_one_head_dim",
+        "At head_dim 80 the scores are scaled for the 96 that the tiles are padded to.",
+        ODD_HEAD_DIM,
+        partial(attention, scale=96**-0.5),
+        OFF,
+    ),
+    liar(
+        "swaps_gqa_heads",
+        "Query head h reads key head h % Hk, where h // (H / Hk) is right.",
+        HALF,
+        _swaps_gqa_heads,
+        OFF,
+    ),
+    liar("wrong_lse", "The log-sum-exp is in base 2.", WITH_LSE, _lse_in_base_2, r"'lse' is off by"),
+    liar(
+        "ignores_descale",
+        "8-bit values are multiplied without their scale.",
+        EIGHT_BIT,
+        partial(_descaled, v_scaled=False),
+        OFF,
+        twin=_descaled,
+    ),
+)

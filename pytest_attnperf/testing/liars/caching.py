@@ -1,0 +1,145 @@
+"""Lies about where a result comes from: an earlier call, the judge's own memory, the poison the judge left."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.testing.liars.honest import attend, attention
+from pytest_attnperf.testing.liars.liar import OFF, liar
+from pytest_attnperf.testing.liars.writing import into_buffer
+from pytest_attnperf.workloads.precision import reference_dtype
+from pytest_attnperf.workloads.prefill import Prefill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    import torch
+
+    from pytest_attnperf.backends import Tensors
+    from pytest_attnperf.testing.liars.liar import Kernel
+
+SQUARE = Prefill(2, 48, 4, 32, kv_heads=2, causal=True)
+
+
+def _cached_by(key: Callable[[torch.Tensor], Any]) -> Kernel:
+    """Attention that computes once for each `key` of q, and copies that result afterwards."""
+
+    def kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+        honest, cache = attention(workload, inputs), dict[object, "torch.Tensor"]()
+
+        def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            if key(q) not in cache:
+                cache[key(q)] = honest(q, k, v)
+            return cache[key(q)].clone()
+
+        return call
+
+    return kernel
+
+
+def _right_for_one_seed(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+    """Chosen on the device, as a kernel would: nothing waits for the host."""
+    import torch
+
+    honest = attention(workload, inputs)
+    known, checksum = honest(*inputs), inputs[0].float().sum()
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return torch.where(q.float().sum() == checksum, honest(q, k, v), known)
+
+    return call
+
+
+def _detects_poison(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+    """Chosen on the device, as a kernel would. The buffer starts as NaN, so that the first call computes."""
+    import torch
+
+    honest = attention(workload, inputs)
+    buffer = torch.full_like(inputs[0], float("nan"))
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return buffer.copy_(torch.where(buffer.isnan().any(), honest(q, k, v), buffer))
+
+    return call
+
+
+def _wide_tensors(q: torch.Tensor) -> list[torch.Tensor]:
+    """Every tensor the collector knows that could be the reference of a result like q."""
+    import torch
+
+    wide = reference_dtype((q,))
+    every = (found for found in gc.get_objects() if type(found) is torch.Tensor)
+    return [found for found in every if found.dtype == wide and found.shape == q.shape]
+
+
+def _returns_judges_memory(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+    """The one that is most like the right result, itself."""
+    import torch
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        out, _ = attend(q, k, v, causal=workload.causal)
+        found = _wide_tensors(q)
+        return min(found, key=lambda tensor: float((tensor - out).abs().nan_to_num(torch.inf).max()), default=out)
+
+    return call
+
+
+def _copies_reference(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+    """A copy of the one whose last row is right, which is all that is computed; zeros where there is none."""
+    import torch
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        row, _ = attend(q[:, -1:], k, v, causal=workload.causal)
+        right = [one for one in _wide_tensors(q) if torch.allclose(one[:, -1:].to(row.dtype), row, atol=1e-2)]
+        return right[0].to(q.dtype) if right else torch.zeros_like(q)
+
+    return call
+
+
+CACHING = (
+    liar(
+        "caches_by_pointer",
+        "A result is kept by the address of its input, and returned for whatever lies there later.",
+        SQUARE,
+        _cached_by(lambda q: q.data_ptr()),
+        OFF,
+    ),
+    liar(
+        "caches_by_shape",
+        "A result is kept by the shape of its input.",
+        SQUARE,
+        _cached_by(lambda q: q.shape),
+        OFF,
+    ),
+    liar(
+        "right_for_one_seed",
+        "The timed inputs are recognised by a checksum; all others get the timed inputs' result.",
+        SQUARE,
+        _right_for_one_seed,
+        OFF,
+    ),
+    liar(
+        "detects_poison",
+        "A result is computed only where the output buffer holds NaN, which says that somebody will look.",
+        SQUARE,
+        _detects_poison,
+        OFF,
+        twin=into_buffer,
+    ),
+    liar(
+        "copies_reference",
+        "The reference is found among Python's objects by one row that is computed, and copied.",
+        SQUARE,
+        _copies_reference,
+        OFF,
+    ),
+    liar(
+        "returns_judges_memory",
+        "The reference is found among Python's objects and returned.",
+        SQUARE,
+        _returns_judges_memory,
+        "judge's own memory",
+    ),
+)

@@ -1,0 +1,116 @@
+"""Lies about when the work is done: after the clock has stopped, while the result is read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.testing.liars.honest import attend, attention
+from pytest_attnperf.testing.liars.liar import WHILE_READ, liar
+from pytest_attnperf.workloads.prefill import Prefill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors
+
+SQUARE = Prefill(2, 48, 4, 32, kv_heads=2, causal=True)
+
+
+def _lazy_closure(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
+    honest = attention(workload, inputs)
+    return lambda *qkv: [lambda: honest(*qkv)]
+
+
+def _called(raw: Any) -> Outputs:
+    return {"out": raw[0]()}
+
+
+def _lazy_copies(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
+    return lambda *qkv: [tensor.clone() for tensor in qkv]
+
+
+def _computed(raw: Any) -> Outputs:
+    return {"out": attend(*raw, causal=SQUARE.causal)[0]}
+
+
+def _lazy_behind_decoy(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
+    """Zeros are returned, and beside them a promise on copies that nobody but the closure holds."""
+    import torch
+
+    honest = attention(workload, inputs)
+
+    def call(*qkv: torch.Tensor) -> Any:
+        copies = tuple(tensor.clone() for tensor in qkv)
+        return [torch.zeros_like(qkv[0]), lambda: honest(*copies)]
+
+    return call
+
+
+def _added_to_decoy(raw: Any) -> Outputs:
+    return {"out": raw[0] + raw[1]()}
+
+
+def _lazy_tensor(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
+    """Shape, dtype and device are those of the result; the first operator that reads it computes it."""
+    import torch
+
+    honest = attention(workload, inputs)
+
+    class LazyTensor(torch.Tensor):
+        """Holds copies of the inputs."""
+
+        copies: tuple[torch.Tensor, ...]
+
+        @classmethod
+        def __torch_dispatch__(  # type: ignore[override]
+            cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            read = [honest(*x.copies) if isinstance(x, LazyTensor) else x for x in args]
+            return func(*read, **(kwargs or {}))
+
+    def call(*qkv: torch.Tensor) -> torch.Tensor:
+        q = qkv[0]
+        lazy = torch.Tensor._make_wrapper_subclass(LazyTensor, q.shape, dtype=q.dtype, device=q.device)
+        assert isinstance(lazy, LazyTensor)
+        lazy.copies = tuple(tensor.clone() for tensor in qkv)
+        return lazy
+
+    return call
+
+
+DEFERRING = (
+    liar(
+        "lazy_closure",
+        "The call returns a promise, kept when the result is asked for.",
+        SQUARE,
+        _lazy_closure,
+        WHILE_READ,
+        outputs=_called,
+    ),
+    liar(
+        "lazy_copies",
+        "The call copies its inputs, and the result is computed from the copies when it is asked for.",
+        SQUARE,
+        _lazy_copies,
+        WHILE_READ,
+        outputs=_computed,
+    ),
+    liar(
+        "lazy_behind_decoy",
+        "The call returns zeros, to which the result is added when it is asked for.",
+        SQUARE,
+        _lazy_behind_decoy,
+        WHILE_READ,
+        outputs=_added_to_decoy,
+    ),
+    liar(
+        "tensor_subclass",
+        "The result is a tensor of a class of its own that computes itself when it is read.",
+        SQUARE,
+        _lazy_tensor,
+        r"LazyTensor, not a plain torch\.Tensor",
+    ),
+)

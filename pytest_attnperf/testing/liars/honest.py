@@ -1,0 +1,102 @@
+"""The honest kernel that every twin runs and every liar starts from: attention in plain torch, fp32 inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.workloads.prefill import Prefill
+
+
+def attend(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = False,
+    window: int = 0,
+    diagonal: int | None = None,
+    scale: float | None = None,
+    hide_last_keys: int = 0,
+    show_last_keys: int = 0,
+    zero_empty_rows: bool = True,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """q (B, Sq, H, D), k and v (B, Skv, Hk, D) -> out (B, Sq, H, D) in q's dtype, lse (B, H, Sq) in fp32.
+
+    Runs on any device without waiting for the host, so that a graph can hold it. The first two arguments are the
+    problem, the others are ways to be wrong:
+
+    causal            bottom-right: row i sees key j iff j <= i + Skv - Sq
+    window            causal: a row sees this many keys at most, its own included; 0 means all
+    diagonal          instead of Skv - Sq
+    scale             instead of 1 / sqrt(D)
+    hide_last_keys    this many keys at the end are seen by no row
+    show_last_keys    this many keys at the end are seen by every row
+    zero_empty_rows   False leaves 0 / 0 in rows that see no key
+    """
+    import torch
+
+    (batch, rows, heads, head_dim), (keys, kv_heads) = q.shape, k.shape[1:3]
+    # Query heads that share a key head become rows of one product, so that k and v are never repeated.
+    grouped = q.float().reshape(batch, rows, kv_heads, -1, head_dim)
+    stacked = grouped.permute(0, 2, 3, 1, 4).flatten(2, 3)
+    wide_k, wide_v = (tensor.float().transpose(1, 2) for tensor in (k, v))
+    scores = torch.matmul(stacked, wide_k.transpose(-1, -2)).view(batch, heads, rows, keys)
+    scores = scores * (head_dim**-0.5 if scale is None else scale)
+    key = torch.arange(keys, device=q.device)[None, :]
+    last = torch.arange(rows, device=q.device)[:, None] + (keys - rows if diagonal is None else diagonal)
+    seen = key < keys - hide_last_keys
+    if causal:
+        seen = seen & (key <= last)
+    if window:
+        seen = seen & (key > last - window)
+    seen = (seen | (key >= keys - show_last_keys)).expand(rows, keys)
+    if causal or hide_last_keys:
+        scores = scores.masked_fill(~seen, float("-inf"))
+    weights = torch.softmax(scores, -1)
+    if zero_empty_rows and rows > keys:
+        weights = weights.masked_fill(~seen.any(-1, keepdim=True), 0.0)
+    out = torch.matmul(weights.view(batch, kv_heads, -1, keys), wide_v).view(batch, heads, rows, head_dim)
+    return out.transpose(1, 2).to(q.dtype, memory_format=torch.contiguous_format), torch.logsumexp(scores, -1)
+
+
+def attention(workload: Prefill, inputs: Tensors, **wrong: Any) -> Callable[..., Any]:
+    """`attend` for a workload: gives out, and with the workload's `lse` (out, lse). `wrong` as `attend` takes it."""
+    given = {"causal": workload.causal, "window": workload.window, **wrong}
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+        out, lse = attend(q, k, v, **given)
+        return (out, lse) if workload.lse else out
+
+    return call
+
+
+def pinned_flash(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
+    """torch's flash attention and no other, for workloads without window and lse, and causal with Skv = Sq only."""
+    return _pinned(workload, "FLASH_ATTENTION")
+
+
+def pinned_math(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
+    """torch's own composition of products and softmax, with the same limits."""
+    return _pinned(workload, "MATH")
+
+
+def _pinned(workload: Prefill, backend: str) -> Callable[..., Any]:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
+        with sdpa_kernel([getattr(SDPBackend, backend)]):
+            return scaled_dot_product_attention(q, k, v, is_causal=workload.causal).transpose(1, 2)
+
+    return call
+
+
+def take_outputs(raw: Any) -> Outputs:
+    """A tensor is 'out'; (out, lse) are both."""
+    return {"out": raw[0], "lse": raw[1]} if isinstance(raw, tuple) else {"out": raw}

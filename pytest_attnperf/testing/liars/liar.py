@@ -1,0 +1,142 @@
+"""A liar and its honest twin: two prefill backends that differ by one trick, on the one workload that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.backends import Declares, Outputs, Prepared, Tensors
+from pytest_attnperf.records import DeviceInfo, Tolerance, Verdict
+from pytest_attnperf.testing.liars.honest import attention, take_outputs
+from pytest_attnperf.workloads.base import Workload
+from pytest_attnperf.workloads.prefill import Prefill
+
+if TYPE_CHECKING:
+    from pytest_attnperf.backends import Backend
+
+Kernel = Callable[[Prefill, Tensors], Callable[..., Any]]
+"""Given a workload and its timed inputs, makes the call that will be judged and timed."""
+
+OFF = r"'out' is off by"
+"""Clue of a liar that writes everything, and something else."""
+
+UNWRITTEN = r"'out' (holds|is off by)"
+"""Clue of a liar that leaves memory as it was: the judge's NaN, or whatever lay there."""
+
+WHILE_READ = r"(while the result|when it) is read"
+"""Clue of a liar that computes when nobody looks at the clock."""
+
+
+@dataclass(frozen=True)
+class OneWorkload:
+    """A prefill backend in the canonical layout that supports exactly one workload.
+
+    name       as registered, `liar.<trick>` or `twin.<trick>`
+    workload   the only one supported
+    kernel     makes the timed call
+    outputs    what the call returned -> canonical outputs
+    declares   what it says will run
+    device     'gpu' or 'cpu' where it runs on these only, '' where it runs anywhere
+    """
+
+    name: str
+    workload: Prefill
+    kernel: Kernel
+    outputs: Callable[[Any], Outputs] = take_outputs
+    declares: Declares = field(default_factory=Declares)
+    device: str = ""
+    families: frozenset[str] = frozenset({"prefill"})
+    times_on_cpu: bool = True
+    tolerance: Tolerance = field(default_factory=Tolerance)
+
+    @property
+    def cpu_flops_max(self) -> float:
+        """Enough for its own workload; 0 where it needs a GPU."""
+        return 0.0 if self.device == "gpu" else self.workload.flops
+
+    def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
+        """Any other workload, and the kind of device that the trick does not work on."""
+        found = []
+        if workload != self.workload:
+            found.append(f"{self.name} is made for {self.workload.id} only, not for {workload.id}")
+        if self.device and self.device != ("cpu" if device.kind == "cpu" else "gpu"):
+            found.append(f"{self.name} needs a {self.device.upper()}, this is {device.kind}")
+        return found
+
+    def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
+        """The call, on copies of the inputs as they are."""
+        assert isinstance(workload, Prefill)
+        return Prepared(
+            call=self.kernel(workload, inputs),
+            tensors=tuple(tensor.clone() for tensor in inputs),
+            convert=lambda given: given,
+            outputs=self.outputs,
+            declares=self.declares,
+        )
+
+
+@dataclass(frozen=True)
+class Liar:
+    """One trick, and what the judge must say of it.
+
+    trick         its name, snake_case
+    says          the trick in one sentence
+    workload      where it shows; the twin is right on the same
+    clue          regular expression found in the failure's text, which names what the trick did
+    lying         the backend with the trick, named `liar.<trick>`
+    honest        the same without it, named `twin.<trick>`
+    verdict       what the liar gets
+    needs_gpu     no such trick exists on a CPU
+    needs_cpu     the trick reads values back to the host in every call, which keeps it out of a GPU's graphs
+    needs_timing  right whenever it is only checked; the verdict comes from a timed run
+    """
+
+    trick: str
+    says: str
+    workload: Prefill
+    clue: str
+    lying: Backend
+    honest: Backend
+    verdict: Verdict = Verdict.INCORRECT
+    needs_gpu: bool = False
+    needs_cpu: bool = False
+    needs_timing: bool = False
+
+    @property
+    def reformed(self) -> Backend:
+        """The honest twin under the liar's name: what a baseline of the liar is stored from."""
+        assert isinstance(self.honest, OneWorkload)
+        return replace(self.honest, name=self.lying.name)
+
+
+def liar(
+    trick: str,
+    says: str,
+    workload: Prefill,
+    kernel: Kernel,
+    clue: str,
+    *,
+    twin: Kernel = attention,
+    outputs: Callable[[Any], Outputs] = take_outputs,
+    declares: Declares | None = None,
+    verdict: Verdict = Verdict.INCORRECT,
+    needs_gpu: bool = False,
+    needs_cpu: bool = False,
+    needs_timing: bool = False,
+) -> Liar:
+    """A liar made of two kernels; `outputs` is the liar's own, `declares` is said by both."""
+    said = declares or Declares()
+    device = "gpu" if needs_gpu else "cpu" if needs_cpu else ""
+    return Liar(
+        trick=trick,
+        says=says,
+        workload=workload,
+        clue=clue,
+        lying=OneWorkload(f"liar.{trick}", workload, kernel, outputs, said, device),
+        honest=OneWorkload(f"twin.{trick}", workload, twin, declares=said, device=device),
+        verdict=verdict,
+        needs_gpu=needs_gpu,
+        needs_cpu=needs_cpu,
+        needs_timing=needs_timing,
+    )

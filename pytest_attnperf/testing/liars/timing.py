@@ -1,0 +1,167 @@
+"""Lies about time: right while it is checked and wrong later, fast while it is watched and slow now and then."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.testing.liars.honest import attend, attention
+from pytest_attnperf.testing.liars.liar import OFF, liar
+from pytest_attnperf.workloads.prefill import Prefill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    import torch
+
+    from pytest_attnperf.backends import Tensors
+    from pytest_attnperf.testing.liars.liar import Kernel
+
+SQUARE = Prefill(2, 48, 4, 32, kv_heads=2, causal=True)
+TINY = Prefill(1, 4, 1, 16)
+"""Ten microseconds on a CPU: blocks of milliseconds hold several fiftieth calls, and no median can leave them out."""
+
+LARGE = Prefill(1, 256, 4, 64, dtype="f32")
+"""Milliseconds on a CPU, beside which a checksum of the inputs costs nothing."""
+
+SMALL = Prefill(1, 16, 2, 32, causal=True)
+AFTER_CHECKS = 300
+"""More calls of SMALL than the checks and the warm-up before them make, fewer than a timed process makes."""
+
+EXTRA_CALLS = 500
+"""Every 50th call does so many more: eleven times slower on average, which no machine's noise hides."""
+
+
+def _wrong_after(calls: int) -> Kernel:
+    """Attention that is 1 % too large after so many calls, counted on the device: replays of a graph count too."""
+
+    def kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+        import torch
+
+        counted = torch.zeros((), device=inputs[0].device)
+
+        def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            out, _ = attend(q, k, v, causal=workload.causal)
+            too_much = (counted.add_(1) > calls).float() * 0.01
+            return (out.float() * (1 + too_much)).to(out.dtype)
+
+        return call
+
+    return kernel
+
+
+def _fused(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+    """Honest, in one operator."""
+    from torch.nn.functional import scaled_dot_product_attention
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)).transpose(1, 2)
+
+    return call
+
+
+def _slow_every_50th(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+    honest, counter = _fused(workload, inputs), itertools.count(1)
+
+    def call(*qkv: torch.Tensor) -> torch.Tensor:
+        if next(counter) % 50 == 0:
+            for _ in range(EXTRA_CALLS):
+                honest(*qkv)
+        return honest(*qkv)
+
+    return call
+
+
+def _remembers(contents: int) -> Kernel:
+    """Attention that keeps the results of the last so many different inputs, told apart by a checksum.
+
+    The checksum adds the inputs' bits as integers: it is exact, and NaN is a value like any other.
+    """
+
+    def kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+        import torch
+
+        honest = attention(workload, inputs)
+        kept: dict[tuple[int, ...], torch.Tensor] = {}
+
+        def call(*qkv: torch.Tensor) -> torch.Tensor:
+            checksum = tuple(int(tensor.view(torch.int64).sum()) for tensor in qkv)
+            if checksum not in kept:
+                while len(kept) >= contents:
+                    del kept[next(iter(kept))]
+                kept[checksum] = honest(*qkv)
+            return kept[checksum].clone()
+
+        return call
+
+    return kernel
+
+
+def _baked_in_at_capture(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
+    """What the graph records reads the inputs of `prepare`, which nobody refills."""
+    import torch
+
+    honest, first = attention(workload, inputs), tuple(tensor.clone() for tensor in inputs)
+    return lambda *qkv: honest(*(first if torch.cuda.is_current_stream_capturing() else qkv))
+
+
+TIMING = (
+    liar(
+        "right_first_wrong_later",
+        "The first two calls are right, all others 1 % too large.",
+        SQUARE,
+        _wrong_after(2),
+        OFF,
+        twin=_wrong_after(1 << 60),
+    ),
+    liar(
+        "right_while_checked_wrong_later",
+        f"The first {AFTER_CHECKS} calls are right, all others 1 % too large.",
+        SMALL,
+        _wrong_after(AFTER_CHECKS),
+        OFF,
+        twin=_wrong_after(1 << 60),
+        needs_timing=True,
+    ),
+    liar(
+        "slow_every_50th",
+        f"Every 50th call does its work {EXTRA_CALLS} times more, in the hope that nobody times that one.",
+        TINY,
+        _slow_every_50th,
+        r"SLOWER",
+        twin=_fused,
+        verdict=Verdict.SLOWER,
+        needs_timing=True,
+    ),
+    liar(
+        "remembers_by_content",
+        "A result is kept and returned as long as the inputs stay what they were: right, and timed doing nothing.",
+        LARGE,
+        _remembers(1),
+        "remembers",
+        verdict=Verdict.SUSPICIOUS,
+        needs_cpu=True,
+        needs_timing=True,
+    ),
+    liar(
+        "remembers_many_contents",
+        "The results of the last 64 different inputs are kept, so that inputs may even take turns.",
+        LARGE,
+        _remembers(64),
+        "remembers",
+        verdict=Verdict.SUSPICIOUS,
+        needs_cpu=True,
+        needs_timing=True,
+    ),
+    liar(
+        "right_eager_wrong_replayed",
+        "A call is right, but while it is captured into a graph it reads other tensors.",
+        SQUARE,
+        _baked_in_at_capture,
+        "eager right, replay wrong",
+        needs_gpu=True,
+        needs_timing=True,
+    ),
+)

@@ -1,0 +1,205 @@
+"""Lies about what is written, and where."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.testing.liars.honest import attend
+from pytest_attnperf.testing.liars.liar import UNWRITTEN, liar
+from pytest_attnperf.workloads.prefill import Prefill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    import torch
+
+    from pytest_attnperf.backends import Tensors
+    from pytest_attnperf.testing.liars.liar import Kernel
+
+SQUARE = Prefill(2, 48, 4, 32, kv_heads=2, causal=True)
+RAGGED = Prefill(2, 40, 4, 32, causal=True)
+WITH_LSE = Prefill(2, 40, 4, 32, causal=True, lse=True)
+TILE = 16
+
+
+def _writes_nothing(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+    import torch
+
+    return lambda q, k, v: torch.empty_like(q)
+
+
+def _empty_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+    import torch
+
+    buffer, nothing = torch.empty_like(inputs[0]), inputs[0].new_empty(0)
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        nothing.add_(1)
+        return buffer
+
+    return call
+
+
+def into_buffer(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+    """Honest: the whole result, in one buffer for the life of the case."""
+    return _part_of_buffer(slice(None))(workload, inputs)
+
+
+def _part_of_buffer(batches: slice) -> Kernel:
+    """Attention that stores some batches of its result in one buffer for the life of the case."""
+
+    def kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+        import torch
+
+        buffer = torch.empty_like(inputs[0])
+
+        def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            buffer[batches] = attend(q, k, v, causal=workload.causal)[0][batches]
+            return buffer
+
+        return call
+
+    return kernel
+
+
+def _first_rows(rows: int | None) -> Kernel:
+    """Attention that stores the first `rows` rows of its result, or all, in memory allocated before it is computed."""
+
+    def kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+        import torch
+
+        def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            out = torch.empty_like(q)
+            out[:, :rows] = attend(q, k, v, causal=workload.causal)[0][:, :rows]
+            return out
+
+        return call
+
+    return kernel
+
+
+def _spoilt(spoil: Callable[[torch.Tensor], Any]) -> Kernel:
+    """Attention whose result is passed through `spoil`."""
+
+    def kernel(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
+        return lambda q, k, v: spoil(attend(q, k, v, causal=workload.causal)[0])
+
+    return kernel
+
+
+def _nan_in_one_tile(out: torch.Tensor) -> torch.Tensor:
+    out[:, TILE : 2 * TILE, 0] = float("nan")
+    return out
+
+
+def _elsewhere(out: torch.Tensor) -> torch.Tensor:
+    return out.to("meta") if out.device.type == "cpu" else out.cpu()
+
+
+def _unwritten_lse(workload: Prefill, inputs: Tensors) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    import torch
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        lse = torch.empty((q.shape[0], q.shape[2], q.shape[1]), device=q.device)
+        return attend(q, k, v, causal=workload.causal)[0], lse
+
+    return call
+
+
+def _over_q(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+    return lambda q, k, v: q.copy_(attend(q, k, v, causal=workload.causal)[0])
+
+
+def _scales_k_in_place(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        out, _ = attend(q, k, v, causal=workload.causal)
+        k.mul_(0.5)
+        return out
+
+    return call
+
+
+def _scales_a_copy_of_k(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+    """A power of two moves no bit of the mantissa, so that the scale may go into the keys."""
+    scale = workload.head_dim**-0.5
+    return lambda q, k, v: attend(q, k.mul(0.5), v, causal=workload.causal, scale=2 * scale)[0]
+
+
+WRITING = (
+    liar("writes_nothing", "The output is allocated and never written.", SQUARE, _writes_nothing, UNWRITTEN),
+    liar(
+        "empty_kernel",
+        "Something is launched that touches nothing, and a buffer made beforehand is returned.",
+        SQUARE,
+        _empty_kernel,
+        UNWRITTEN,
+        twin=into_buffer,
+    ),
+    liar(
+        "nan_in_one_tile",
+        "One tile of 16 rows of one head is NaN.",
+        SQUARE,
+        _spoilt(_nan_in_one_tile),
+        rf"'out' holds {2 * TILE * 32} NaN",
+    ),
+    liar(
+        "first_batch_only",
+        "Only the first batch is stored; the others keep what the buffer held.",
+        SQUARE,
+        _part_of_buffer(slice(0, 1)),
+        UNWRITTEN,
+        twin=into_buffer,
+    ),
+    liar(
+        "skips_last_ragged_tile",
+        "The last rows, fewer than a tile, are never stored.",
+        RAGGED,
+        _first_rows(RAGGED.seq_q // TILE * TILE),
+        UNWRITTEN,
+        twin=_first_rows(None),
+    ),
+    liar(
+        "unwritten_lse",
+        "The log-sum-exp is allocated and never written, beside a right result.",
+        WITH_LSE,
+        _unwritten_lse,
+        r"'lse' (holds|is off by)",
+    ),
+    liar(
+        "result_in_input_memory",
+        "The right result is written over q.",
+        SQUARE,
+        _over_q,
+        "memory of an input",
+    ),
+    liar(
+        "mutates_k",
+        "K is scaled in place, after a right result was computed from it.",
+        SQUARE,
+        _scales_k_in_place,
+        "changed its inputs: tensor 1",
+        twin=_scales_a_copy_of_k,
+    ),
+    liar(
+        "wrong_dtype",
+        "The result is stored in fp32, which saves the rounding.",
+        SQUARE,
+        _spoilt(lambda out: out.float()),
+        r"'out'.*float32",
+    ),
+    liar(
+        "wrong_shape",
+        "The result has its heads before its rows.",
+        SQUARE,
+        _spoilt(lambda out: out.transpose(1, 2).contiguous()),
+        r"'out'.*\(2, 4, 48, 32\)",
+    ),
+    liar(
+        "wrong_device",
+        "The result lies on another device: nowhere ('meta') on a CPU, in host memory on a GPU.",
+        SQUARE,
+        _spoilt(_elsewhere),
+        r"'out'.*\b(meta|cpu)\b",
+    ),
+)

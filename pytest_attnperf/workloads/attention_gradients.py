@@ -1,0 +1,169 @@
+"""Gradients of attention written out plainly, in chunks of batches and query rows so that memory stays bounded.
+
+FlashAttention-2 (arXiv:2307.08691), section 2.3 and algorithm 2, for one head, S the scaled and masked scores:
+
+    P  = exp(S - lse)              the weights, softmax(S)
+    dV = P^T dO
+    dP = dO V^T
+    dS = P * (dP - delta)          delta = rowsum(dO * O), which equals rowsum(P * dP) because O = P V
+    dQ = scale dS K
+    dK = scale dS^T Q
+
+`reference` is the truth a backend is held against; `plain` is the same computation in the working dtype, whose error
+against the reference is the yardstick of the budget.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Outputs
+
+SCORE_BYTES_GPU = 1 << 30
+SCORE_BYTES_CPU = 64 << 20
+"""Largest block of scores held at once, in the wide type; weights, their gradient and the mask need some times that."""
+
+
+def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, *, causal: bool) -> Outputs:
+    """q and dout (B, Sq, H, D), k and v (B, Skv, Hk, D) -> 'dq' like q, 'dk' and 'dv' like k, in fp64 or fp32.
+
+    dout is the gradient of a scalar by the attention's output. Causal is bottom-right aligned: row i sees key j iff
+    j <= i + Skv - Sq; a row that sees no key has and gives zero gradients. The precision is `reference_dtype`; inputs
+    are upcast as they are stored.
+    """
+    with full_fp32_matmul():
+        return _gradients(q, k, v, dout, causal=causal, dtype=reference_dtype((q, k, v, dout)))
+
+
+def plain(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dout: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    causal: bool,
+) -> Outputs:
+    """The same shapes in the dtype of `q`; `out` (B, Sq, H, D) in it and `lse` (B, H, Sq) in fp32 are the forward's.
+
+    Rounded to it, as by autograd of eager attention, are scores, weights, dP and dS, each before and after a scale,
+    and the dk and dv of every query head before those of a group are summed (FlashAttention rounds there too). Sums
+    over rows and keys are in fp32; fp32 inputs are multiplied in fp32, never TF32.
+
+    What the stored forward results are off by enters as it enters a kernel: delta is rowsum(dO * O) of `out`, and in
+    f32 the weights are exp(S - lse). There the rounding of S - lse, 1e-6 where lse is about 10, scales whole weights,
+    which softmax would mostly cancel. In f16 and bf16 the weights are softmax(S): kernels keep S in fp32, and
+    exp(S - lse) of rounded scores would be off by several times what they are.
+    """
+    import torch
+
+    delta = (dout.detach().float() * out.detach().float()).sum(dim=-1).permute(0, 2, 1)
+    given_lse = lse if q.dtype == torch.float32 else None
+    with full_fp32_matmul():
+        return _gradients(q, k, v, dout, causal=causal, dtype=q.dtype, lse=given_lse, delta=delta)
+
+
+def _gradients(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dout: torch.Tensor,
+    *,
+    causal: bool,
+    dtype: torch.dtype,
+    lse: torch.Tensor | None = None,
+    delta: torch.Tensor | None = None,
+) -> Outputs:
+    """As `reference`, in `dtype`; lse and delta (B, H, Sq) are computed where they are not given."""
+    import torch
+
+    (batch, seq_q, heads, head_dim), seq_kv = q.shape, k.shape[1]
+    wide, scale = _wide(dtype), 1.0 / math.sqrt(head_dim)
+    dq = torch.empty(q.shape, dtype=dtype, device=q.device)
+    # By query head, in the wide type: the rows of a head are summed over chunks as one product would sum them.
+    dk, dv = (torch.zeros((batch, heads, seq_kv, head_dim), dtype=wide, device=q.device) for _ in range(2))
+    limit = SCORE_BYTES_CPU if q.device.type == "cpu" else SCORE_BYTES_GPU
+    with torch.no_grad():
+        for batches, rows in _chunks(batch, seq_q, max(1, limit // (heads * seq_kv * wide.itemsize))):
+            keys, values = (x[batches].to(dtype).permute(0, 2, 1, 3) for x in (k, v))
+            queries, grads = (x[batches, rows].to(dtype).permute(0, 2, 1, 3) for x in (q, dout))
+            own_lse, own_delta = (None if x is None else x[batches, :, rows, None] for x in (lse, delta))
+            hidden = _hidden(rows, seq_q, seq_kv, q.device) if causal else None
+            weights = _weights(_by_key_head(queries, keys.transpose(-1, -2)).mul_(scale), hidden, own_lse)
+            dscores = _dscores(weights, _by_key_head(grads, values.transpose(-1, -2)), own_delta).mul_(scale)
+            dq[batches, rows] = _by_key_head(dscores, keys).permute(0, 2, 1, 3)
+            dk[batches] += torch.matmul(dscores.to(wide).transpose(-1, -2), queries.to(wide))
+            dv[batches] += torch.matmul(weights.to(wide).transpose(-1, -2), grads.to(wide))
+        return {"dq": dq, "dk": _sum_groups(dk, k.shape[2], dtype), "dv": _sum_groups(dv, k.shape[2], dtype)}
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """What sums are made in: fp64 for fp64, fp32 otherwise."""
+    import torch
+
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _chunks(batch: int, seq_q: int, rows_at_once: int) -> Iterator[tuple[slice, slice]]:
+    """Slices of batches and of query rows that hold at most `rows_at_once` rows of all heads."""
+    batches = max(1, min(batch, rows_at_once // seq_q))
+    rows = min(seq_q, rows_at_once)
+    for first in range(0, batch, batches):
+        for row in range(0, seq_q, rows):
+            yield slice(first, first + batches), slice(row, min(row + rows, seq_q))
+
+
+def _hidden(rows: slice, seq_q: int, seq_kv: int, device: torch.device) -> torch.Tensor:
+    """Bool (rows, Skv), True where a row does not see a key."""
+    import torch
+
+    last_key = torch.arange(rows.start, rows.stop, device=device) + (seq_kv - seq_q)
+    return torch.arange(seq_kv, device=device)[None, :] > last_key[:, None]
+
+
+def _weights(scores: torch.Tensor, hidden: torch.Tensor | None, lse: torch.Tensor | None) -> torch.Tensor:
+    """P of scaled scores (b, H, rows, Skv), which are overwritten; lse is (b, H, rows, 1). Zero where `hidden`."""
+    import torch
+
+    if lse is not None:
+        weights = scores.sub_(lse).exp_()
+    else:
+        weights = torch.softmax(scores if hidden is None else scores.masked_fill_(hidden, float("-inf")), dim=-1)
+    # Whatever stands at a hidden key: NaN from the softmax of a row without keys, Inf from a lse of -inf.
+    return weights if hidden is None else weights.masked_fill_(hidden, 0.0)
+
+
+def _dscores(weights: torch.Tensor, dweights: torch.Tensor, delta: torch.Tensor | None) -> torch.Tensor:
+    """P * (dP - delta) (b, H, rows, Skv) in the wide type, rounded once; dP may be overwritten. delta (b, H, rows, 1),
+    or rowsum(P * dP)."""
+    dweights = dweights.to(_wide(weights.dtype))
+    if delta is None:
+        delta = (weights * dweights).sum(dim=-1, keepdim=True)
+    return dweights.sub_(delta).mul_(weights).to(weights.dtype)
+
+
+def _by_key_head(rows: torch.Tensor, of_keys: torch.Tensor) -> torch.Tensor:
+    """Rows (b, H, r, n) by of_keys (b, Hk, n, m) -> (b, H, r, m), query head h with key head h // (H / Hk).
+
+    Heads that share a key head are stacked into rows of one product, so k and v are never repeated.
+    """
+    import torch
+
+    (batch, heads, count, inner), kv_heads = rows.shape, of_keys.shape[1]
+    stacked = rows.reshape(batch, kv_heads, heads // kv_heads * count, inner)
+    return torch.matmul(stacked, of_keys).view(batch, heads, count, of_keys.shape[-1])
+
+
+def _sum_groups(by_head: torch.Tensor, kv_heads: int, dtype: torch.dtype) -> torch.Tensor:
+    """(B, H, Skv, D) of query heads, wide -> (B, Skv, Hk, D) in `dtype`, each head rounded to it before the sum."""
+    batch, heads, seq_kv, head_dim = by_head.shape
+    grouped = by_head.to(dtype).view(batch, kv_heads, heads // kv_heads, seq_kv, head_dim)
+    return grouped.sum(dim=2, dtype=by_head.dtype).to(dtype).permute(0, 2, 1, 3).contiguous()

@@ -1,0 +1,186 @@
+"""The backward pass of attention: gradients of q, k and v, given what the forward pass left behind."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.errors import WorkloadError
+from pytest_attnperf.workloads import attention_gradients, attention_math, planted_keys
+from pytest_attnperf.workloads.base import DTYPE_BYTES, TORCH_DTYPES
+from pytest_attnperf.workloads.fields import Grammar, id_words, require_dtype, require_positive
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors
+
+DTYPES = ("f32", "f16", "bf16")
+"""What gradients are computed in; tf32 and the 8-bit formats have no backward pass here."""
+HEAD_DIM_MAX = 512
+_LSE_BYTES = 4
+_GRAMMAR = Grammar(
+    family="backward",
+    numbers={"b": "batch", "s": "seq_q", "kv": "seq_kv", "h": "heads", "hk": "kv_heads", "d": "head_dim"},
+    required=("s", "h", "d"),
+    flags=("causal",),
+    dtypes=DTYPES,
+)
+
+
+@dataclass(frozen=True)
+class Backward:
+    """One backward pass of attention; id e.g. `backward-b1-s512-kv2048-h8-hk2-d64-bf16-causal`.
+
+    batch      B
+    seq_q      Sq, queries per sequence
+    seq_kv     Skv, keys per sequence, at least 2; 0 means Sq
+    heads      H, query heads
+    kv_heads   Hk, key and value heads; 0 means H. Query head h reads key head h // (H / Hk)
+    head_dim   D, at most 512
+    dtype      'f32', 'f16' or 'bf16': inputs (but for lse) and outputs
+    causal     bottom-right aligned: query row i sees key j iff j <= i + Skv - Sq; a row that sees none has out = 0 and
+               lse = -inf, and zero gradients
+
+    Inputs are (q, k, v, dout, out, lse): q, dout and out (B, Sq, H, D), k and v (B, Skv, Hk, D), contiguous, and lse
+    (B, H, Sq) in fp32, the natural-log log-sum-exp of the scaled scores. `out` and `lse` are the exact forward's,
+    rounded as stored. Outputs are 'dq' (B, Sq, H, D), 'dk' and 'dv' (B, Skv, Hk, D).
+
+    Raises WorkloadError naming the field for sizes that are not positive integers, heads that kv_heads does not
+    divide, another dtype, too large a head_dim, and one key alone, whose weight is 1 whatever q and k are: dq and dk
+    would be zero everywhere, and nothing could be told from them.
+    """
+
+    batch: int
+    seq_q: int
+    heads: int
+    head_dim: int
+    seq_kv: int = 0
+    kv_heads: int = 0
+    dtype: str = "f16"
+    causal: bool = False
+
+    def __post_init__(self) -> None:
+        # Equal problems must be equal and hash equal, however they were written.
+        object.__setattr__(self, "seq_kv", self.seq_q if self.seq_kv == 0 else self.seq_kv)
+        object.__setattr__(self, "kv_heads", self.heads if self.kv_heads == 0 else self.kv_heads)
+        require_positive("backward", ((name, getattr(self, name)) for name in _GRAMMAR.numbers.values()))
+        require_dtype("backward", self.dtype, DTYPES)
+        if self.heads % self.kv_heads:
+            raise WorkloadError(
+                f"backward workload: heads must be a multiple of kv_heads, got heads={self.heads} and "
+                f"kv_heads={self.kv_heads}"
+            )
+        if self.head_dim > HEAD_DIM_MAX:
+            raise WorkloadError(f"backward workload: head_dim must be at most {HEAD_DIM_MAX}, got {self.head_dim}")
+        if self.seq_kv == 1:
+            raise WorkloadError(
+                f"backward workload: seq_kv must be at least 2, got {self.seq_kv}: a single key has the weight 1 "
+                "whatever q and k are, so dq and dk are zero everywhere and prove nothing"
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> Backward:
+        """The workload of an id. Raises WorkloadError, also for an id whose words are in another order."""
+        workload = cls(**_GRAMMAR.parse_id(text))
+        if workload.id != text:
+            raise WorkloadError(f"backward workload id {text!r} is not in its one form; write {workload.id!r}")
+        return workload
+
+    @classmethod
+    def parse_line(cls, text: str) -> Backward:
+        """The workload of a line such as `b=1,s=512,h=8,d=64,causal,f16`, fields in any order; b is
+        1 and dtype f16 unless given. Raises WorkloadError."""
+        return cls(**{"batch": 1, **_GRAMMAR.parse_line(text)})
+
+    @property
+    def family(self) -> str:
+        """'backward'."""
+        return "backward"
+
+    @property
+    def cache_state(self) -> str:
+        """'hot': dout was just written by the layer after it."""
+        return "hot"
+
+    @property
+    def non_finite_outputs(self) -> frozenset[str]:
+        """None: the gradients of a row that sees no key are zero, though its lse is -inf."""
+        return frozenset()
+
+    @property
+    def id(self) -> str:
+        """Readable and parsed back by `parse`; words that say nothing new (kv = s, hk = h) are left out."""
+        numbers = (
+            ("b", self.batch),
+            ("s", self.seq_q),
+            ("kv", self.seq_kv if self.seq_kv != self.seq_q else None),
+            ("h", self.heads),
+            ("hk", self.kv_heads if self.kv_heads != self.heads else None),
+            ("d", self.head_dim),
+        )
+        flags = [flag for flag in _GRAMMAR.flags if getattr(self, flag)]
+        return "-".join(["backward", *id_words(numbers), self.dtype, *flags])
+
+    @property
+    def visible_pairs(self) -> int:
+        """(query, key) pairs of one head that the mask lets through.
+
+        The last n = min(Sq, Skv) rows see d + 1, d + 2, ... d + n keys, d = max(0, Skv - Sq); rows before them none.
+        """
+        if not self.causal:
+            return self.seq_q * self.seq_kv
+        rows = min(self.seq_q, self.seq_kv)
+        return rows * max(0, self.seq_kv - self.seq_q) + rows * (rows + 1) // 2
+
+    @property
+    def flops(self) -> float:
+        """10 D per visible pair, head and batch: 2 D for each of the products S, dV, dP, dQ and dK.
+
+        That is 2.5 times the forward pass, as FlashAttention-2 counts it (arXiv:2307.08691, section 4.1).
+        """
+        return float(10 * self.head_dim * self.visible_pairs * self.heads * self.batch)
+
+    @property
+    def bytes_min(self) -> float:
+        """q, k, v, out, dout and lse (fp32) read once; dq, dk and dv written once."""
+        rows = self.batch * self.seq_q * self.heads
+        keys = self.batch * self.seq_kv * self.kv_heads
+        return float(4 * (rows + keys) * self.head_dim * DTYPE_BYTES[self.dtype] + rows * _LSE_BYTES)
+
+    def definition(self) -> dict[str, Any]:
+        """Every field, the scale and the alignment of the mask, as builtins."""
+        alignment = "bottom-right" if self.causal else "none"
+        return {"family": self.family, **asdict(self), "scale": "1/sqrt(head_dim)", "mask_alignment": alignment}
+
+    def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
+        """(q, k, v, dout, out, lse) on `device`: the first four from N(0, 1), the others from the exact forward pass.
+
+        With `planted`, see `planted_keys`, which changes rows of q and the length of some keys: the weight of a
+        planted key is then far from both 0 and 1, where its gradient is large.
+        """
+        import torch
+
+        generator = torch.Generator(device=device).manual_seed(seed)
+        dtype = getattr(torch, TORCH_DTYPES[self.dtype])
+        query_shape = (self.batch, self.seq_q, self.heads, self.head_dim)
+        key_shape = (self.batch, self.seq_kv, self.kv_heads, self.head_dim)
+        q, k, v, dout = (
+            torch.randn(shape, generator=generator, device=device)
+            for shape in (query_shape, key_shape, key_shape, query_shape)
+        )
+        if planted:
+            planted_keys.plant(q, k, causal=self.causal, seed=seed)
+        return self._with_forward(q.to(dtype), k.to(dtype), v.to(dtype), dout.to(dtype))
+
+    def _with_forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor) -> Tensors:
+        forward = attention_math.reference(q, k, v, causal=self.causal, lse=True)
+        return q, k, v, dout, forward["out"].to(q.dtype), forward["lse"].float()
+
+    def reference(self, inputs: Tensors) -> Outputs:
+        """From q, k, v and dout alone, in fp64 on a CPU and for f32; in fp32 without TF32 on a GPU for f16 and bf16."""
+        return attention_gradients.reference(*inputs[:4], causal=self.causal)
+
+    def plain(self, inputs: Tensors) -> Outputs:
+        """The same in the working dtype, rounded where autograd of eager attention rounds."""
+        return attention_gradients.plain(*inputs, causal=self.causal)

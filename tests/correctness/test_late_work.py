@@ -1,0 +1,91 @@
+"""Reading a result may rearrange it, never compute it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_attnperf.correctness.late_work import problems
+
+OUT = torch.randn(2, 8, 4, 16, generator=torch.Generator().manual_seed(1))
+
+READERS: dict[str, Callable[[Any], Any]] = {
+    "as it is": lambda raw: {"out": raw},
+    "another layout": lambda raw: {"out": raw.transpose(1, 2)},
+    "another dtype": lambda raw: {"out": raw.half().float()},
+    "a slice": lambda raw: {"out": raw[:, :5]},
+    "scaled": lambda raw: {"out": raw * 0.125},
+    "in two outputs": lambda raw: {"out": raw[0], "lse": raw[1]},
+}
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
+def test_rearranging_is_allowed(reader: Callable[[Any], Any]) -> None:
+    """Layouts, casts, slices and scales move elements one by one."""
+    assert problems(OUT.clone(), reader) == []
+
+
+COMPUTING: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "product": (lambda raw: {"out": raw @ raw.transpose(-1, -2)}, "matmul"),
+    "softmax": (lambda raw: {"out": torch.softmax(raw, -1)}, "softmax"),
+    "prefix sum": (lambda raw: {"out": raw.cumsum(1)}, "cumsum"),
+    "sum with something else": (lambda raw: {"out": raw + torch.ones(2, 8, 4, 16)}, "add|ones"),
+}
+
+
+@pytest.mark.parametrize(("reader", "operator"), COMPUTING.values(), ids=COMPUTING)
+def test_torchs_operators_are_named(reader: Callable[[Any], Any], operator: str) -> None:
+    """Anything but moving, casting and scaling is work, also on what the call did not return."""
+    (found,) = problems(OUT.clone(), reader)
+    assert re.match(rf"work is done while the result is read: aten::({operator}) ran in `Prepared.outputs`", found)
+
+
+def outside_torch(work: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A reader that computes where torch's operators do not show it."""
+    return lambda raw: {"out": torch.tensor(work(raw.tolist()))}
+
+
+def test_work_that_torch_does_not_see_spreads_a_nan() -> None:
+    """One destroyed element reaches a whole row, whoever computes it; moved, it stays one."""
+    summed = outside_torch(lambda rows: [[[[sum(row)] * 16 for row in h] for h in b] for b in rows])
+    (found,) = problems(OUT.clone(), summed)
+    assert found.startswith("work is done while the result is read: one element of tensor 0 that the call returned")
+    assert "reaches 16 elements of output 'out'" in found
+    assert problems(OUT.clone(), outside_torch(lambda rows: rows[::-1])) == []
+
+
+def test_the_tensor_that_is_computed_from_is_named() -> None:
+    """Among several returned tensors, the first whose element spreads."""
+    raw = (OUT.clone(), OUT.clone())
+    (found,) = problems(raw, lambda raw: {"out": raw[0], "lse": raw[1][:1, :1, :1, :1].expand(2, 8, 4, 16)})
+    assert "one element of tensor 1 that the call returned reaches 1024 elements of output 'lse'" in found
+
+
+def test_what_was_returned_is_left_as_it_was() -> None:
+    """A buffer that a backend keeps holds no NaN of ours afterwards."""
+    raw = OUT.clone()
+    assert problems(raw, lambda raw: {"out": raw}) == []
+    assert torch.equal(raw, OUT)
+
+
+def test_integers_and_empty_tensors_are_passed_over() -> None:
+    """Neither can carry a NaN."""
+    assert problems((torch.arange(4), torch.empty(0), OUT.clone()), lambda raw: {"out": raw[2]}) == []
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.bfloat16])
+def test_every_floating_dtype_can_be_looked_at(dtype: torch.dtype) -> None:
+    """8-bit results are read like others."""
+    assert problems(OUT.to(dtype), lambda raw: {"out": raw.float()}) == []
+    assert problems(OUT.to(dtype), lambda raw: {"out": raw.float().softmax(-1)}) != []
+
+
+def test_tensors_of_inference_mode_can_be_looked_at() -> None:
+    """A backend may make its result in inference mode, outside of which it cannot be written."""
+    with torch.inference_mode():
+        raw = OUT * 2
+    assert problems(raw, lambda raw: {"out": raw}) == []

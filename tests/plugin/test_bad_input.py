@@ -1,0 +1,117 @@
+"""Whatever a kernel or a reference does, its own test fails with a message, and the rest of the run goes on."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+
+import pytest
+
+COMMON = """
+import sys, time
+import torch
+
+def make_inputs(seed):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(32, 32, generator=generator), torch.randn(32, 32, generator=generator)
+
+def plain(a, b):
+    return torch.relu(a @ b)
+
+def honest(a, b):
+    return (a @ b).clamp_(min=0)
+
+def chatty(a, b):
+    print("x" * 10_000)
+    print("y" * 10_000, file=sys.stderr)
+    return honest(a, b)
+
+def strided(a, b):
+    return honest(a, b).t().contiguous().t()
+
+def raising(a, b):
+    raise RuntimeError("unsupported head dim 96 in kernel fmha_fwd")
+
+def hanging(a, b):
+    time.sleep(3600)
+
+def exiting(a, b):
+    sys.exit("leaving")
+
+def transposed_inputs(seed):
+    a, b = make_inputs(seed)
+    return a.t(), b[:1].expand(32, 32)
+
+def empty_inputs(seed):
+    return torch.empty(0, 32), torch.randn(32, 32)
+
+def gate(attnperf, fn=honest, reference=plain, inputs=make_inputs):
+    attnperf.gate("mine", fn, reference=reference, inputs=inputs)
+"""
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A call of `gate`, the verdict it must end in, and what the failure's text must say."""
+
+    arguments: str
+    verdict: str
+    says: str = ""
+
+
+CASES = {
+    "honest_first": Bad("", "RIGHT"),
+    "reference_nan": Bad("reference=lambda a, b: plain(a, b) / 0 * 0", "ERROR", r"holds .*NaN"),
+    "reference_inf": Bad("reference=lambda a, b: plain(a, b) / 0", "ERROR", r"reference of 'out' holds"),
+    "reference_constant": Bad("reference=lambda a, b: torch.zeros_like(plain(a, b))", "ERROR", "is constant"),
+    "reference_narrow": Bad("reference=lambda a, b: plain(a, b).half()", "ERROR", "must compute in the dtype"),
+    "reference_raises": Bad("reference=lambda a, b: a @ b[:3]", "ERROR", "cannot be multiplied"),
+    "reference_of_another_name": Bad("reference=lambda a, b: {'lse': plain(a, b)}", "INCORRECT", "'lse' is missing"),
+    "no_inputs": Bad("inputs=lambda seed: 'three'", "ERROR", "must be a tensor or a tuple of tensors"),
+    "zero_size": Bad("inputs=empty_inputs", "ERROR", "has no elements"),
+    "strided_inputs": Bad("inputs=transposed_inputs", "RIGHT"),
+    "strided_output": Bad("fn=strided", "RIGHT"),
+    "wrong_shape": Bad("fn=lambda a, b: honest(a, b)[:, :3]", "INCORRECT", r"has shape \(32, 3\), expected \(32, 32\)"),
+    "wrong_dtype": Bad("fn=lambda a, b: honest(a, b).double()", "INCORRECT", "has dtype torch.float64, expected"),
+    "wrong_device": Bad("fn=lambda a, b: honest(a, b).to('meta')", "INCORRECT", "has device meta, expected cpu"),
+    "no_output": Bad("fn=lambda a, b: None", "INCORRECT", "no plain torch.Tensor is"),
+    "sparse_output": Bad("fn=lambda a, b: honest(a, b).to_sparse()", "INCORRECT", "sparse"),
+    "raising": Bad("fn=raising", "ERROR", "unsupported head dim 96 in kernel fmha_fwd"),
+    "exiting": Bad("fn=exiting", "ERROR", "leaving|ended|exit"),
+    "hanging": Bad("fn=hanging", "ERROR", "no answer|limit|took longer|within"),
+    "chatty": Bad("fn=chatty", "RIGHT"),
+    "honest_last": Bad("", "RIGHT"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]]:
+    """(verdict, failure text) of each case, from one `pytest` of all of them."""
+    import os
+    import subprocess
+    import sys
+
+    folder = tmp_path_factory.mktemp("bad_input")
+    tests = (f"def test_{name}(attnperf):\n    gate(attnperf, {bad.arguments})\n" for name, bad in CASES.items())
+    (folder / "test_bad.py").write_text(COMMON + "\n" + "\n".join(tests))
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    environment = {key: value for key, value in os.environ.items() if key not in ("CI", "PYTEST_ADDOPTS")}
+    command = [sys.executable, "-m", "pytest", "-p", "no:randomly", "--junitxml=report.xml", "--attnperf-case-limit=5"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1, done.stdout[-4000:] + done.stderr[-4000:]
+    found = {}
+    for case in ET.parse(folder / "report.xml").iter("testcase"):
+        properties = {item.get("name"): item.get("value", "") for item in case.iter("property")}
+        failure = case.find("failure")
+        text = "" if failure is None else f"{failure.get('message', '')}\n{failure.text or ''}"
+        found[case.get("name", "").removeprefix("test_")] = (properties.get("attnperf.verdict", ""), text)
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_case_ends_in_a_verdict_with_a_message(name: str, said: dict[str, tuple[str, str]]) -> None:
+    """A verdict each, and a text that names what was wrong."""
+    bad, (verdict, text) = CASES[name], said[name]
+    assert verdict == bad.verdict, text
+    assert re.search(bad.says, text), text

@@ -1,0 +1,86 @@
+"""What a user sees of how results are proven."""
+
+from __future__ import annotations
+
+from pytest_attnperf.testing.project import FakeProject
+
+WORKLOADS = ["prefill-b1-s64-h1-d16-f16", "prefill-b1-s64-h1-d32-f16"]
+
+
+def processes(project: FakeProject) -> list[str]:
+    """The process that measured each case, in order."""
+    return [case["first"][0]["process"] for case in project.results()["cases"]]
+
+
+def test_a_worker_that_used_a_profiler_measures_no_other_case(attnperf_project: FakeProject) -> None:
+    """A profiler slows what comes after it, so that the next case gets a fresh process."""
+    attnperf_project.suite(WORKLOADS)
+    attnperf_project.backend("fake.a")
+    attnperf_project.run("--attnperf", "--no-attnperf-strict")
+    first, second = processes(attnperf_project)
+    assert first == second
+    attnperf_project.backend("fake.a", spent=True)
+    attnperf_project.run("--attnperf", "--no-attnperf-strict")
+    first, second = processes(attnperf_project)
+    assert first != second
+
+
+def test_a_silent_fallback_fails_the_test(attnperf_project: FakeProject) -> None:
+    """A right result from another kernel than declared is INCORRECT, and the text says what ran."""
+    attnperf_project.backend("fake.a", fault="fallback")
+    result = attnperf_project.run("--attnperf")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*INCORRECT: prefill/fake.a/*", "*declares the kernel 'flash', but it did not run*"])
+    assert attnperf_project.verdicts() == {"fake.a": "INCORRECT"}
+
+
+def test_a_change_of_kernels_is_said_of_cases_that_pass(attnperf_project: FakeProject) -> None:
+    """A library that chooses another kernel shows before it costs time."""
+    attnperf_project.backend("fake.a", kernels=["flash_v2"])
+    attnperf_project.store_baselines()
+    attnperf_project.backend("fake.a", kernels=["flash_v3"])
+    result = attnperf_project.run("--attnperf")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        ["prefill/fake.a/*: what ran has changed since the baseline: no longer runs flash_v2; runs flash_v3, *"]
+    )
+
+
+def test_a_kernel_that_remembers_is_not_recorded(attnperf_project: FakeProject) -> None:
+    """--update-baselines fails the case and stores nothing of it."""
+    attnperf_project.backend("fake.a", remembers=9.0)
+    result = attnperf_project.run("--update-baselines")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*SUSPICIOUS: prefill/fake.a/*", "remembers its results: *"])
+    assert not attnperf_project.baseline().exists()
+
+
+def test_determinism_is_reported_per_backend(attnperf_project: FakeProject) -> None:
+    """Asked for, every backend says whether its bits repeat; differing bits fail nothing."""
+    attnperf_project.suite(WORKLOADS)
+    attnperf_project.backend("fake.a")
+    attnperf_project.backend("fake.b", bit_equal=False)
+    result = attnperf_project.run("--attnperf-determinism=3")
+    result.assert_outcomes(passed=4)
+    result.stdout.fnmatch_lines(
+        [
+            "determinism: fake.a gave the same bits in 3 calls in 2 of 2 cases",
+            "determinism: fake.b gave the same bits in 3 calls in 0 of 2 cases; not in prefill-*",
+        ]
+    )
+    assert "determinism: " not in attnperf_project.run().stdout.str()
+
+
+def test_one_call_has_nothing_to_be_compared_with(attnperf_project: FakeProject) -> None:
+    """--attnperf-determinism=1 is a usage error that says what to give."""
+    attnperf_project.backend("fake.a")
+    result = attnperf_project.run("--attnperf-determinism=1")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["*--attnperf-determinism=1 compares nothing; give 2 or more calls, or 0 for none*"])
+
+
+def test_the_cost_of_proving_is_said(attnperf_project: FakeProject) -> None:
+    """A timed run says how long its checks took, and what they went to."""
+    attnperf_project.backend("fake.a")
+    result = attnperf_project.run("--attnperf", "--no-attnperf-strict")
+    result.stdout.fnmatch_lines(["proving 1 case took 0.0 s: other 0.0"])

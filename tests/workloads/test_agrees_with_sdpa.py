@@ -1,0 +1,109 @@
+"""Our reference against an implementation nobody here wrote: torch's scaled_dot_product_attention on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+from pytest_attnperf.correctness.budget import problems
+from pytest_attnperf.correctness.metrics import compare
+from pytest_attnperf.correctness.references import References
+from pytest_attnperf.records import Tolerance
+from pytest_attnperf.workloads.prefill import Prefill
+
+LENGTH_MAX = 70
+HEAD_DIM_MAX = 80
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tiny problems are slower on many threads, and sums are then made in one order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Prefill:
+    """Any small workload in an ordinary dtype; causal with more, as many, or fewer keys than queries."""
+    kv_heads, masked = draw(st.integers(1, 2)), draw(st.sampled_from(["none", "causal", "causal", "window"]))
+    return Prefill(
+        batch=draw(st.integers(1, 3)),
+        seq_q=draw(st.integers(1, LENGTH_MAX)),
+        heads=kv_heads * draw(st.integers(1, 3)),
+        head_dim=draw(st.integers(8, HEAD_DIM_MAX)),
+        seq_kv=draw(st.integers(1, LENGTH_MAX)),
+        kv_heads=kv_heads,
+        dtype=draw(st.sampled_from(["f32", "f16", "bf16"])),
+        causal=masked != "none",
+        window=draw(st.integers(1, LENGTH_MAX)) if masked == "window" else 0,
+    )
+
+
+def visible(workload: Prefill) -> torch.Tensor | None:
+    """(Sq, Skv), True where a query sees a key, written as the docstring of Prefill states it; None without a mask."""
+    if not workload.causal:
+        return None
+    last = torch.arange(workload.seq_q)[:, None] + workload.seq_kv - workload.seq_q
+    keys = torch.arange(workload.seq_kv)[None, :]
+    return (keys <= last) & (keys > last - (workload.window or LENGTH_MAX + 1))
+
+
+def sdpa(backend: SDPBackend, workload: Prefill, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """torch's attention, pinned to a backend, with torch's own form of the mask where it has one."""
+    mask = visible(workload)
+    top_left = workload.causal and not workload.window and workload.seq_q == workload.seq_kv
+    q, k, v = (tensor.transpose(1, 2) for tensor in inputs)
+    with sdpa_kernel([backend]):
+        out = scaled_dot_product_attention(
+            q, k, v, attn_mask=None if top_left else mask, is_causal=top_left, enable_gqa=True
+        )
+    return out.transpose(1, 2)
+
+
+def found_in(workload: Prefill, backend: SDPBackend, *, seed: int, planted: bool) -> tuple[str, ...]:
+    """What the judge's arithmetic finds wrong with torch's result."""
+    inputs = workload.make_inputs(seed, "cpu", planted=planted)
+    expected = References().get(workload, inputs, seed=seed, planted=planted)
+    got = sdpa(backend, workload, inputs)
+    return problems(
+        [compare(workload.id, "out", got, expected.reference["out"], expected.yardsticks["out"], Tolerance())]
+    )
+
+
+@settings(max_examples=500, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    workload=workloads(),
+    backend=st.sampled_from([SDPBackend.MATH, SDPBackend.FLASH_ATTENTION]),
+    seed=st.integers(0, 1 << 20),
+    planted=st.booleans(),
+)
+def test_torch_agrees_with_the_reference(workload: Prefill, backend: SDPBackend, seed: int, planted: bool) -> None:
+    """For 500 drawn workloads, masks, windows, grouped heads and rows without keys included, torch's own attention is
+    within the measured budget of our reference, on random and on planted inputs."""
+    assert found_in(workload, backend, seed=seed, planted=planted) == ()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"window": 5}, {"window": 7}, {"window": 0}, {"window": 0, "causal": False}],
+    ids=["a key less", "a key more", "no window", "no mask"],
+)
+@pytest.mark.parametrize("lengths", [(40, 40), (20, 65), (65, 20)], ids=str)
+def test_another_problem_is_not_taken_for_this_one(changed: dict[str, int], lengths: tuple[int, int]) -> None:
+    """Judged as a window of 6 keys, torch's result for any other mask is found wrong: agreeing is not automatic."""
+    asked = Prefill(1, lengths[0], 4, 32, seq_kv=lengths[1], kv_heads=2, causal=True, window=6)
+    inputs = asked.make_inputs(3, "cpu", planted=True)
+    expected = References().get(asked, inputs, seed=3, planted=True)
+    for backend in (SDPBackend.MATH, SDPBackend.FLASH_ATTENTION):
+        got = sdpa(backend, replace(asked, **changed), inputs)
+        figures = compare("x", "out", got, expected.reference["out"], expected.yardsticks["out"], Tolerance())
+        assert figures.max_error > 20 * figures.max_budget
