@@ -190,7 +190,7 @@ def _at_worst(
     return ErrorFigures(
         check=check,
         output=name,
-        max_error=_storable(abs(worst - expected)),
+        max_error=0.0 if worst == expected else _storable(abs(worst - expected)),
         max_budget=_storable(magnitude * allowed.eps + allowed.base),
         rms_error=0.0,
         rms_budget=0.0,

@@ -193,6 +193,8 @@ def _branches(handle: ctypes.c_void_p, nodes: list[ctypes.c_void_p]) -> bool:
     count = ctypes.c_size_t()
     # The second version, because the first fails on edges of programmatic dependent launches.
     _driver("cuGraphGetEdges_v2", handle, None, None, None, ctypes.byref(count))
+    if not count.value:
+        return len(nodes) > 1
     tails, heads = (ctypes.c_void_p * count.value)(), (ctypes.c_void_p * count.value)()
     _driver("cuGraphGetEdges_v2", handle, tails, heads, (_EdgeData * count.value)(), ctypes.byref(count))
     starts, ends = list(tails), list(heads)

@@ -202,6 +202,18 @@ def test_another_pattern_of_nan_and_inf_is_wrong(
     json.dumps(vars(result), allow_nan=False)
 
 
+@pytest.mark.parametrize("place", [0, -1])
+def test_an_output_that_is_exactly_right_has_no_error(place: int) -> None:
+    """Where nothing is off, an Inf or NaN that belongs there is not the worst element."""
+    for value in (float("-inf"), float("nan")):
+        reference = torch.linspace(1, 2, 8)
+        reference[place] = value
+        yardstick = measure("out", reference, reference.clone(), non_finite=True)
+        figures = compare("check", "out", reference.clone(), reference, yardstick, Tolerance())
+        assert (figures.max_error, figures.rms_error, figures.beyond_count) == (0.0, 0.0, 0)
+        assert problems([figures]) == ()
+
+
 def test_a_violation_comes_before_a_larger_error() -> None:
     """The worst element is the first violation, though others are off by more; the box holds both."""
     got = LSE.float()
