@@ -26,6 +26,9 @@ BACKENDS: tuple[Backend, ...] = (
         "native.sdpa_efficient",
         backend="EFFICIENT_ATTENTION",
         kinds=frozenset({"cuda", "rocm"}),
+        # f32 is emulated: three TF32 products for one (CUTLASS's OpMultiplyAddFastF32, gemm_kernel_utils.h in torch's
+        # mem_eff_attention), which is up to 1.3 budgets of f32 off, and right for tf32.
+        gpu_dtypes=HALVES | {"tf32"},
         grouped_heads=False,
     ),
     PinnedSdpa(

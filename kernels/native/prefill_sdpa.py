@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from pytest_attnperf.workloads.prefill import Prefill
 
 OPERATORS = {
-    "FLASH_ATTENTION": "aten::_scaled_dot_product_flash_attention",
-    "EFFICIENT_ATTENTION": "aten::_scaled_dot_product_efficient_attention",
-    "CUDNN_ATTENTION": "aten::_scaled_dot_product_cudnn_attention",
+    "FLASH_ATTENTION": "aten::_(scaled_dot_product_)?flash_attention",
+    "EFFICIENT_ATTENTION": "aten::_(scaled_dot_product_)?efficient_attention",
+    "CUDNN_ATTENTION": "aten::_(scaled_dot_product_)?cudnn_attention",
     "MATH": "aten::_scaled_dot_product_attention_math",
 }
-"""SDPBackend -> the operator it is, from torch's native_functions.yaml; on a CPU flash has '_for_cpu' behind it."""
+"""SDPBackend -> a regular expression of its operators, from torch's native_functions.yaml. On a CPU flash has
+'_for_cpu' behind it; a causal_lower_right mask calls the operator below the usual one (torch/nn/attention/bias.py)."""
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,8 @@ def test_every_pinned_backend_declares_another_operator() -> None:
     ]
     fitting = {name: [op for op in on_gpus if re.search(OPERATORS[SDPA[name].backend], op)] for name in SDPA}
     assert sorted(fitting.values()) == sorted([op] for op in on_gpus)
+    assert re.search(OPERATORS["EFFICIENT_ATTENTION"], "aten::_efficient_attention_forward")
+    assert re.search(OPERATORS["FLASH_ATTENTION"], "aten::_flash_attention_forward")
 
 
 @pytest.mark.gpu
@@ -86,9 +88,8 @@ def test_right_on_every_small_problem_on_a_gpu(
     further_problems: tuple[str, ...],
     assert_right: Callable[[Prefill, Tensors, Outputs], None],
 ) -> None:
-    """What a pinned backend does not refuse on a GPU it computes, and gets right in the dtypes the suites use."""
-    halves = [w for w in map(Prefill.parse, problems + further_problems) if w.dtype not in ("f32", "tf32")]
-    taken = [w for w in halves if not SDPA[name].unsupported_reasons(w, CUDA)]
+    """What a pinned backend does not refuse on a GPU it computes, and gets right."""
+    taken = [w for w in map(Prefill.parse, problems + further_problems) if not SDPA[name].unsupported_reasons(w, CUDA)]
     assert taken
     for workload in taken:
         inputs = workload.make_inputs(1, "cuda", planted=True)
@@ -114,6 +115,7 @@ def test_torch_may_not_choose_another_backend() -> None:
         ("native.sdpa_efficient", "prefill-b1-s8-h2-d64-f16", CPU, "exists on cuda, rocm, not on cpu"),
         ("native.sdpa_cudnn", "prefill-b1-s8-h2-d64-f16", ROCM, "exists on cuda, not on rocm"),
         ("native.sdpa_flash", "prefill-b1-s8-h2-d64-f32", CUDA, "on a GPU takes bf16, f16, not f32"),
+        ("native.sdpa_efficient", "prefill-b1-s8-h2-d64-f32", CUDA, "on a GPU takes bf16, f16, tf32, not f32"),
         ("native.sdpa_flash", "prefill-b1-s8-h2-d64-tf32", CUDA, "on a GPU takes bf16, f16, not tf32"),
         ("native.sdpa_math", "prefill-b1-s8-h2-d64-f8e4m3", CUDA, "takes bf16, f16, f32, tf32, not f8e4m3"),
         ("native.sdpa_flash", "prefill-b1-s8-h2-d64-i8", CPU, "takes bf16, f16, f32, tf32, not i8"),
