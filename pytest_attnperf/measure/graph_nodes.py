@@ -1,7 +1,7 @@
 """What a captured CUDA graph holds: kernels with grid, block and shared memory, copies, memory sets, parallel branches.
 
-A profiler tells the same, but leaves its library in the process: on an H200 every kernel timed afterwards was 0.1 to
-1.1 % slower (`benchmarks/profiler_residue.py`). Reading the graph that is timed costs nothing and names exactly what is
+A profiler tells the same, but leaves its library in the process: on an H200 short kernels timed afterwards were 0.2 to
+0.6 % slower (`benchmarks/profiler_residue.py`). Reading the graph that is timed costs nothing and names exactly what is
 timed. The calls are those of the CUDA driver API, chapter "Graph Management"; HIP's are not used, for want of a device
 to try them on.
 """

@@ -1,7 +1,7 @@
 """What one call does: torch's operators, and on a GPU kernels, copies and streams.
 
 Two ways, because one of them leaves traces of its own. torch's profiler (Kineto) sees everything, but every kernel
-timed afterwards in the process is slower, on an H200 by 0.1 to 1.1 %, even when only the host was profiled. It is used
+timed afterwards in the process is slower, on an H200 by up to 0.6 %, even when only the host was profiled. It is used
 where nothing is timed any more. torch's older profiler sees operators only and costs nothing afterwards
 (`benchmarks/profiler_residue.py` measures both). What a timed graph holds is read from the graph (`graph_nodes`).
 """
