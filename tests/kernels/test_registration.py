@@ -121,7 +121,7 @@ def test_only_eager_takes_8_bits(device: DeviceInfo, dtype: str) -> None:
 
 
 def test_tf32_is_taken_where_f32_is() -> None:
-    """A backend for f32 may be more exact than TF32; one without f32 takes neither, but for one whose f32 is emulated."""
+    """A backend for f32 may be more exact than TF32; one without f32 takes neither, unless its f32 is emulated."""
     registry = Registry()
     kernels.register(registry)
     for device in (CPU, CUDA, ROCM):
