@@ -16,9 +16,9 @@ against the reference is the yardstick of the budget.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.workloads.attention_math import chunks
 from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _gradients(
     dk, dv = (torch.zeros((batch, heads, seq_kv, head_dim), dtype=wide, device=q.device) for _ in range(2))
     limit = SCORE_BYTES_CPU if q.device.type == "cpu" else SCORE_BYTES_GPU
     with torch.no_grad():
-        for batches, rows in _chunks(batch, seq_q, max(1, limit // (heads * seq_kv * wide.itemsize))):
+        for batches, rows in chunks(batch, seq_q, max(1, limit // (heads * seq_kv * wide.itemsize))):
             keys, values = (x[batches].to(dtype).permute(0, 2, 1, 3) for x in (k, v))
             queries, grads = (x[batches, rows].to(dtype).permute(0, 2, 1, 3) for x in (q, dout))
             own_lse, own_delta = (None if x is None else x[batches, :, rows, None] for x in (lse, delta))
@@ -110,15 +110,6 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     import torch
 
     return torch.float64 if dtype == torch.float64 else torch.float32
-
-
-def _chunks(batch: int, seq_q: int, rows_at_once: int) -> Iterator[tuple[slice, slice]]:
-    """Slices of batches and of query rows that hold at most `rows_at_once` rows of all heads."""
-    batches = max(1, min(batch, rows_at_once // seq_q))
-    rows = min(seq_q, rows_at_once)
-    for first in range(0, batch, batches):
-        for row in range(0, seq_q, rows):
-            yield slice(first, first + batches), slice(row, min(row + rows, seq_q))
 
 
 def _hidden(rows: slice, seq_q: int, seq_kv: int, device: torch.device) -> torch.Tensor:

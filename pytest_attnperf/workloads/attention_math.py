@@ -140,7 +140,7 @@ def _attention(
     lse_out = torch.empty((batch, heads, seq_q), dtype=wide, device=q.device)
     limit = SCORE_BYTES_CPU if q.device.type == "cpu" else SCORE_BYTES_GPU
     with torch.no_grad():
-        for batches, rows in _chunks(batch, seq_q, max(1, limit // (heads * seq_kv * how.dtype.itemsize))):
+        for batches, rows in chunks(batch, seq_q, max(1, limit // (heads * seq_kv * how.dtype.itemsize))):
             mask = _Mask(rows.start + seq_kv - seq_q, window) if causal else None
             keys, values = _load(k[batches], k_scale, how.dtype), _load(v[batches], v_scale, how.dtype)
             queries = _load(q[batches, rows], q_scale, how.dtype)
@@ -155,7 +155,7 @@ def _load(stored: torch.Tensor, scale: torch.Tensor | None, dtype: torch.dtype) 
     return values.permute(0, 2, 1, 3)
 
 
-def _chunks(batch: int, seq_q: int, rows_at_once: int) -> Iterator[tuple[slice, slice]]:
+def chunks(batch: int, seq_q: int, rows_at_once: int) -> Iterator[tuple[slice, slice]]:
     """Slices of batches and of query rows that hold at most `rows_at_once` rows of all heads."""
     batches = max(1, min(batch, rows_at_once // seq_q))
     rows = min(seq_q, rows_at_once)
