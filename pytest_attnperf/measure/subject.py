@@ -64,6 +64,7 @@ class TorchSubject:
         self._median_us = 0.0
         self._launches: tuple[Launch, ...] = ()
         self._launches_unknown = ""
+        self._unreported = CheckReport()
 
     def unsupported_reasons(self) -> list[str]:
         """What the backend says against this workload on this device."""
@@ -234,6 +235,7 @@ class TorchSubject:
         """Judge and remember what is timed. Raises OtherWorkError."""
         seen = inspection.of_graph(timer, self._ready, self._backend.name)
         self._launches, self._launches_unknown = seen.launches, seen.unknown
+        self._note_cost(seen.report)
         if seen.report.problems:
             timer.close()
             self._proven = False
@@ -245,11 +247,16 @@ class TorchSubject:
         run = functools.partial(timer.run_once, poisoned=poisoned)
         report = judge.check_call("replay", run, seed=self._seeds.check, planted=True, poisoned=poisoned)
         if report.right:
+            self._note_cost(report)
             return
         timer.close()
         self._proven = False
         problems = tuple(f"eager right, replay wrong: {problem}" for problem in report.problems)
         raise ReplayWrongError(replace(report, problems=problems))
+
+    def _note_cost(self, report: CheckReport) -> None:
+        """Keep what a passing proof between check and finish took: the final report says it."""
+        self._unreported = self._unreported.joined(CheckReport(seconds=report.seconds, parts=report.parts))
 
     def _final_report(self) -> FinalReport:
         prepared = self._ready
@@ -262,7 +269,7 @@ class TorchSubject:
             check, self._launches = check.joined(seen.report), seen.launches
         unknown = {"peak_memory": self._peak.unknown, "launches": self._launches_unknown}
         return FinalReport(
-            check=check,
+            check=check.joined(self._unreported),
             launches=self._launches,
             spent=trace.spent(),
             peak_memory_bytes=self._peak.allocated_bytes,

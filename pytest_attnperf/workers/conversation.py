@@ -81,6 +81,7 @@ class RemoteCase:
     clock: Callable[[], float] = time.monotonic
     inside: bool = False
     spent: bool = False
+    _profiled: bool = field(default=False, init=False)
     _deadline: float = field(default=0.0, init=False)
 
     def open(self) -> Opened:
@@ -105,6 +106,7 @@ class RemoteCase:
 
     def check(self, *, profiled: bool = False) -> CheckReport:
         """Prove the case right before it is timed; `profiled` only where nothing will be timed in this worker."""
+        self._profiled = profiled
         answer = self._ask("check", profiled=profiled, repeats=self.request.repeats)
         return msgspec.convert(answer, CheckReport)
 
@@ -117,9 +119,12 @@ class RemoteCase:
         return msgspec.convert(self._ask("rotate", block_us=block_us), Rotation)
 
     def finish(self) -> FinalReport:
-        """Check the last replay on fresh inputs, and free the case; a spent worker is replaced after it."""
+        """Check the last replay on fresh inputs, and free the case.
+
+        A spent worker is replaced after it, but where nothing is timed anyway: there it was told to use a profiler.
+        """
         final = msgspec.convert(self._ask("finish"), FinalReport)
-        self.spent = self.spent or final.spent
+        self.spent = final.spent and not self._profiled
         return final
 
     def close(self) -> Closed:

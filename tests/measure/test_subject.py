@@ -318,6 +318,7 @@ def test_the_last_replay_goes_through_the_timer(monkeypatch: pytest.MonkeyPatch)
     subject = _subject(Inline(_honest))
     subject.check()
     _blocks(subject)
+    assert subject._unreported.parts["call"] > 0
     factor[0] = 0.5
     final = subject.finish()
     assert {figure.check for figure in final.check.figures} == {"last replay"}

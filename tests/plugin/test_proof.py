@@ -25,6 +25,14 @@ def test_a_worker_that_used_a_profiler_measures_no_other_case(attnperf_project: 
     assert first != second
 
 
+def test_a_run_that_times_nothing_keeps_a_worker_that_used_a_profiler(attnperf_project: FakeProject) -> None:
+    """There the profiler is asked for and harms nothing: one process serves all cases."""
+    attnperf_project.suite(WORKLOADS)
+    attnperf_project.backend("fake.a", spent=True)
+    attnperf_project.run().assert_outcomes(passed=2)
+    assert len(list(attnperf_project.path.glob(".attnperf/logs/*/*.log"))) == 1
+
+
 def test_a_silent_fallback_fails_the_test(attnperf_project: FakeProject) -> None:
     """A right result from another kernel than declared is INCORRECT, and the text says what ran."""
     attnperf_project.backend("fake.a", fault="fallback")
