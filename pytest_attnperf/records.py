@@ -206,7 +206,8 @@ class Samples:
     """Blocks of one process, in measured order, in microseconds per call (not per block).
 
     `placements` says at how many places in memory the inputs lay: the blocks are that many equal runs, one after the
-    other.
+    other. `clock_mhz` is the mean compute clock over each block and the unmeasured one before it, from stamps taken by
+    kernels; empty where no stamps can be taken.
     """
 
     block_us: tuple[float, ...]
@@ -216,6 +217,7 @@ class Samples:
     rejected_blocks: int = 0
     note: str = ""
     placements: int = 1
+    clock_mhz: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -235,6 +237,7 @@ class ProcessSummary:
     """One process of one case: the unit over which intervals may be computed.
 
     `median_us` is the median of the blocks, or, over several placements of the inputs, the mean of their medians.
+    `clock_mhz` is the median compute clock of its blocks, None where it is not known.
     """
 
     median_us: float
@@ -246,6 +249,7 @@ class ProcessSummary:
     device_id: str = ""
     process: str = ""
     placements: int = 1
+    clock_mhz: float | None = None
 
 
 @dataclass(frozen=True, order=True)
@@ -327,3 +331,20 @@ class Measurement:
     def timer(self) -> str:
         """The timer that made the numbers: part of what must match."""
         return self.processes[0].timer
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """What the vendor's tools say of the device before a run's first worker and after its last.
+
+    before, after      readings by name and unit, e.g. {'sm_clock_mhz': '1980', 'temperature_c': '41'}
+    throttled_s        seconds the device was held back during the run, by reason; only reasons that were seen
+    other_processes    compute processes that were there before ours, each 'pid name'
+    notes              what could not be asked and why, or must be known of the device (exclusive mode), a line each
+    """
+
+    before: dict[str, str] = field(default_factory=dict)
+    after: dict[str, str] = field(default_factory=dict)
+    throttled_s: dict[str, float] = field(default_factory=dict)
+    other_processes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()

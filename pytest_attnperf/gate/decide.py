@@ -5,82 +5,26 @@ FASTER; everything above the user's threshold gets a second look, decided by the
 the first were selected for being large). Both looks use the same z, that of one look at the suite's false-alarm rate: a
 false alarm must pass both, so the rate of the two together is at most the stated one. The looks share the stored
 processes and are not independent: no product of two probabilities is claimed. A shift of the day or of the card since
-the baseline was recorded is not in this noise; only measuring both revisions interleaved removes it.
+the baseline was recorded is not in this noise; only measuring both revisions interleaved removes it
+(`gate.interleaved`). The canary shows such a shift where it is stored, and a slowdown that it explains is ENVIRONMENT.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from pytest_attnperf.gate.canary import CanaryShift
+from pytest_attnperf.gate.limits import Decision, Limits, cycles_reason, percent, signed, tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Measurement, Verdict
-from pytest_attnperf.stats.comparison import Comparison, compare, ratio_of, standard_error, z_for
+from pytest_attnperf.stats.comparison import compare, ratio_of, standard_error, z_for
 from pytest_attnperf.stats.noise import NoiseEstimate
-from pytest_attnperf.stats.quantiles import upper_quantile
+
+__all__ = ["Decision", "first_look", "second_look"]
 
 PROCESSES_MAX = 200
 """More fresh processes than this are not a suggestion anybody could follow."""
-
-MISSED = 0.01
-"""Chance of missing a slowdown as large as `Decision.detection_limit`."""
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What one look says. Ratios are new / stored, so above 1 is slower.
-
-    threshold         ratio beyond which the case is SLOWER: the largest of policy, noise and the floor in microseconds
-    interval          95 % interval of `ratio` over processes; None, as `threshold`, where the noise is unknown
-    detection_limit   smallest true slowdown, as a fraction, this look finds 99 % of the time: a first look by asking
-                      for a second, a second by SLOWER; infinite where the noise is too large, None where unknown
-    """
-
-    verdict: Verdict
-    summary: str
-    reasons: tuple[str, ...]
-    ratio: float
-    interval: tuple[float, float] | None
-    threshold: float | None
-    needs_second_look: bool
-    detection_limit: float | None
-
-
-@dataclass(frozen=True)
-class _Look:
-    """One comparison with its two limits: `tolerated` by the user, `limit` by user and noise, both ratios."""
-
-    base_us: float
-    new_us: float
-    base_processes: int
-    new_processes: int
-    comparison: Comparison
-    tolerated: float
-    limit: float
-    noise: NoiseEstimate
-    z: float
-
-    @property
-    def ratio(self) -> float:
-        return self.comparison.ratio
-
-    @property
-    def beyond_tolerance(self) -> bool:
-        return self.ratio > self.tolerated
-
-    @property
-    def beyond_limit(self) -> bool:
-        return self.ratio > self.limit
-
-    @property
-    def faster(self) -> bool:
-        return 1 - self.ratio > self.limit - 1
-
-    def detects(self, limit: float) -> float:
-        """The slowdown whose observed ratio exceeds `limit` in all but MISSED of looks: (1 + d)(1 - z e) = limit."""
-        remaining = 1 - upper_quantile(MISSED) * self.comparison.standard_error
-        return limit / remaining - 1 if remaining > 0 else float("inf")
 
 
 def first_look(
@@ -93,14 +37,16 @@ def first_look(
     """
     if noise is None:
         return _noise_unknown(base, new)
-    look = _look(base, new, noise, policy, cases)
+    look = _limits(base, new, noise, policy, cases)
+    reasons = _bounds(look, policy, base, new)
     if look.beyond_tolerance:
         verdict = Verdict.SLOWER if look.beyond_limit else Verdict.UNDECIDED
-        summary = f"{_against_stored(look)}; a second look decides"
-        return _decision(look, verdict, summary, look.tolerated, _bounds(look, policy), needs_second_look=True)
-    verdict = Verdict.FASTER if look.faster else Verdict.SAME
-    closing = "update the baseline to keep it" if look.faster else f"within {_percent(look.tolerated - 1)}"
-    return _decision(look, verdict, f"{_against_stored(look)}; {closing}", look.tolerated, _bounds(look, policy))
+        summary, again = f"{_against_stored(look)}; a second look decides", True
+    else:
+        verdict, again = (Verdict.FASTER if look.faster else Verdict.SAME), False
+        closing = "update the baseline to keep it" if look.faster else f"within {percent(look.tolerated - 1)}"
+        summary = f"{_against_stored(look)}; {closing}"
+    return look.decision(verdict, summary, reasons, detects_beyond=look.tolerated, needs_second_look=again)
 
 
 def second_look(
@@ -111,126 +57,107 @@ def second_look(
     policy: Policy,
     cases: int,
     toolchain_changes: Sequence[str] = (),
+    *,
+    canary: CanaryShift | None = None,
+    bound: str = "",
 ) -> Decision:
     """Settle what the first look could not, by the second look's processes alone.
 
     `toolchain_changes` are the named fields of the fingerprint that differ: slower is then ENVIRONMENT, because the
-    code and the toolchain cannot be told apart against a stored baseline.
+    code and the toolchain cannot be told apart against a stored baseline. So is slower by no more than `canary`, the
+    shift of the fixed kernels, and the threshold together allow. `bound` is 'compute', 'memory' or '', and chooses the
+    canary's kernel.
     """
     if noise is None:
         return _noise_unknown(base, second)
-    look = _look(base, second, noise, policy, cases)
-    reasons = [*_bounds(look, policy), f"the first look saw {_signed(ratio_of(base.processes, first.processes) - 1)}"]
-    if look.beyond_limit and toolchain_changes:
-        verdict = Verdict.ENVIRONMENT
-        summary = f"{_against_stored(look)}, but the toolchain changed: {'; '.join(toolchain_changes)}"
+    look = _limits(base, second, noise, policy, cases)
+    reasons = [
+        *_bounds(look, policy, base, second),
+        *look.tighter_than_noise(),
+        *_cycles(look, base, second, bound),
+        *([canary.reason(look.ratio, bound)] if canary else []),
+        f"the first look saw {signed(ratio_of(base.processes, first.processes) - 1)}",
+    ]
+    verdict, closing = _settled(look, base, second, toolchain_changes, canary, bound)
+    if verdict is Verdict.ENVIRONMENT and toolchain_changes:
         reasons.append("only measuring both revisions under one toolchain can tell the code from the toolchain")
-    elif look.beyond_limit:
-        verdict = Verdict.SLOWER
-        summary = f"{_against_stored(look)}, beyond the {_percent(look.limit - 1)} threshold in two looks"
-    elif look.beyond_tolerance:
-        verdict = Verdict.UNDECIDED
-        summary = (
-            f"{_against_stored(look)}: more than the {_percent(look.tolerated - 1)} allowed, "
-            f"less than the {_percent(look.limit - 1)} that noise can make; {_what_would_decide(look)}"
+    elif verdict is Verdict.ENVIRONMENT:
+        reasons.append("only measuring both revisions interleaved can tell the code from the machine")
+    return look.decision(verdict, f"{_against_stored(look)}{closing}", reasons)
+
+
+def _settled(
+    look: Limits,
+    base: Measurement,
+    new: Measurement,
+    toolchain_changes: Sequence[str],
+    canary: CanaryShift | None,
+    bound: str,
+) -> tuple[Verdict, str]:
+    """The second look's verdict, and what its summary ends with."""
+    if look.beyond_limit and toolchain_changes:
+        return Verdict.ENVIRONMENT, f", but the toolchain changed: {'; '.join(toolchain_changes)}"
+    if look.beyond_limit and canary is not None and canary.explains(look.ratio, look.limit, bound):
+        shift = canary.shift_for(bound)
+        return Verdict.ENVIRONMENT, f", but {shift.in_words}, too: the machine, not the code"
+    if look.beyond_limit:
+        return Verdict.SLOWER, f", beyond the {percent(look.limit - 1)} threshold in two looks"
+    if look.beyond_tolerance:
+        return Verdict.UNDECIDED, (
+            f": more than the {percent(look.tolerated - 1)} allowed, "
+            f"less than the {percent(look.limit - 1)} that noise can make; {_what_would_decide(look, base, new)}"
         )
-    else:
-        verdict = Verdict.SAME
-        summary = f"{_against_stored(look)}; the first look was not confirmed"
-    return _decision(look, verdict, summary, look.limit, reasons)
+    return Verdict.SAME, "; the first look was not confirmed"
 
 
-def _look(base: Measurement, new: Measurement, noise: NoiseEstimate, policy: Policy, cases: int) -> _Look:
+def _limits(base: Measurement, new: Measurement, noise: NoiseEstimate, policy: Policy, cases: int) -> Limits:
     z = z_for(policy.suite_false_alarm_rate, cases, noise.degrees_of_freedom)
-    comparison = compare(base.processes, new.processes, noise.relative_sd, z, noise.degrees_of_freedom)
     base_us = statistics.median(base.medians_us)
-    tolerated = 1 + max(policy.threshold_percent / 100, policy.floor_us / base_us)
-    return _Look(
+    return Limits(
         base_us=base_us,
         new_us=statistics.median(new.medians_us),
-        base_processes=len(base.processes),
-        new_processes=len(new.processes),
-        comparison=comparison,
-        tolerated=tolerated,
-        limit=max(tolerated, 1 + comparison.noise_threshold),
+        comparison=compare(base.processes, new.processes, noise.relative_sd, z, noise.degrees_of_freedom),
+        tolerated=tolerated_ratio(policy, base_us),
         noise=noise,
         z=z,
-    )
-
-
-def _decision(
-    look: _Look,
-    verdict: Verdict,
-    summary: str,
-    detects_beyond: float,
-    reasons: Sequence[str],
-    *,
-    needs_second_look: bool = False,
-) -> Decision:
-    detection_limit = look.detects(detects_beyond)
-    seen = "no slowdown" if detection_limit == float("inf") else f"a slowdown of {_percent(detection_limit)}"
-    return Decision(
-        verdict=verdict,
-        summary=summary,
-        reasons=(*reasons, f"{seen} would have been noticed by this look 99 % of the time"),
-        ratio=look.ratio,
-        interval=look.comparison.interval95,
-        threshold=look.limit,
-        needs_second_look=needs_second_look,
-        detection_limit=detection_limit,
     )
 
 
 def _noise_unknown(base: Measurement, new: Measurement) -> Decision:
     ratio = ratio_of(base.processes, new.processes)
     summary = (
-        f"{_signed(ratio - 1)} against stored, but how far apart unchanged code lies is unknown: no case timed by "
+        f"{signed(ratio - 1)} against stored, but how far apart unchanged code lies is unknown: no case timed by "
         f"{base.timer!r} has two stored processes"
     )
     advice = "record the baseline again with --update-baselines, which takes several fresh processes"
     return Decision(Verdict.UNDECIDED, summary, (advice,), ratio, None, None, False, None)
 
 
-def _bounds(look: _Look, policy: Policy) -> list[str]:
-    """Where the limit comes from: every bound with its figure, so that the binding one can be seen."""
-    floor_percent = _percent(policy.floor_us / look.base_us)
+def _bounds(look: Limits, policy: Policy, base: Measurement, new: Measurement) -> list[str]:
     return [
-        f"threshold {_percent(look.limit - 1)}: the largest of policy {policy.threshold_percent:g} %, "
-        f"{policy.floor_us:g} us = {floor_percent}, and noise {_percent(look.comparison.noise_threshold)}",
-        f"noise: {_percent(look.noise.relative_sd)} per process ({look.noise.how}), {look.base_processes} stored "
-        f"and {look.new_processes} new, z {look.z:.1f}",
+        look.threshold_reason(policy),
+        f"noise: {percent(look.noise.relative_sd)} per process ({look.noise.how}), {len(base.processes)} stored "
+        f"and {len(new.processes)} new, z {look.z:.1f}",
     ]
 
 
-def _against_stored(look: _Look) -> str:
-    low, high = look.comparison.interval95
-    return (
-        f"{_signed(look.ratio - 1)} ({_signed(low - 1)} to {_signed(high - 1)}): "
-        f"{_us(look.new_us)} us against {_us(look.base_us)} us stored"
-    )
+def _cycles(look: Limits, base: Measurement, new: Measurement, bound: str) -> list[str]:
+    base_mhz, new_mhz = ([process.clock_mhz for process in side.processes] for side in (base, new))
+    return cycles_reason(look.ratio, base_mhz, new_mhz, bound)
 
 
-def _what_would_decide(look: _Look) -> str:
+def _against_stored(look: Limits) -> str:
+    return f"{look.size()}: {look.times()} stored"
+
+
+def _what_would_decide(look: Limits, base: Measurement, new: Measurement) -> str:
     """How many fresh processes would bring the noise threshold below the slowdown seen."""
     seen = (look.ratio - 1) / look.z
     counts = range(1, PROCESSES_MAX + 1)
-    for new in counts:
-        if standard_error(look.noise.relative_sd, look.base_processes, new) < seen:
-            return f"{new} fresh processes instead of {look.new_processes} would decide it"
+    for fresh in counts:
+        if standard_error(look.noise.relative_sd, len(base.processes), fresh) < seen:
+            return f"{fresh} fresh processes instead of {len(new.processes)} would decide it"
     for both in counts:
         if standard_error(look.noise.relative_sd, both, both) < seen:
             return f"{both} stored and {both} fresh processes would decide it"
     return f"not even {PROCESSES_MAX} processes a side would decide it: find where the noise comes from"
-
-
-def _us(value: float) -> str:
-    """Four significant digits, without an exponent."""
-    return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
-
-
-def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.2g} %" if fraction < 0.1 else f"{100 * fraction:.0f} %"
-
-
-def _signed(fraction: float) -> str:
-    return f"{100 * fraction:+.1f} %"

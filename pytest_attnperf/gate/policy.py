@@ -26,12 +26,17 @@ MAY_FAIL = (
 DEFAULT_FAIL_ON = (Verdict.SLOWER, Verdict.INCORRECT, Verdict.SUSPICIOUS, Verdict.ERROR)
 
 
+LOOSER = (("threshold_percent", 1), ("floor_us", 1), ("suite_false_alarm_rate", -1), ("creep_percent", 1))
+"""Numeric settings, each with the direction in which it lets more through."""
+
+
 @dataclass(frozen=True)
 class Policy:
     """Thresholds and consequences of one case. Raises UsageError naming the field, its value and what is allowed.
 
     threshold_percent        slower by no more than this is SAME, whatever the noise
     floor_us                 slower by no more than this many microseconds per call is SAME
+    creep_percent            slower than the anchor by more than this is a finding, however small each step was
     suite_false_alarm_rate   accepted chance that a run over unchanged code has any false SLOWER
     fail_on                  verdicts that fail the pytest item
     """
@@ -39,12 +44,14 @@ class Policy:
     threshold_percent: float = 2.0
     floor_us: float = 0.5
     suite_false_alarm_rate: float = 0.01
+    creep_percent: float = 5.0
     fail_on: tuple[Verdict, ...] = DEFAULT_FAIL_ON
 
     def __post_init__(self) -> None:
         _require_number("threshold_percent", self.threshold_percent, "a number from 0 to 100", 0, 100)
         _require_number("floor_us", self.floor_us, "a finite number of microseconds, 0 or more", 0, math.inf)
         _require_number("suite_false_alarm_rate", self.suite_false_alarm_rate, "a number from 1e-6 to 0.4", 1e-6, 0.4)
+        _require_number("creep_percent", self.creep_percent, "a number from 0 to 1000", 0, 1000)
         object.__setattr__(self, "fail_on", _verdicts(self.fail_on))
 
     def record(self) -> dict[str, Any]:
@@ -53,6 +60,7 @@ class Policy:
             "threshold_percent": float(self.threshold_percent),
             "floor_us": float(self.floor_us),
             "suite_false_alarm_rate": float(self.suite_false_alarm_rate),
+            "creep_percent": float(self.creep_percent),
             "fail_on": sorted(verdict.value for verdict in self.fail_on),
         }
 
@@ -64,7 +72,7 @@ class Policy:
         """
         ours = self.record()
         found = []
-        for field, looser in (("threshold_percent", 1), ("floor_us", 1), ("suite_false_alarm_rate", -1)):
+        for field, looser in LOOSER:
             if field in stored and looser * (ours[field] - _stored_number(field, stored[field])) > 0:
                 found.append(f"{field} {stored[field]:g} -> {ours[field]:g}")
         lost = sorted(_stored_names(stored.get("fail_on", [])) - set(ours["fail_on"]))

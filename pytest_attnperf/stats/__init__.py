@@ -1,1 +1,1 @@
-"""Statistics over processes, from the standard library alone."""
+"""Statistics over processes and pairs of processes, from the standard library alone."""

@@ -1,9 +1,9 @@
-"""How far apart fresh processes of unchanged code lie: a relative standard deviation per case, pooled and shrunk.
+"""How far apart fresh processes (or pairs) of unchanged code lie: a standard deviation per case, pooled and shrunk.
 
 A case's own seven processes say little about its spread: the standard deviation of seven is off by 30 % as often as
-not. So the variances of all cases of the same timer and a similar duration are pooled by degrees of freedom, and a
-case's own variance moves the pool only by its weight (an inverse-chi-square prior, as in limma's moderated t; Smyth,
-Stat. Appl. Genet. Mol. Biol. 3, 2004):
+not. So the variances of all cases of the same timer, a similar duration and the same bound (compute or memory, where it
+is known) are pooled by degrees of freedom, and a case's own variance moves the pool only by its weight (an
+inverse-chi-square prior, as in limma's moderated t; Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004):
 
     sd_case^2 = (PRIOR_DEGREES x pool^2 + d_case x s_case^2) / (PRIOR_DEGREES + d_case)
 
@@ -18,6 +18,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from pytest_attnperf.records import ProcessSummary
 
@@ -31,26 +32,38 @@ RELATIVE_SD_MIN = 1e-4
 """The step of the stored five significant digits: equal numbers must not give a threshold of zero."""
 
 
+Unit = Literal["process", "pair"]
+"""What a spread is between: fresh processes, or fresh pairs of one base and one candidate process."""
+
+_PLURAL: dict[Unit, str] = {"process": "processes", "pair": "pairs"}
+
+
 @dataclass(frozen=True)
 class NoiseEstimate:
-    """Standard deviation of a process median, relative to it; `how` says in words where it comes from.
+    """Standard deviation of a process median or a pair's ratio, relative to it; `how` says where it comes from.
 
     degrees_of_freedom   how well the standard deviation itself is known: of the prior and the case, at most the pool's
+    unit                 what the standard deviation is between; the two must not be taken for each other
     """
 
     relative_sd: float
     degrees_of_freedom: int
     how: str
+    unit: Unit = "process"
 
 
 @dataclass(frozen=True)
 class CaseSpread:
-    """The spread of one case's process medians: their relative variance, with `degrees` = processes - 1."""
+    """The spread of one case's process medians, or pair ratios: their relative variance, with `degrees` = number - 1.
+
+    bound   'compute', 'memory', or '' where neither is known
+    """
 
     timer: str
     median_us: float
     variance: float
     degrees: int
+    bound: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,45 +76,77 @@ class _Pool:
 
 
 class NoiseModel:
-    """Between-process noise by case. Build it from stored processes with `from_processes`."""
+    """Noise by case. Build it from stored processes with `from_processes`, or from pairs with `pairs.pair_noise`.
 
-    def __init__(self, spreads: Mapping[str, CaseSpread]) -> None:
-        self._spreads = dict(spreads)
-        groups: dict[tuple[str, int | None], list[CaseSpread]] = {}
+    `prior` is a spread known from elsewhere (an earlier run, a calibration), between the same units. It joins a pool as
+    one more case of at most PRIOR_DEGREES degrees of freedom, and stands alone where nothing can be pooled.
+    Raises ValueError when `prior` is of another unit.
+    """
+
+    def __init__(
+        self, spreads: Mapping[str, CaseSpread], unit: Unit = "process", prior: NoiseEstimate | None = None
+    ) -> None:
+        if prior is not None and prior.unit != unit:
+            raise ValueError(f"the prior is a spread between {_PLURAL[prior.unit]}, this model is of {_PLURAL[unit]}")
+        self._spreads, self._unit, self._prior = dict(spreads), unit, prior
+        groups: dict[tuple[str, int | None, str | None], list[CaseSpread]] = {}
         for spread in self._spreads.values():
-            for key in ((spread.timer, duration_class(spread.median_us)), (spread.timer, None)):
-                groups.setdefault(key, []).append(spread)
+            duration = duration_class(spread.median_us)
+            for key in ((duration, spread.bound), (duration, None), (None, None)):
+                groups.setdefault((spread.timer, *key), []).append(spread)
         self._pools = {key: _pooled(group) for key, group in groups.items()}
 
     @classmethod
-    def from_processes(cls, cases: Mapping[str, Sequence[ProcessSummary]]) -> NoiseModel:
+    def from_processes(
+        cls, cases: Mapping[str, Sequence[ProcessSummary]], *, bounds: Mapping[str, str] | None = None
+    ) -> NoiseModel:
         """Take the processes of each case; a case with fewer than two says nothing about spread and is left out.
 
-        Raises ValueError when one case holds processes of different timers.
+        `bounds` holds 'compute' or 'memory' by case; a case it lacks is pooled by duration only. Raises ValueError
+        when one case holds processes of different timers.
         """
-        return cls({case: _spread(case, group) for case, group in cases.items() if len(group) > 1})
+        bounds = bounds or {}
+        return cls(
+            {case: _spread(case, group, bounds.get(case, "")) for case, group in cases.items() if len(group) > 1}
+        )
 
-    def sd(self, case: str, median_us: float, timer: str) -> NoiseEstimate | None:
-        """The noise of a case of this duration under this timer; None when no case of the timer has two processes.
+    def sd(self, case: str, median_us: float, timer: str, bound: str = "") -> NoiseEstimate | None:
+        """The noise of a case of this duration and bound under this timer.
 
-        `case` need not be known: it then gets the pool of its class.
+        `case` need not be known: it then gets the pool of its class. A bound class takes part once its cases have
+        PRIOR_DEGREES degrees of freedom together; with fewer, and without a bound, the pool is of the duration class,
+        and of the timer where that is empty. None when no case of the timer has two units and there is no prior.
         """
-        wanted = duration_class(median_us)
-        durations = f"of {describe_class(wanted)}"
-        pool = self._pools.get((timer, wanted))
-        if pool is None:
-            durations = f"of any duration (none {durations})"
-            pool = self._pools.get((timer, None))
+        own = self._spreads.get(case)
+        if own is not None and own.timer != timer:
+            own = None
+        pool, how = self._pool(duration_class(median_us), timer, bound)
+        if own is not None and pool == _pooled([own]):
+            how = f"its own {own.degrees + 1} {_PLURAL[self._unit]} alone, timer {timer}"
+        elif own is not None:
+            how += f", moved by its own {own.degrees + 1} {_PLURAL[self._unit]}"
+        if self._prior is not None:
+            pool, how = _with_prior(pool, self._prior, how)
         if pool is None:
             return None
-        how = f"pooled over {pool.cases} case{'s' * (pool.cases > 1)} {durations}, timer {timer}"
-        own = self._spreads.get(case)
-        variance, degrees = pool.variance, PRIOR_DEGREES
-        if own is not None and own.timer == timer:
-            degrees += own.degrees
-            variance = (PRIOR_DEGREES * pool.variance + own.degrees * own.variance) / degrees
-            how += f", moved by its own {own.degrees + 1} processes"
-        return NoiseEstimate(max(math.sqrt(variance), RELATIVE_SD_MIN), min(degrees, pool.degrees), how)
+        variance, degrees = _shrunk(pool, own)
+        return NoiseEstimate(max(math.sqrt(variance), RELATIVE_SD_MIN), degrees, how, self._unit)
+
+    def _pool(self, duration: int, timer: str, bound: str) -> tuple[_Pool | None, str]:
+        """The narrowest pool that holds enough, and in words what it is of."""
+        durations, lacking = f"of {describe_class(duration)}", ""
+        if bound:
+            pool = self._pools.get((timer, duration, bound))
+            if pool is not None and pool.degrees >= PRIOR_DEGREES:
+                return pool, _pooled_over(pool, f"{bound}-bound ", durations, timer)
+            lacking = f" (too few {bound}-bound)" if pool is not None else f" (none {bound}-bound)"
+        pool = self._pools.get((timer, duration, None))
+        if pool is not None:
+            return pool, _pooled_over(pool, "", durations + lacking, timer)
+        pool = self._pools.get((timer, None, None))
+        if pool is not None:
+            return pool, _pooled_over(pool, "", f"of any duration (none {durations})", timer)
+        return None, ""
 
 
 def duration_class(median_us: float) -> int:
@@ -118,15 +163,54 @@ def describe_class(index: int) -> str:
     return f"{DURATION_LIMITS_US[index - 1]:g} to {DURATION_LIMITS_US[index]:g} us"
 
 
-def _spread(case: str, processes: Sequence[ProcessSummary]) -> CaseSpread:
-    timers = sorted({process.timer for process in processes})
-    if len(timers) > 1:
-        raise ValueError(f"case {case!r} mixes processes of the timers {', '.join(timers)}; they cannot be pooled")
+def _spread(case: str, processes: Sequence[ProcessSummary], bound: str) -> CaseSpread:
+    timer = only_timer(case, [process.timer for process in processes], "process")
     medians = [process.median_us for process in processes]
     relative_sd = statistics.stdev(medians) / statistics.fmean(medians)
-    return CaseSpread(timers[0], statistics.median(medians), relative_sd**2, len(medians) - 1)
+    return CaseSpread(timer, statistics.median(medians), relative_sd**2, len(medians) - 1, bound)
+
+
+def only_timer(case: str, timers: Sequence[str], unit: Unit) -> str:
+    """The timer that all units of a case share. Raises ValueError naming them when they are several."""
+    names = sorted(set(timers))
+    if len(names) > 1:
+        raise ValueError(f"case {case!r} mixes {_PLURAL[unit]} of the timers {', '.join(names)}; they cannot be pooled")
+    return names[0]
 
 
 def _pooled(spreads: Sequence[CaseSpread]) -> _Pool:
     degrees = sum(spread.degrees for spread in spreads)
     return _Pool(sum(spread.variance * spread.degrees for spread in spreads) / degrees, degrees, len(spreads))
+
+
+def _shrunk(pool: _Pool, own: CaseSpread | None) -> tuple[float, int]:
+    """Variance of a case from its pool and its own, with its degrees of freedom.
+
+    These are the weights' PRIOR_DEGREES + d_case, as long as the pool is much larger than the case. In a small pool the
+    case's own variance counts twice, as part of the pool and by itself; the degrees of the weighted sum (Satterthwaite,
+    Biometrics Bulletin 2, 1946) are then fewer.
+    """
+    if own is None:
+        return pool.variance, min(PRIOR_DEGREES, pool.degrees)
+    degrees = PRIOR_DEGREES + own.degrees
+    variance = (PRIOR_DEGREES * pool.variance + own.degrees * own.variance) / degrees
+    others = max(pool.degrees - own.degrees, 0)
+    weight_of_others = PRIOR_DEGREES * others / (max(pool.degrees, own.degrees) * degrees)
+    squares = (1 - weight_of_others) ** 2 / own.degrees + (weight_of_others**2 / others if others else 0.0)
+    # The sum lies a rounding error below a whole number where the case is alone.
+    return variance, min(degrees, math.floor(1 / squares + 1e-9))
+
+
+def _pooled_over(pool: _Pool, bound: str, durations: str, timer: str) -> str:
+    return f"pooled over {pool.cases} {bound}case{'s' * (pool.cases > 1)} {durations}, timer {timer}"
+
+
+def _with_prior(pool: _Pool | None, prior: NoiseEstimate, how: str) -> tuple[_Pool, str]:
+    """The pool with the prior as one more case, and that in words."""
+    weight = min(prior.degrees_of_freedom, PRIOR_DEGREES)
+    stored = _Pool(prior.relative_sd**2, weight, 1)
+    if pool is None:
+        return stored, prior.how
+    degrees = pool.degrees + weight
+    variance = (pool.variance * pool.degrees + stored.variance * weight) / degrees
+    return _Pool(variance, degrees, pool.cases + 1), f"{how}, and {prior.how}"

@@ -1,4 +1,4 @@
-"""Upper-tail quantiles of the normal and of Student's t distribution, from the standard library alone."""
+"""Quantiles and tails of the normal, Student's t and the chi-square distribution, from the standard library alone."""
 
 from __future__ import annotations
 
@@ -29,6 +29,50 @@ def upper_quantile(tail: float, degrees_of_freedom: int | None = None) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if _student_tail(middle, degrees_of_freedom) > tail else (low, middle)
     return math.tan(low) * math.sqrt(degrees_of_freedom)
+
+
+def upper_tail(value: float, degrees_of_freedom: int | None = None) -> float:
+    """The probability of more than `value` standard deviations: the inverse of `upper_quantile`, for any value.
+
+    Raises ValueError for fewer than one degree of freedom.
+    """
+    if degrees_of_freedom is None or degrees_of_freedom >= NORMAL_FROM_DEGREES:
+        return statistics.NormalDist().cdf(-value)
+    if degrees_of_freedom < 1:
+        raise ValueError(f"degrees of freedom are {degrees_of_freedom}, must be at least 1")
+    tail = _student_tail(math.atan(abs(value) / math.sqrt(degrees_of_freedom)), degrees_of_freedom)
+    # The finite sum ends a rounding error below zero far out.
+    return max(tail, 0.0) if value >= 0 else 1 - tail
+
+
+@functools.lru_cache(maxsize=256)
+def chi_square_quantile(below: float, degrees_of_freedom: int) -> float:
+    """The value that a chi-square variable stays below with probability `below`.
+
+    Raises ValueError unless 0 < below < 1 and the degrees of freedom are at least 1.
+    """
+    if not 0 < below < 1:
+        raise ValueError(f"probability is {below}, must lie strictly between 0 and 1")
+    if degrees_of_freedom < 1:
+        raise ValueError(f"degrees of freedom are {degrees_of_freedom}, must be at least 1")
+    low, high = 0.0, 1.0
+    while _chi_square_below(high, degrees_of_freedom) < below:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _chi_square_below(middle, degrees_of_freedom) < below else (low, middle)
+    return low
+
+
+def _chi_square_below(value: float, degrees: int) -> float:
+    """The incomplete gamma function P(degrees / 2, value / 2), by its series (Abramowitz and Stegun 6.5.29)."""
+    shape, x = degrees / 2, value / 2
+    term, total, steps = 1.0, 1.0, 0
+    while term > 1e-16 * total:
+        steps += 1
+        term *= x / (shape + steps)
+        total += term
+    return total * math.exp(shape * math.log(x) - x - math.lgamma(shape + 1))
 
 
 def _student_tail(angle: float, degrees: int) -> float:

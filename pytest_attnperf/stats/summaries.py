@@ -20,7 +20,7 @@ def summarise(samples: Samples, device_id: str = "", process: str = "") -> Proce
 
     Minimum and mean are of all blocks. Over several placements `median_us` is the mean of each placement's median:
     places differ by more than blocks do, and a median over all would jump between two groups of places. Of the blocks
-    themselves at most STORED_BLOCKS_MAX are kept, evenly spaced in measured order.
+    themselves at most STORED_BLOCKS_MAX are kept, evenly spaced in measured order. The clock is the median over blocks.
 
     Raises ValueError when there are no blocks, one is not a finite positive number, or they do not divide into their
     placements.
@@ -44,6 +44,7 @@ def summarise(samples: Samples, device_id: str = "", process: str = "") -> Proce
         device_id=device_id,
         process=process,
         placements=samples.placements,
+        clock_mhz=_stored(statistics.median(samples.clock_mhz)) if samples.clock_mhz else None,
     )
 
 

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from pytest_attnperf.gate.canary import CanaryReading, CanaryShift
 from pytest_attnperf.gate.decide import Decision, first_look, second_look
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CheckReport, ErrorFigures, Measurement, ProcessSummary, Verdict
@@ -26,9 +27,22 @@ def screen(new_us: float, noise: NoiseEstimate | None = QUIET, policy: Policy | 
     return first_look(measured(BASE_US, 7), measured(new_us, 1), noise, policy or Policy(), cases=100)
 
 
-def settle(new_us: float, noise: NoiseEstimate | None = QUIET, changes: tuple[str, ...] = ()) -> Decision:
-    """A second look of three processes, after a first look that saw 9 % slower."""
-    return second_look(measured(BASE_US, 7), measured(109.0, 1), measured(new_us), noise, Policy(), 100, changes)
+def settle(
+    new_us: float,
+    noise: NoiseEstimate | None = QUIET,
+    changes: tuple[str, ...] = (),
+    canary: CanaryShift | None = None,
+    policy: Policy | None = None,
+) -> Decision:
+    """A second look of three processes at a compute-bound case, after a first look that saw 9 % slower."""
+    base, first, second = measured(BASE_US, 7), measured(109.0, 1), measured(new_us)
+    policy = policy or Policy()
+    return second_look(base, first, second, noise, policy, 100, changes, canary=canary, bound="compute")
+
+
+def gemm(ratio: float) -> CanaryShift:
+    """A canary whose GEMM takes this many times as long as stored."""
+    return CanaryShift((CanaryReading("gemm", ratio, 0.01), CanaryReading("copy", 0.9999, 0.01)))
 
 
 @pytest.mark.parametrize(
@@ -145,3 +159,63 @@ def test_a_tighter_rate_or_a_larger_suite_widens_the_threshold() -> None:
     assert many is not None
     assert tight is not None
     assert one < many < tight
+
+
+def test_a_slowdown_that_the_canary_shares_is_the_machines() -> None:
+    """SLOWER becomes ENVIRONMENT when the fixed GEMM is slower by as much, and the summary says so."""
+    decision = settle(105.0, canary=gemm(1.031))
+    assert decision.verdict == Verdict.ENVIRONMENT
+    assert decision.summary.endswith(
+        "105 us against 100 us stored, but the canary GEMM is 3.1 % slower, too: the machine, not the code"
+    )
+    assert "only measuring both revisions interleaved can tell the code from the machine" in decision.reasons
+
+
+def test_a_canary_that_moved_less_does_not_excuse_the_code() -> None:
+    """A case that is slower than threshold and canary together stays SLOWER, with both figures."""
+    decision = settle(108.0, canary=gemm(1.031))
+    assert decision.verdict == Verdict.SLOWER
+    assert (
+        "the canary GEMM is 3.1 % slower than stored (gemm +3.1 %, copy -0.0 %): without that the case is +4.8 %"
+        in decision.reasons
+    )
+
+
+def test_a_canary_that_stayed_is_said() -> None:
+    """SLOWER with an unmoved canary says so; without a stored canary nothing is said."""
+    assert "the canary did not move (gemm +0.1 %, copy -0.0 %)" in settle(105.0, canary=gemm(1.001)).reasons
+    assert settle(105.0, canary=gemm(1.001)).verdict == Verdict.SLOWER
+    assert not any("canary" in reason for reason in settle(105.0).reasons)
+
+
+def test_a_canary_never_turns_another_verdict() -> None:
+    """SAME and UNDECIDED stay what they are, however far the canary moved, and a toolchain change is named first."""
+    assert settle(101.0, canary=gemm(1.2)).verdict == Verdict.SAME
+    assert settle(105.0, LOUD, canary=gemm(1.2)).verdict == Verdict.UNDECIDED
+    both = settle(105.0, changes=("torch: 2.11 here, 2.10 stored",), canary=gemm(1.2))
+    assert "but the toolchain changed" in both.summary
+
+
+def test_cycles_explain_a_compute_bound_slowdown_and_do_not_excuse_it() -> None:
+    """With clocks on both sides a line says how far the case moved in cycles; the verdict is that of time."""
+
+    def clocked(median_us: float, processes: int, mhz: float) -> Measurement:
+        plain = measured(median_us, processes)
+        timed = tuple(dataclasses.replace(process, clock_mhz=mhz) for process in plain.processes)
+        return dataclasses.replace(plain, processes=timed)
+
+    base, first, second = clocked(100.0, 7, 1800.0), clocked(104.0, 1, 1720.0), clocked(104.5, 3, 1722.6)
+    decision = second_look(base, first, second, QUIET, Policy(), 100, bound="compute")
+    assert decision.verdict == Verdict.SLOWER
+    assert "in cycles +0.0 %: the clock was 4.3 % lower" in decision.reasons
+    assert not any("cycles" in reason for reason in second_look(base, first, second, QUIET, Policy(), 100).reasons)
+
+
+def test_a_threshold_tighter_than_the_noise_is_said_by_the_second_look() -> None:
+    """A user who asks for half a percent is told that noise alone makes more."""
+    reasons = settle(100.0, policy=Policy(threshold_percent=0.4)).reasons
+    assert (
+        "threshold 0.5 % is tighter than the 0.9 % that noise alone makes here: slowdowns between them are UNDECIDED"
+        in reasons
+    )
+    assert not any("tighter" in reason for reason in settle(100.0).reasons)

@@ -12,11 +12,12 @@ from pytest_attnperf.records import Verdict
 
 
 def test_defaults_are_those_of_the_design() -> None:
-    """2 %, 0.5 us, 1 % of suites, and the four verdicts that always fail."""
+    """2 %, 0.5 us, 1 % of suites, 5 % of creep, and the four verdicts that always fail."""
     assert Policy().record() == {
         "threshold_percent": 2.0,
         "floor_us": 0.5,
         "suite_false_alarm_rate": 0.01,
+        "creep_percent": 5.0,
         "fail_on": ["ERROR", "INCORRECT", "SLOWER", "SUSPICIOUS"],
     }
 
@@ -38,6 +39,7 @@ def test_a_record_survives_json() -> None:
         ("floor_us", math.nan, "policy floor_us is nan; allowed: a finite number of microseconds, 0 or more"),
         ("floor_us", math.inf, "policy floor_us is inf; allowed: a finite number of microseconds, 0 or more"),
         ("suite_false_alarm_rate", 0, "policy suite_false_alarm_rate is 0; allowed: a number from 1e-6 to 0.4"),
+        ("creep_percent", 1001, "policy creep_percent is 1001; allowed: a number from 0 to 1000"),
         ("fail_on", "SLOWER", "policy fail_on is 'SLOWER'; allowed: a list of SLOWER, INCORRECT"),
         ("fail_on", ["SLOW"], "policy fail_on has 'SLOW', which cannot fail a case; allowed: SLOWER, INCORRECT"),
         ("fail_on", [Verdict.FASTER], "policy fail_on has 'FASTER', which cannot fail a case; allowed: SLOWER"),

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from pytest_attnperf.records import ProcessSummary
-from pytest_attnperf.stats.noise import PRIOR_DEGREES, RELATIVE_SD_MIN, NoiseModel
+from pytest_attnperf.stats.noise import PRIOR_DEGREES, RELATIVE_SD_MIN, CaseSpread, NoiseEstimate, NoiseModel
 
 
 def processes(*medians_us: float, timer: str = "graph") -> list[ProcessSummary]:
@@ -89,3 +89,82 @@ def test_the_pool_recovers_a_known_spread() -> None:
     estimate = NoiseModel.from_processes(cases).sd("unknown", 100.5, "graph")
     assert estimate is not None
     assert estimate.relative_sd == pytest.approx(0.0055, rel=0.03)
+
+
+def mixed_bounds() -> NoiseModel:
+    """Two quiet compute-bound cases and three loud memory-bound ones, of one duration."""
+    quiet = {f"gemm{index}": processes(*(200 + 0.01 * step for step in range(7))) for index in range(2)}
+    loud = {f"copy{index}": processes(*(200.0 + step for step in range(7))) for index in range(3)}
+    bounds = dict.fromkeys(quiet, "compute") | dict.fromkeys(loud, "memory")
+    return NoiseModel.from_processes(quiet | loud, bounds=bounds)
+
+
+@pytest.mark.parametrize(
+    ("bound", "below", "how"),
+    [
+        ("compute", 0.0002, "pooled over 2 compute-bound cases of 100 to 1000 us, timer graph"),
+        ("memory", 0.012, "pooled over 3 memory-bound cases of 100 to 1000 us, timer graph"),
+        ("", 0.0095, "pooled over 5 cases of 100 to 1000 us, timer graph"),
+    ],
+)
+def test_cases_of_one_bound_are_pooled_apart(bound: str, below: float, how: str) -> None:
+    """A memory-bound case does not widen a compute-bound one; without a bound all of the duration are pooled."""
+    estimate = mixed_bounds().sd("new", 200.0, "graph", bound)
+    assert estimate is not None
+    assert below * 0.5 < estimate.relative_sd < below
+    assert estimate.how == how
+
+
+@pytest.mark.parametrize(
+    ("bounds", "how"),
+    [({"a": "compute", "b": "memory"}, "(too few compute-bound)"), ({"a": "memory"}, "(none compute-bound)")],
+)
+def test_a_thin_bound_class_takes_the_pool_of_its_duration(bounds: dict[str, str], how: str) -> None:
+    """A bound whose cases have fewer than 12 degrees of freedom together is not a pool of its own, and that is said."""
+    model = NoiseModel.from_processes({"a": processes(200.0, 202.0), "b": processes(200.0, 204.0)}, bounds=bounds)
+    estimate = model.sd("new", 200.0, "graph", "compute")
+    assert estimate is not None
+    assert estimate.how == f"pooled over 2 cases of 100 to 1000 us {how}, timer graph"
+
+
+def test_a_case_alone_has_its_own_degrees_only() -> None:
+    """With nothing else to pool, a case's spread is its own, known by its own degrees of freedom."""
+    estimate = NoiseModel.from_processes({"a": processes(99.0, 100.0, 101.0)}).sd("a", 100.0, "graph")
+    assert estimate is not None
+    assert estimate.relative_sd == pytest.approx(0.01)
+    assert estimate.degrees_of_freedom == 2
+    assert estimate.how == "its own 3 processes alone, timer graph"
+
+
+def test_degrees_in_a_small_pool_are_those_of_the_weighted_sum() -> None:
+    """Over many draws of two cases, the spread of the estimated variance is that of the degrees that it claims."""
+    generator = random.Random(11)
+    variances, degrees = [], set()
+    for _ in range(3000):
+        cases = {name: processes(*(150 * generator.gauss(1, 0.01) for _ in range(7))) for name in "ab"}
+        estimate = NoiseModel.from_processes(cases).sd("a", 150.0, "graph")
+        assert estimate is not None
+        variances.append(estimate.relative_sd**2)
+        degrees.add(estimate.degrees_of_freedom)
+    mean = math.fsum(variances) / len(variances)
+    spread = math.fsum((value - mean) ** 2 for value in variances) / len(variances)
+    (claimed,) = degrees
+    assert claimed == pytest.approx(2 * mean**2 / spread, rel=0.15)
+
+
+def test_a_prior_counts_as_one_more_case() -> None:
+    """A spread known from elsewhere joins with at most 12 degrees, and stands alone where nothing is pooled."""
+    prior = NoiseEstimate(0.02, 500, "2 % in an earlier run")
+    model = NoiseModel({"a": CaseSpread("graph", 100.0, 0.01**2, 12)}, prior=prior)
+    known, alone = model.sd("b", 100.0, "graph"), model.sd("b", 100.0, "event")
+    assert known is not None
+    assert alone is not None
+    assert known.relative_sd == pytest.approx(math.sqrt((0.01**2 + 0.02**2) / 2))
+    assert known.how.endswith("timer graph, and 2 % in an earlier run")
+    assert (alone.relative_sd, alone.degrees_of_freedom, alone.how) == (0.02, PRIOR_DEGREES, "2 % in an earlier run")
+
+
+def test_a_prior_of_another_unit_is_refused() -> None:
+    """The spread between processes is no prior for pairs."""
+    with pytest.raises(ValueError, match="the prior is a spread between processes, this model is of pairs"):
+        NoiseModel({}, "pair", NoiseEstimate(0.01, 5, "processes"))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_attnperf.stats.quantiles import NORMAL_FROM_DEGREES, upper_quantile
+from pytest_attnperf.stats.quantiles import NORMAL_FROM_DEGREES, chi_square_quantile, upper_quantile, upper_tail
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,43 @@ def test_no_degrees_of_freedom_are_refused() -> None:
     """A spread estimated from nothing has no quantile."""
     with pytest.raises(ValueError, match="degrees of freedom are 0, must be at least 1"):
         upper_quantile(0.01, 0)
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 7, 18, 299, None])
+@pytest.mark.parametrize("tail", [0.4, 0.025, 0.0001])
+def test_a_tail_is_the_inverse_of_its_quantile(tail: float, degrees: int | None) -> None:
+    """The chance beyond a quantile is the tail it was made from, and below its mirror image the rest."""
+    value = upper_quantile(tail, degrees)
+    assert upper_tail(value, degrees) == pytest.approx(tail, rel=1e-6)
+    assert upper_tail(-value, degrees) == pytest.approx(1 - tail)
+
+
+def test_a_tail_ends_at_zero() -> None:
+    """However far out, a chance is never negative."""
+    assert 0 <= upper_tail(1e6, 20) < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("below", "degrees", "expected"),
+    [
+        (0.025, 1, 0.000982),
+        (0.975, 6, 14.4494),
+        (0.025, 6, 1.2373),
+        (0.95, 10, 18.3070),
+        (0.975, 29, 45.7223),
+        (0.025, 100, 74.2219),
+    ],
+)
+def test_chi_square_quantiles_are_those_of_the_tables(below: float, degrees: int, expected: float) -> None:
+    """Quantiles agree with printed tables, for odd, even and many degrees of freedom."""
+    assert chi_square_quantile(below, degrees) == pytest.approx(expected, rel=1e-3, abs=1e-6)
+
+
+def test_what_has_no_tail_or_quantile_is_refused() -> None:
+    """No degrees of freedom and a probability that is none are errors that show the value."""
+    with pytest.raises(ValueError, match="degrees of freedom are 0, must be at least 1"):
+        upper_tail(1.0, 0)
+    with pytest.raises(ValueError, match="degrees of freedom are 0, must be at least 1"):
+        chi_square_quantile(0.5, 0)
+    with pytest.raises(ValueError, match=r"probability is 1\.0, must lie strictly between 0 and 1"):
+        chi_square_quantile(1.0, 3)

@@ -37,6 +37,13 @@ def test_values_keep_five_significant_digits() -> None:
     assert summarise(samples(0.00123456789)).median_us == 0.0012346
 
 
+def test_the_clock_is_the_median_of_the_blocks_clocks() -> None:
+    """Rounded like the rest, and None where no clock is known."""
+    known = Samples((1.0, 2.0, 3.0), 20, "graph", clock_mhz=(1980.0, 1721.23456, 1500.0))
+    assert summarise(known).clock_mhz == 1721.2
+    assert summarise(samples(1.0, 2.0)).clock_mhz is None
+
+
 @pytest.mark.parametrize("block", [0.0, -1.0, math.nan, math.inf])
 def test_a_block_that_is_no_time_is_refused(block: float) -> None:
     """A block of zero, negative, NaN or infinite time is named, with its place and timer."""

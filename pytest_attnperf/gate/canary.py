@@ -1,0 +1,111 @@
+"""Whether the machine itself moved since the baseline: fixed kernels measured beside the cases, now and then.
+
+The canary's GEMM follows the compute clock and the power cap, its copy the memory. Neither changes with the code under
+test, so what moves them is the machine: another card of the product, its temperature, its power cap, a neighbour.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_attnperf.gate.limits import signed
+from pytest_attnperf.records import ProcessSummary
+from pytest_attnperf.stats.comparison import ratio_of, standard_error
+from pytest_attnperf.stats.quantiles import upper_quantile
+
+CANARY_OF_BOUND = {"compute": "gemm", "memory": "copy"}
+"""Which canary says more of a case of this bound."""
+
+SHOWN = {"gemm": "GEMM"}
+"""Names that are written otherwise in a sentence."""
+
+RELATIVE_SD_MIN = 0.001
+"""Below this a canary's own spread is not believed: seven processes of one afternoon do not see every day."""
+
+MOVED_MIN = 0.01
+"""A canary has moved from here on, however quiet it is: less explains no verdict."""
+
+FALSE_MOVE_RATE = 0.001
+"""Accepted chance, per canary and direction, that an unchanged machine is said to have moved."""
+
+
+@dataclass(frozen=True)
+class CanaryReading:
+    """One canary: its time now over its stored time (above 1 is slower), and what an unchanged machine may do.
+
+    allowed   a fraction: 0.01 is 1 % either way
+    """
+
+    name: str
+    ratio: float
+    allowed: float
+
+    @property
+    def moved(self) -> bool:
+        """Further than an unchanged machine may, either way."""
+        return abs(self.ratio - 1) > self.allowed
+
+    @property
+    def moved_slower(self) -> bool:
+        """Slower by more than an unchanged machine may be."""
+        return self.ratio - 1 > self.allowed
+
+    @property
+    def in_words(self) -> str:
+        """'the canary GEMM is 3.1 % slower'."""
+        way = "slower" if self.ratio > 1 else "faster"
+        return f"the canary {SHOWN.get(self.name, self.name)} is {100 * abs(self.ratio - 1):.1f} % {way}"
+
+
+@dataclass(frozen=True)
+class CanaryShift:
+    """Every canary that was measured now and is stored; at least one."""
+
+    readings: tuple[CanaryReading, ...]
+
+    def shift_for(self, bound: str) -> CanaryReading:
+        """The canary that says most of a case of this bound; the one that moved more where the bound is not known."""
+        wanted = CANARY_OF_BOUND.get(bound)
+        return next(
+            (reading for reading in self.readings if reading.name == wanted),
+            max(self.readings, key=lambda reading: abs(reading.ratio - 1)),
+        )
+
+    def explains(self, ratio: float, limit: float, bound: str) -> bool:
+        """Whether a case that is slower by `ratio` is within `limit` once the canary's own slowdown is taken out."""
+        shift = self.shift_for(bound)
+        return shift.moved_slower and ratio / shift.ratio <= limit
+
+    def reason(self, ratio: float, bound: str) -> str:
+        """One line: what the canary did, and what a case of this `ratio` and bound is without that."""
+        shift = self.shift_for(bound)
+        figures = ", ".join(f"{reading.name} {signed(reading.ratio - 1)}" for reading in self.readings)
+        if not shift.moved:
+            return f"the canary did not move ({figures})"
+        return f"{shift.in_words} than stored ({figures}): without that the case is {signed(ratio / shift.ratio - 1)}"
+
+
+def canary_shift(
+    now: Mapping[str, Sequence[ProcessSummary]], stored: Mapping[str, Sequence[ProcessSummary]]
+) -> CanaryShift | None:
+    """Hold the canaries of this run's processes against the stored ones, by name.
+
+    A canary has moved when it is off by more than 1 % and by more than its own noise: the standard deviation of its
+    stored processes (at least 0.1 %), with Student's quantile for a chance of 0.1 %. A canary that is missing on one
+    side, was timed otherwise, or has fewer than two stored processes says nothing; None when no canary says anything.
+    """
+    readings = [_reading(name, now[name], stored[name]) for name in sorted(now.keys() & stored.keys())]
+    known = tuple(reading for reading in readings if reading is not None)
+    return CanaryShift(known) if known else None
+
+
+def _reading(name: str, now: Sequence[ProcessSummary], stored: Sequence[ProcessSummary]) -> CanaryReading | None:
+    if not now or len(stored) < 2 or len({process.timer for process in (*now, *stored)}) > 1:
+        return None
+    medians = [process.median_us for process in stored]
+    relative_sd = max(statistics.stdev(medians) / statistics.fmean(medians), RELATIVE_SD_MIN)
+    z = upper_quantile(FALSE_MOVE_RATE, len(stored) - 1)
+    allowed = max(MOVED_MIN, z * standard_error(relative_sd, len(stored), len(now)))
+    return CanaryReading(name, ratio_of(stored, now), allowed)

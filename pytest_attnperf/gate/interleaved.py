@@ -1,0 +1,140 @@
+"""The interleaved second look: pairs of a base and a candidate process, measured in turns, and a verdict.
+
+Both revisions ran under one toolchain, on one device, in the same minutes. What is left between pairs is the placement
+of each process, and the pairs are fresh, so nothing in this look was selected by the first one. Pairs see slowdowns
+that a stored baseline cannot: sizes have two decimals here.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pytest_attnperf.gate.limits import Decision, Limits, cycles_reason, percent, signed, tolerated_ratio
+from pytest_attnperf.gate.policy import Policy
+from pytest_attnperf.pairs import PairSummary
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.stats.comparison import Comparison, z_for
+from pytest_attnperf.stats.noise import NoiseEstimate
+from pytest_attnperf.stats.pairs import centre_ratio, compare_pairs, standard_error_of_pairs
+
+DECIMALS = 2
+"""Of signed percentages: pairs tell a tenth of a percent."""
+
+PAIRS_MAX = 100
+"""More pairs than this are not a suggestion anybody could follow."""
+
+
+ASYMMETRY = 0.001
+"""What both sides do not share and pairs of one run do not average out, as a fraction. Over 14 cases and four runs of
+ten same-code pairs each (H200, benchmarks/figures/h200.jsonl) the mean of a run was off by up to 0.14 %, and a copy by
+0.03 to 0.08 % in every run: more than the scatter of its pairs allows."""
+
+
+def with_asymmetry(comparison: Comparison) -> Comparison:
+    """The comparison with what pairs cannot average out added to what noise alone may do."""
+    low, high = comparison.interval95
+    return replace(
+        comparison,
+        interval95=(low * (1 - ASYMMETRY), high * (1 + ASYMMETRY)),
+        noise_threshold=comparison.noise_threshold + ASYMMETRY,
+    )
+
+
+def interleaved_look(
+    pairs: Sequence[PairSummary],
+    noise: NoiseEstimate | None,
+    policy: Policy,
+    cases: int,
+    *,
+    first_ratio: float | None = None,
+    base_label: str = "base",
+    bound: str = "",
+) -> Decision:
+    """Settle a case by its pairs alone.
+
+    `noise` comes from `stats.pairs.pair_noise`; None is UNDECIDED. `cases` is the number of cases this run gates, which
+    the suite's false-alarm rate is shared among. `first_ratio` is new / stored of the first look, None where there was
+    none. `base_label` names the base side, `bound` is 'compute', 'memory' or ''. Raises as `compare_pairs` does.
+    """
+    against = f"against {base_label}, interleaved in {_counted(len(pairs))}"
+    if noise is None:
+        return _noise_unknown(pairs, against)
+    look = _limits(pairs, noise, policy, cases)
+    verdict, closing = _verdict(look, pairs)
+    reasons = [
+        look.threshold_reason(policy),
+        f"noise: {percent(noise.relative_sd)} per pair ({noise.how}), {_counted(len(pairs))}, z {look.z:.1f}, "
+        f"and {percent(ASYMMETRY)} that pairs do not average out",
+        *look.tighter_than_noise(),
+        *cycles_reason(look.ratio, [p.base_clock_mhz for p in pairs], [p.new_clock_mhz for p in pairs], bound),
+        *_first_look(look, first_ratio),
+    ]
+    return look.decision(verdict, f"{look.size(DECIMALS)} {against}: {look.times()}{closing}", reasons)
+
+
+def _limits(pairs: Sequence[PairSummary], noise: NoiseEstimate, policy: Policy, cases: int) -> Limits:
+    z = z_for(policy.suite_false_alarm_rate, cases, noise.degrees_of_freedom)
+    base_us = statistics.median(pair.base_us for pair in pairs)
+    return Limits(
+        base_us=base_us,
+        new_us=statistics.median(pair.new_us for pair in pairs),
+        comparison=with_asymmetry(compare_pairs(pairs, noise, z)),
+        tolerated=tolerated_ratio(policy, base_us),
+        noise=noise,
+        z=z,
+    )
+
+
+def _verdict(look: Limits, pairs: Sequence[PairSummary]) -> tuple[Verdict, str]:
+    """The verdict, and what its summary ends with."""
+    if look.beyond_limit:
+        return Verdict.SLOWER, f", beyond the {percent(look.limit - 1)} threshold"
+    if look.beyond_tolerance:
+        return Verdict.UNDECIDED, (
+            f": more than the {percent(look.tolerated - 1)} allowed, "
+            f"less than the {percent(look.limit - 1)} that noise can make; {_what_would_decide(look, pairs)}"
+        )
+    if look.faster:
+        return Verdict.FASTER, "; update the baseline to keep it"
+    return Verdict.SAME, f"; within {percent(look.tolerated - 1)}"
+
+
+def _first_look(look: Limits, first_ratio: float | None) -> list[str]:
+    if first_ratio is None:
+        return []
+    seen = f"the first look, against the stored baseline, saw {signed(first_ratio - 1)}"
+    if first_ratio - look.ratio <= look.tolerated - 1 or first_ratio <= look.tolerated:
+        return [seen]
+    confirmed = f"only {signed(look.ratio - 1, DECIMALS)} of it" if look.beyond_tolerance else "none of it"
+    return [
+        f"{seen}; side by side {confirmed} is there: the rest is the machine, the toolchain or chance, not the code"
+    ]
+
+
+def _what_would_decide(look: Limits, pairs: Sequence[PairSummary]) -> str:
+    """How many pairs would bring the noise threshold below the slowdown seen, and what they cost."""
+    seen = (math.log(look.ratio) - ASYMMETRY) / look.z
+    for count in range(len(pairs) + 1, PAIRS_MAX + 1):
+        if standard_error_of_pairs(look.noise.relative_sd, count) < seen:
+            return f"{count} pairs instead of {len(pairs)} would decide it{_cost(pairs, count)}"
+    return f"not even {PAIRS_MAX} pairs would decide it: find where the noise comes from"
+
+
+def _cost(pairs: Sequence[PairSummary], count: int) -> str:
+    """Wall time of that many pairs' turns, where it is known."""
+    each = statistics.median(pair.seconds for pair in pairs)
+    return f" (about {each * count:.0f} s of turns)" if each * count >= 0.5 else ""
+
+
+def _noise_unknown(pairs: Sequence[PairSummary], against: str) -> Decision:
+    ratio = centre_ratio(pairs)
+    summary = f"{signed(ratio - 1, DECIMALS)} {against}, but how far apart pairs of unchanged code lie is unknown"
+    advice = "measure at least two pairs of a case: their spread is the noise"
+    return Decision(Verdict.UNDECIDED, summary, (advice,), ratio, None, None, False, None)
+
+
+def _counted(pairs: int) -> str:
+    return f"{pairs} pair{'s' * (pairs != 1)}"

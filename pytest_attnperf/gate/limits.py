@@ -1,0 +1,173 @@
+"""What every look shares: the decision it ends in, its two limits, and the words for them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_attnperf.gate.policy import Policy
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.stats.comparison import Comparison
+from pytest_attnperf.stats.noise import NoiseEstimate
+from pytest_attnperf.stats.quantiles import upper_quantile
+
+MISSED = 0.01
+"""Chance of missing a slowdown as large as `Decision.detection_limit`."""
+
+COMPUTE_BOUND = "compute"
+"""The bound of a case for which cycles say more than time."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What one look says. Ratios are new / base, so above 1 is slower.
+
+    threshold            the case is SLOWER beyond this ratio: the largest of policy, noise and the floor in us
+    interval             95 % interval of `ratio` over processes or pairs; None, as threshold, where noise is unknown
+    detection_limit      smallest true slowdown, as a fraction, this look finds 99 % of the time: a first look by asking
+                         for a second, a later one by SLOWER; infinite where the noise is too large, None where unknown
+    standard_error       relative standard deviation of `ratio`; None where the noise is unknown
+    degrees_of_freedom   how well the standard error is known; None where the noise is unknown
+    """
+
+    verdict: Verdict
+    summary: str
+    reasons: tuple[str, ...]
+    ratio: float
+    interval: tuple[float, float] | None
+    threshold: float | None
+    needs_second_look: bool
+    detection_limit: float | None
+    standard_error: float | None = None
+    degrees_of_freedom: int | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """One comparison with its two limits: `tolerated` by the user, `limit` by user and noise, both ratios."""
+
+    base_us: float
+    new_us: float
+    comparison: Comparison
+    tolerated: float
+    noise: NoiseEstimate
+    z: float
+
+    @property
+    def ratio(self) -> float:
+        """New / base."""
+        return self.comparison.ratio
+
+    @property
+    def limit(self) -> float:
+        """The ratio beyond which a look says SLOWER."""
+        return max(self.tolerated, 1 + self.comparison.noise_threshold)
+
+    @property
+    def beyond_tolerance(self) -> bool:
+        """Slower by more than the user allows."""
+        return self.ratio > self.tolerated
+
+    @property
+    def beyond_limit(self) -> bool:
+        """Slower by more than the user allows and noise can make."""
+        return self.ratio > self.limit
+
+    @property
+    def faster(self) -> bool:
+        """Faster by as much as would be SLOWER in the other direction."""
+        return 1 - self.ratio > self.limit - 1
+
+    def detects(self, limit: float) -> float:
+        """The slowdown whose observed ratio exceeds `limit` in all but MISSED of looks: (1 + d)(1 - z e) = limit."""
+        remaining = 1 - upper_quantile(MISSED) * self.comparison.standard_error
+        return limit / remaining - 1 if remaining > 0 else float("inf")
+
+    def decision(
+        self,
+        verdict: Verdict,
+        summary: str,
+        reasons: Sequence[str],
+        *,
+        detects_beyond: float | None = None,
+        needs_second_look: bool = False,
+    ) -> Decision:
+        """The decision. Its last reason says what slowdown goes beyond `detects_beyond` (`limit`, if None) for sure."""
+        detection_limit = self.detects(self.limit if detects_beyond is None else detects_beyond)
+        seen = "no slowdown" if detection_limit == float("inf") else f"a slowdown of {percent(detection_limit)}"
+        return Decision(
+            verdict=verdict,
+            summary=summary,
+            reasons=(*reasons, f"{seen} would have been noticed by this look 99 % of the time"),
+            ratio=self.ratio,
+            interval=self.comparison.interval95,
+            threshold=self.limit,
+            needs_second_look=needs_second_look,
+            detection_limit=detection_limit,
+            standard_error=self.comparison.standard_error,
+            degrees_of_freedom=self.noise.degrees_of_freedom,
+        )
+
+    def threshold_reason(self, policy: Policy) -> str:
+        """Where the limit comes from: every bound with its figure, so that the binding one can be seen."""
+        return (
+            f"threshold {percent(self.limit - 1)}: the largest of policy {policy.threshold_percent:g} %, "
+            f"{policy.floor_us:g} us = {percent(policy.floor_us / self.base_us)}, "
+            f"and noise {percent(self.comparison.noise_threshold)}"
+        )
+
+    def tighter_than_noise(self) -> list[str]:
+        """A line where the user asks for more than this look can tell."""
+        if self.limit <= self.tolerated:
+            return []
+        return [
+            f"threshold {percent(self.tolerated - 1)} is tighter than the {percent(self.limit - 1)} that noise alone "
+            "makes here: slowdowns between them are UNDECIDED"
+        ]
+
+    def size(self, decimals: int = 1) -> str:
+        """The ratio with its interval: '+5.0 % (+4.5 % to +5.5 %)'."""
+        low, high = (signed(end - 1, decimals) for end in self.comparison.interval95)
+        return f"{signed(self.ratio - 1, decimals)} ({low} to {high})"
+
+    def times(self) -> str:
+        """Both times: '105 us against 100 us'."""
+        return f"{microseconds(self.new_us)} us against {microseconds(self.base_us)} us"
+
+
+def tolerated_ratio(policy: Policy, base_us: float) -> float:
+    """Slower by no more than this is SAME, whatever the noise."""
+    return 1 + max(policy.threshold_percent / 100, policy.floor_us / base_us)
+
+
+def cycles_reason(
+    ratio: float, base_mhz: Sequence[float | None], new_mhz: Sequence[float | None], bound: str
+) -> list[str]:
+    """How far a compute-bound case moved in cycles; nothing for another, or where a unit's clock is not known.
+
+    Cycles explain and decide nothing: a kernel that draws more power lowers its own clock, and is slower all the same.
+    """
+    base, new = ([mhz for mhz in side if mhz is not None] for side in (base_mhz, new_mhz))
+    known = bool(base) and bool(new) and len(base) == len(base_mhz) and len(new) == len(new_mhz)
+    if bound != COMPUTE_BOUND or not known:
+        return []
+    clock = statistics.median(new) / statistics.median(base)
+    moved = f"{abs(clock - 1):.1%}".replace("%", " %")
+    how = "the same" if moved == "0.0 %" else f"{moved} {'lower' if clock < 1 else 'higher'}"
+    return [f"in cycles {signed(ratio * clock - 1)}: the clock was {how}"]
+
+
+def microseconds(value: float) -> str:
+    """Four significant digits, without an exponent."""
+    return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def percent(fraction: float) -> str:
+    """Two significant digits: 1.3 %."""
+    return f"{100 * fraction:.2g} %" if fraction < 0.1 else f"{100 * fraction:.0f} %"
+
+
+def signed(fraction: float, decimals: int = 1) -> str:
+    """With its sign: +1.3 %."""
+    return f"{100 * fraction:+.{decimals}f} %"

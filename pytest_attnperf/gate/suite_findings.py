@@ -1,0 +1,115 @@
+"""What the looks of a run say together: summary findings, never an item's verdict and never an exit status."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pytest_attnperf.gate.limits import signed
+from pytest_attnperf.stats.proportions import sign_test
+from pytest_attnperf.stats.quantiles import upper_tail
+
+FALSE_DISCOVERY_RATE = 0.05
+"""Accepted share of innocent cases among those that a finding names."""
+
+SHIFT_CHANCE = 0.001
+"""A split between slower and faster cases less likely than this is no chance: it takes eleven cases at least."""
+
+SHIFT_MIN = 0.002
+"""A median shift below this, as a fraction, would be true of many suites and matter to none."""
+
+NAMED_MAX = 5
+
+Which = Literal["first", "second", "interleaved"]
+
+
+@dataclass(frozen=True)
+class LookRecord:
+    """One look at one case; a case has one record per look it had.
+
+    ratio                new / base, and `standard_error` its relative standard deviation
+    degrees_of_freedom   how well the standard error is known; None takes it as exact
+    slower               the look ended as SLOWER: the case is named by its own verdict already
+    """
+
+    case: str
+    which: Which
+    ratio: float
+    standard_error: float
+    degrees_of_freedom: int | None = None
+    slower: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One sentence about the suite, and the cases it is about."""
+
+    text: str
+    cases: tuple[str, ...]
+
+
+def suite_findings(records: Sequence[LookRecord]) -> tuple[Finding, ...]:
+    """Everything that the looks of a run say together; empty when they say nothing."""
+    found = (suite_shift(records), together_slower(records))
+    return tuple(finding for finding in found if finding is not None)
+
+
+def together_slower(records: Sequence[LookRecord], rate: float = FALSE_DISCOVERY_RATE) -> Finding | None:
+    """Cases within their own limits whose second or interleaved looks are slower beyond chance, taken together.
+
+    Benjamini and Hochberg (J. R. Stat. Soc. B 57, 1995) over the one-sided chances of all cases of the run. A case that
+    had no second look counts with a chance of 1: the first look chose which had one, and leaving the others out would
+    forget that.
+    """
+    chances = {record.case: 1.0 for record in records}
+    deciding = {record.case: record for record in records if record.which != "first"}
+    for case, record in deciding.items():
+        chances[case] = upper_tail((record.ratio - 1) / record.standard_error, record.degrees_of_freedom)
+    named = [case for case in discoveries(chances, rate) if case in deciding and not deciding[case].slower]
+    if not named:
+        return None
+    sizes = [f"{case} {signed(deciding[case].ratio - 1)}" for case in named[:NAMED_MAX]]
+    more = f" and {len(named) - NAMED_MAX} more" if len(named) > NAMED_MAX else ""
+    text = (
+        f"{_counted(len(named))} within the threshold but slower beyond chance, taken over all {len(chances)} "
+        f"(Benjamini-Hochberg, {100 * rate:g} %): {', '.join(sizes)}{more}"
+    )
+    return Finding(text, tuple(named))
+
+
+def discoveries(chances: dict[str, float], rate: float) -> list[str]:
+    """Names whose chance is among the k smallest, for the largest k whose k-th chance is at most rate x k / all.
+
+    Smallest first; equal ones in the given order.
+    """
+    ordered = sorted(chances, key=lambda name: chances[name])
+    passing = [rank for rank, name in enumerate(ordered, start=1) if chances[name] <= rate * rank / len(ordered)]
+    return ordered[: max(passing, default=0)]
+
+
+def suite_shift(records: Sequence[LookRecord]) -> Finding | None:
+    """Whether nearly all first looks lie on one side of their stored baselines (a sign test).
+
+    Cases of one run share its process, device and day; a shift of these is what is looked for. Faster is said, too:
+    on a machine that is faster than the baseline's, slowdowns hide.
+    """
+    first = [record for record in records if record.which == "first" and record.ratio != 1]
+    if not first:
+        return None
+    slower = sum(record.ratio > 1 for record in first)
+    median = statistics.median(record.ratio for record in first)
+    if sign_test(slower, len(first)) > SHIFT_CHANCE or abs(median - 1) < SHIFT_MIN:
+        return None
+    count, way = (slower, "slower") if median > 1 else (len(first) - slower, "faster")
+    hides = "" if median > 1 else "; slowdowns of this size are hidden"
+    text = (
+        f"{count} of {len(first)} cases are {way} than stored, median {signed(median - 1)}: "
+        f"a machine shift or a change that touches all{hides}"
+    )
+    return Finding(text, tuple(record.case for record in first if (record.ratio > 1) == (median > 1)))
+
+
+def _counted(cases: int) -> str:
+    return "1 case is" if cases == 1 else f"{cases} cases are"
