@@ -7,7 +7,7 @@ machine that has neither torch nor a compiler. Everything heavy happens inside `
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -97,6 +97,26 @@ class Backend(Protocol):
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
         """Build, compile and convert for one workload; `inputs` are canonical tensors on the device."""
+
+
+@runtime_checkable
+class Pinnable(Protocol):
+    """A backend that chooses a configuration by itself, and can be told to use one that was stored instead."""
+
+    def pinned(self, config: Mapping[str, str]) -> Backend:
+        """The same backend, which runs with what `config` (a stored `Prepared.config`, and what autotuners chose) says.
+
+        Raises UsageError when the configuration cannot be replayed, saying what is missing.
+        """
+
+
+def pinned(backend: Backend, config: Mapping[str, str]) -> Backend:
+    """The backend with its own choice replayed from a stored configuration; as it is where it makes no choice itself.
+
+    Autotuners that it uses are replayed by `measure.pinned_backend.pin`, which calls this first. Raises UsageError as
+    `Pinnable.pinned` does.
+    """
+    return backend.pinned(config) if isinstance(backend, Pinnable) else backend
 
 
 _NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")

@@ -1,16 +1,24 @@
-"""Attention that torch compiles: FlexAttention, and torch.compile of the plain form. Both compile before timing."""
+"""Attention that torch compiles: FlexAttention, and torch.compile of the plain form. Both compile before timing.
+
+Inductor times some of its choices on the machine at hand: launch configurations of pointwise kernels and of some
+reductions, and whether unaligned matrix products are padded. They stay as torch.compile's users get them, are recorded
+with the result (`autotuned.*`), and are replayed by `--attnperf-pin-config`. Inductor's own switch, `deterministic`, is
+not used (read in torch 2.11 to 2.13): it makes results repeatable, not choices. It still times pointwise kernels, and
+what it gives up, padding and the choice among reductions, costs speed.
+"""
 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 from kernels.native.prefill_eager import canonical_outputs, eager_attention
 from kernels.prefill_backend import FLOATS, Limits, PrefillBackend, heads_first
 from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -20,6 +28,25 @@ if TYPE_CHECKING:
     from pytest_attnperf.workloads.prefill import Prefill
 
 NOT_ON_CPU = "compiled by Inductor and offered on GPUs only: for a CPU that takes a C++ compiler and minutes"
+
+COMPILED = "dynamic=False, fullgraph=True"
+
+DECISIVE = {
+    "max_autotune": False,
+    "max_autotune_pointwise": False,
+    "coordinate_descent_tuning": False,
+    "deterministic": False,
+    "shape_padding": True,
+    "triton.autotune_pointwise": True,
+    "triton.multi_kernel": 0,
+}
+"""Settings of Inductor that decide what it chooses among -> torch's defaults; environment variables change some."""
+
+TEMPLATE = "autotuned.triton_tem_"
+"""Begins the recorded choice of FlexAttention's kernel, which Inductor makes from a template."""
+
+TEMPLATE_OPTIONS = ("BLOCK_M", "BLOCK_N", "SPLIT_KV", "num_warps", "num_stages")
+"""What of it FlexAttention takes as `kernel_options`; splits over keys there are for few queries only."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +69,29 @@ class Compiled(PrefillBackend):
         tensor, nor where a mask stands in between.
         """
         import torch
+        import torch._functorch.config
 
         call = compiled(eager_attention(workload, inputs[0].device))
         if not workload.causal:
             call = partial(call, score_scale=torch.tensor(workload.head_dim**-0.5, device=inputs[0].device))
-        return _prepared(call, heads_first(inputs), {"compiled": "torch.compile, dynamic=False, fullgraph=True"})
+        config = {"compiled": f"torch.compile, {compile_settings()}"}
+        with torch._functorch.config.patch(enable_autograd_cache=False):
+            # A graph taken from AOTAutograd's cache tells nobody which products Inductor padded.
+            return _prepared(call, heads_first(inputs), config)
 
 
 @dataclass(frozen=True)
 class Flex(PrefillBackend):
-    """FlexAttention, compiled, with a block mask built before timing."""
+    """FlexAttention, compiled, with a block mask built before timing.
+
+    kernel_options    (name, value) pairs for its kernel template; empty leaves the choice to torch
+    """
+
+    kernel_options: tuple[tuple[str, int], ...] = ()
+
+    def pinned(self, config: Mapping[str, str]) -> Flex:
+        """With the kernel template's stored block sizes, warps and stages. Raises UsageError where they are lacking."""
+        return replace(self, kernel_options=template_options(config))
 
     def limits(self, device: DeviceInfo) -> Limits:
         """The log-sum-exp argument differs between torch releases and is not used."""
@@ -73,6 +113,7 @@ class Flex(PrefillBackend):
         shift = workload.seq_kv - workload.seq_q
         window = workload.window
         grouped = workload.heads != workload.kv_heads
+        options: Any = dict(self.kernel_options) or None
 
         def below_diagonal(b: torch.Tensor, h: torch.Tensor, row: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
             return key <= row + shift
@@ -86,9 +127,9 @@ class Flex(PrefillBackend):
             block_mask = create_block_mask(visible, None, None, workload.seq_q, workload.seq_kv, device=str(q.device))
 
         def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
-            return flex_attention(q, k, v, block_mask=block_mask, enable_gqa=grouped)
+            return flex_attention(q, k, v, block_mask=block_mask, enable_gqa=grouped, kernel_options=options)
 
-        config = {"compiled": "flex_attention, dynamic=False, fullgraph=True", "block_mask": str(workload.causal)}
+        config = {"compiled": f"flex_attention, {compile_settings()}", "block_mask": str(workload.causal)}
         return _prepared(compiled(attention), heads_first(inputs), config)
 
 
@@ -115,6 +156,32 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
             return fast(*tensors, **further)
 
     return call
+
+
+def compile_settings() -> str:
+    """How it is compiled: our arguments, and every decisive setting of Inductor that is not torch's default."""
+    import torch._inductor.config
+
+    settings: Any = torch._inductor.config
+    changed = [COMPILED]
+    for name, default in DECISIVE.items():
+        value = reduce(lambda owner, part: getattr(owner, part, None), name.split("."), settings)
+        if value is not None and value != default:
+            changed.append(f"{name}={value}")
+    return ", ".join(changed)
+
+
+def template_options(config: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
+    """`kernel_options` for FlexAttention from a stored configuration. Raises UsageError where it holds none."""
+    for name, text in config.items():
+        parts = dict(part.split(": ", 1) for part in text.split(", ") if ": " in part)
+        found = tuple((option, int(parts[option])) for option in TEMPLATE_OPTIONS if parts.get(option, "").isdecimal())
+        if name.startswith(TEMPLATE) and found:
+            return found
+    raise UsageError(
+        f"the stored configuration has no entry {TEMPLATE}* with the block sizes of FlexAttention's kernel; it has "
+        f"{', '.join(sorted(config)) or 'nothing'}; record the baseline again, or run without --attnperf-pin-config"
+    )
 
 
 def _prepared(call: Callable[..., Any], tensors: Tensors, config: dict[str, str]) -> Prepared:

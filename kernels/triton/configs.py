@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_attnperf.errors import AttnperfError
+from pytest_attnperf.errors import AttnperfError, UsageError
 
 PREFILL_FORWARD = Path(__file__).parent / "configs" / "prefill_forward.json"
 SCHEMA = 1
 REQUIRED = frozenset({"BLOCK_M", "BLOCK_N", "PRELOAD_V", "num_warps", "num_stages"})
 ALLOWED = REQUIRED | {"waves_per_eu"}
+BOOLEANS = frozenset({"PRELOAD_V"})
+
+PINNED = "pinned: "
+"""Begins the source of a configuration that was replayed from a baseline instead of read from a file."""
 
 
 class KernelConfigError(AttnperfError):
@@ -49,7 +54,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class Choice:
-    """The rule picked for a problem, and the architecture whose list it stands in ('default' if not its own)."""
+    """The rule picked for a problem, and the architecture whose list it stands in ('default' if not its own).
+
+    One that was replayed has a rule of its own, which takes no problem but this.
+    """
 
     arch: str
     rule: Rule
@@ -66,6 +74,37 @@ def choose(arch: str, head_dim: int, *, causal: bool, element_bits: int, path: P
     raise KernelConfigError(
         f"{path}: {listed} has no rule for head_dim {head_dim}, {'causal' if causal else 'not causal'}, "
         f"{element_bits}-bit elements; it has: {held}. Add one, with its source"
+    )
+
+
+def replayed(stored: Mapping[str, str]) -> Choice:
+    """The choice that a stored `Prepared.config` holds, whatever the files say now.
+
+    Raises UsageError where a value is missing, or is none that a configuration can have.
+    """
+    missing = sorted(REQUIRED - stored.keys())
+    if missing:
+        raise UsageError(
+            f"the stored configuration lacks {', '.join(missing)}; it has {', '.join(sorted(stored)) or 'nothing'}; "
+            "record the baseline again, or run without --attnperf-pin-config"
+        )
+    config = {name: _stored_value(name, stored[name]) for name in sorted(ALLOWED & stored.keys())}
+    source = stored.get("config_source", "unknown").removeprefix(PINNED)
+    return Choice(
+        stored.get("config_arch", "unknown"),
+        Rule(head_dim_max=0, causal=None, element_bits=0, config=config, source=PINNED + source),
+    )
+
+
+def _stored_value(name: str, text: str) -> Any:
+    if name in BOOLEANS and text in ("True", "False"):
+        return text == "True"
+    if name not in BOOLEANS and text.isdecimal() and int(text) > 0:
+        return int(text)
+    wanted = "True or False" if name in BOOLEANS else "a positive whole number"
+    raise UsageError(
+        f"the stored configuration has {name} = {text!r}, which is not {wanted}; record the baseline again, or run "
+        "without --attnperf-pin-config"
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kernels.prefill_backend import FLOATS, Limits, PrefillBackend, own_copies
@@ -26,7 +27,15 @@ class TritonFlash(PrefillBackend):
     """Online softmax, causal (bottom-right), grouped K/V heads, any lengths, head dimensions to 256, log-sum-exp.
 
     tf32 is multiplied as fp32. The kernel relies on every row seeing key 0.
+
+    pinned_choice    a configuration to use in place of the data files'; None uses these
     """
+
+    pinned_choice: configs.Choice | None = field(default=None, compare=False)
+
+    def pinned(self, config: Mapping[str, str]) -> TritonFlash:
+        """With the block sizes and compiler options of a stored configuration. Raises UsageError where it lacks one."""
+        return replace(self, pinned_choice=configs.replayed(config))
 
     def limits(self, device: DeviceInfo) -> Limits:
         """No window, and every row must see a key."""
@@ -44,11 +53,12 @@ class TritonFlash(PrefillBackend):
         return found
 
     def bind(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Pick the configuration for this architecture from the data files and compile; nothing is tuned here."""
+        """Pick the configuration for this architecture from the data files, or the pinned one, and compile; nothing is
+        tuned here."""
         from kernels.triton.prefill_forward import prefill_forward
 
         tensors = own_copies(inputs)
-        choice = configs.choose(
+        choice = self.pinned_choice or configs.choose(
             arch_of(tensors[0].device),
             workload.head_dim,
             causal=workload.causal,

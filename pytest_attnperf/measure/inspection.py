@@ -15,7 +15,7 @@ from pytest_attnperf.records import CheckReport, Launch
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Prepared
-    from pytest_attnperf.measure.timers.graph import GraphTimer
+    from pytest_attnperf.measure.timers.replay import ReplayTimer
 
 
 class OtherWorkError(CaseFailedError):
@@ -47,7 +47,7 @@ def of_gpu_work(prepared: Prepared, backend: str) -> Inspection:
     return _judged(trace.gpu_work(prepared.run), prepared, backend, "what ran", started)
 
 
-def of_graph(timer: GraphTimer, prepared: Prepared, backend: str) -> Inspection:
+def of_graph(timer: ReplayTimer, prepared: Prepared, backend: str) -> Inspection:
     """Judge what a captured graph holds; `unknown` where graphs cannot be read."""
     started = time.perf_counter()
     try:

@@ -19,6 +19,7 @@ def sample(timer: Timer, rule: StoppingRule, watch: CompileWatch) -> Samples:
     Raises CaseFailedError when more than MAX_REJECTED_IN_A_ROW batches in a row were rejected.
     """
     blocks: list[float] = []
+    clock_mhz: list[float] = []
     rejected = in_a_row = 0
     with _collector_paused():
         while not rule.finished:
@@ -27,6 +28,7 @@ def sample(timer: Timer, rule: StoppingRule, watch: CompileWatch) -> Samples:
             if watch.count == before:
                 in_a_row = 0
                 blocks += batch
+                clock_mhz += timer.clock_mhz
                 for per_call_us in batch:
                     rule.add(per_call_us * timer.calls_per_block)
                 continue
@@ -35,8 +37,8 @@ def sample(timer: Timer, rule: StoppingRule, watch: CompileWatch) -> Samples:
             if in_a_row > MAX_REJECTED_IN_A_ROW:
                 raise CaseFailedError(
                     f"recompiles in every sample: {rejected} blocks were measured and each compiled something "
-                    f"({watch.count} compilations so far); fix the shapes, dtypes or Python values that change from "
-                    "call to call, or compile for them in prepare()"
+                    f"({watch.described or 'nothing that has a name'}); fix the shapes, dtypes or Python values that "
+                    "change from call to call, or compile for them in prepare()"
                 )
     return Samples(
         block_us=tuple(blocks),
@@ -45,6 +47,7 @@ def sample(timer: Timer, rule: StoppingRule, watch: CompileWatch) -> Samples:
         cache_state=timer.cache_state,
         rejected_blocks=rejected,
         note=timer.note,
+        clock_mhz=tuple(clock_mhz) if len(clock_mhz) == len(blocks) else (),
     )
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from pytest_attnperf.pairs import Turn, TurnPlan
     from pytest_attnperf.records import CheckReport, FinalReport, Rotation, Samples
 
 
 @runtime_checkable
 class Subject(Protocol):
-    """One case inside its worker, asked in this order: reasons, `prepare`, `check`, `blocks`, `rotated`, `finish`.
+    """One case inside its worker, asked in this order: reasons, `prepare`, `check`, then times, then `finish`.
+
+    Times are asked for by `blocks` and `rotated`, or by `turns` and then `turn` as often as wanted. Wherever a timer is
+    named, 'auto' leaves the choice to the rule (see `timers`); any other name is used, or CaseFailedError says why not.
 
     Any method but the first and third may raise CaseFailedError; `out_of_memory` then says whether memory ran out.
     """
@@ -31,16 +35,29 @@ class Subject(Protocol):
         repeats    make so many calls on the same inputs and say whether they agree bit for bit; 0 does not
         """
 
-    def blocks(self, max_blocks: int, block_us: float, budget_us: float) -> Samples:
+    def blocks(self, max_blocks: int, block_us: float, budget_us: float, timer: str = "auto") -> Samples:
         """Measure blocks of about `block_us` microseconds of calls, each after an unmeasured one.
 
         Stops at `max_blocks`, or earlier when measured and unmeasured blocks together have taken `budget_us`.
-        Raises NotProvenRightError before a passing `check`, and ReplayWrongError (see `subject`) when the calls are
+        Raises NotProvenRightError before a passing `check`, and ReplayWrongError (see `proving`) when the calls are
         right but the way of timing them makes them wrong.
         """
 
     def rotated(self, block_us: float) -> Rotation:
         """Measure calls on inputs that stay, and on inputs that change before every call. Raises as `blocks`."""
+
+    def turns(self, block_us: float, timer: str = "auto") -> TurnPlan:
+        """Make the case ready for being measured in turns with another process, in blocks of about `block_us`.
+
+        At several places in memory at once, which stay until `finish`. Raises as `blocks`.
+        """
+
+    def turn(self, place: int) -> Turn:
+        """One unmeasured and one measured block at a place of the plan, counted from 0.
+
+        Raises NotProvenRightError before a passing `check`, and CaseFailedError before `turns`, for a place that does
+        not exist, and when something compiles in every block.
+        """
 
     def finish(self) -> FinalReport:
         """Check one last run of exactly what was timed on fresh inputs, then free everything the case holds."""

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from pytest_attnperf.environment.device import describe_device
 from pytest_attnperf.environment.fingerprint import take_fingerprint
+from pytest_attnperf.measure.canary import take_canary
 from pytest_attnperf.measure.seeds import Seeds, timed_seed
 from pytest_attnperf.measure.subject import TorchSubject
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend
-    from pytest_attnperf.records import DeviceInfo, Fingerprint
+    from pytest_attnperf.records import DeviceInfo, Fingerprint, Samples
     from pytest_attnperf.workloads.base import Workload
 
 
@@ -39,6 +40,10 @@ class TorchDevice:
         """Bind a backend to a workload."""
         check, final = seeds
         return TorchSubject(backend, workload, self.device, Seeds(timed_seed(workload), check, final))
+
+    def canary(self) -> dict[str, Samples]:
+        """Time the fixed GEMM ('gemm') and the fixed copy ('copy')."""
+        return take_canary(self.device.torch_device)
 
     def healthy(self) -> bool:
         """Whether a kernel still runs: after an illegal access every later call on the context fails."""

@@ -56,18 +56,32 @@ def gpu_work(call: Call) -> Trace:
     """
     import torch
 
-    _used.append(True)
     marker = torch.zeros(1, device="cuda")
-    torch.cuda.synchronize()
-    with _kineto() as profiler:
+
+    def marked_call() -> None:
         marker.fill_(1.0)
         call()
+
+    return trace_of(profiled(marked_call))
+
+
+def profiled(work: Call) -> list[dict[str, Any]]:
+    """Kineto's events, as a Chrome trace holds them, of what `work` queues on the GPU, which is waited for.
+
+    No timer but the profiler's own may be used in the process afterwards.
+    """
+    import torch
+
+    _used.append(True)
+    torch.cuda.synchronize()
+    with _kineto() as profiler:
+        work()
         torch.cuda.synchronize()
-    return trace_of(_exported(profiler))
+    return _exported(profiler)
 
 
 def spent() -> bool:
-    """Whether `gpu_work` has been used in this process, which slows what runs afterwards."""
+    """Whether Kineto has been used in this process, which slows what runs afterwards."""
     return bool(_used)
 
 

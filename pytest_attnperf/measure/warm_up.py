@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import time
 
+from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.measure.rejection import CompileWatch
 from pytest_attnperf.measure.timers.base import WARM_UP_CALLS, Call
 
 GPU_SECONDS = 0.5
@@ -12,6 +14,9 @@ GPU_SECONDS = 0.5
 
 CPU_SECONDS = 0.05
 CASE_SECONDS = 0.02
+
+MAX_UNSETTLED_CALLS = 50
+"""A case of which more calls than this compile or tune something never settles."""
 
 
 @functools.cache
@@ -28,13 +33,28 @@ def warm_device(torch_device: str) -> None:
 
 
 def warm_up(call: Call, torch_device: str, seconds: float = CASE_SECONDS) -> None:
-    """Call at least three times and for at least `seconds`, waiting for each call."""
+    """Call for at least `seconds`, and until three calls in a row compiled and tuned nothing; waits for each call.
+
+    Raises CaseFailedError when more than MAX_UNSETTLED_CALLS calls compiled or tuned something.
+    """
     import torch
 
     deadline = time.monotonic() + seconds
-    calls = 0
-    while calls < WARM_UP_CALLS or time.monotonic() < deadline:
-        call()
-        calls += 1
-        if torch_device == "cuda":
-            torch.cuda.synchronize()
+    calls = quiet = unsettled = 0
+    with CompileWatch() as watch:
+        while quiet < WARM_UP_CALLS or time.monotonic() < deadline:
+            before = watch.count
+            call()
+            if torch_device == "cuda":
+                torch.cuda.synchronize()
+            calls += 1
+            if watch.count == before:
+                quiet += 1
+                continue
+            quiet, unsettled = 0, unsettled + 1
+            if unsettled > MAX_UNSETTLED_CALLS:
+                raise CaseFailedError(
+                    f"never settles: {unsettled} of {calls} calls on the same inputs compiled or tuned something "
+                    f"({watch.described}), so that no time would be the kernel's; fix the shapes, dtypes or Python "
+                    "values that change from call to call, or compile for them in prepare()"
+                )

@@ -12,9 +12,11 @@ every time. The file is read again at every case: changing one number makes a ba
 
 Backend keys: time_us, block_sd, supported (a list of reasons when not), fault, error_ratio (error in units of the
 budget), flops, bytes_min, times_on_cpu, kernels (names of what runs), remembers (how many times slower when inputs
-change), bit_equal (false when results differ from call to call), spent (true when a profiler was used). Faults:
-wrong, nan, nothing, late (right first, wrong on the last replay), replay (right when called, wrong when replayed),
-fallback (another kernel than declared), crash, hang, raise, oom, poison, prepare, chatter.
+change), bit_equal (false when results differ from call to call), spent (true when a profiler was used), timer, config
+(what was chosen; a pinned backend reports what it was sent instead, and 'pinned', and refuses one that holds 'refuse'),
+places (of inputs in an interleaved look). `device.canary` holds the canaries' times in us. Faults: wrong, nan, nothing,
+late (right first, wrong on the last replay), replay (right when called, wrong when replayed), fallback (another kernel
+than declared), crash, hang, raise, oom, poison, prepare, chatter.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +35,9 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.backends import Backend, Prepared, Registry, Tensors
-from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.errors import CaseFailedError, UsageError
+from pytest_attnperf.measure.pinned_backend import PINNED_KEY, PinnedBackend
+from pytest_attnperf.pairs import Turn, TurnPlan
 from pytest_attnperf.records import (
     METHOD_VERSION,
     CheckReport,
@@ -63,13 +68,20 @@ class ReplayWrongError(CaseFailedError):
 
 @dataclass(frozen=True)
 class FakeBackend:
-    """A backend that exists by name only."""
+    """A backend that exists by name only. `pin` is the stored configuration it was told to run with."""
 
     name: str
     families: frozenset[str] = frozenset({"prefill"})
     cpu_flops_max: float = float("inf")
     times_on_cpu: bool = True
     tolerance: Tolerance = field(default_factory=Tolerance)
+    pin: tuple[tuple[str, str], ...] = ()
+
+    def pinned(self, config: Mapping[str, str]) -> FakeBackend:
+        """The same name with a configuration. Raises UsageError for one that says {'refuse': why}."""
+        if "refuse" in config:
+            raise UsageError(f"{self.name} cannot replay the stored configuration: {config['refuse']}")
+        return replace(self, pin=tuple(sorted(config.items())))
 
     def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
         """The script answers instead."""
@@ -88,7 +100,9 @@ class FakeSubject:
     bias: float
     seeds: CheckSeeds
     interpreted: bool = False
+    pin: Mapping[str, str] = field(default_factory=dict)
     checked: bool = False
+    taken: int = 0
 
     @property
     def fault(self) -> str:
@@ -126,17 +140,38 @@ class FakeSubject:
             return report
         return replace(report, repeats=repeats, bit_equal=bool(self.script.get("bit_equal", True)))
 
-    def blocks(self, max_blocks: int, block_us: float, budget_us: float) -> Samples:
+    def blocks(self, max_blocks: int, block_us: float, budget_us: float, timer: str = "auto") -> Samples:
         """Scripted times: the process's bias, and a little spread from block to block."""
         if not self.checked:
             raise NotProvenRightError("blocks were asked for before a passing check")
         if self.fault == "replay":
             raise ReplayWrongError("eager right, replay wrong", _report("replay", "wrong", 40.0))
+        if self.fault == "untimeable" or timer not in ("auto", self.timer):
+            raise CaseFailedError(f"the timer {timer!r} was asked for, and this case can only use {self.timer!r}")
         centre = float(self.script["time_us"]) * self.bias
         spread = random.Random(self.seeds[0])
         sd = float(self.script.get("block_sd", 0.001))
         times = tuple(centre * (1 + spread.gauss(0, sd)) for _ in range(min(max_blocks, 9)))
-        return Samples(times, calls_per_block=max(1, int(block_us / centre)), timer=self.script.get("timer", "host"))
+        return Samples(times, calls_per_block=max(1, int(block_us / centre)), timer=self.timer)
+
+    @property
+    def timer(self) -> str:
+        """The scripted timer."""
+        return str(self.script.get("timer", "host"))
+
+    def turns(self, block_us: float, timer: str = "auto") -> TurnPlan:
+        """Scripted: `places` of inputs, 2 unless said."""
+        if not self.checked:
+            raise NotProvenRightError("turns were asked for before a passing check")
+        call_us = float(self.script["time_us"]) * self.bias
+        return TurnPlan(self.timer, "hot", int(self.script.get("places", 2)), call_us, max(1, int(block_us / call_us)))
+
+    def turn(self, place: int) -> Turn:
+        """One scripted block: the process's bias, and a little spread."""
+        self.taken += 1
+        spread = random.Random(f"{self.seeds[0]}-{place}-{self.taken}-{self.bias}")
+        centre = float(self.script["time_us"]) * self.bias
+        return Turn(centre * (1 + spread.gauss(0, float(self.script.get("block_sd", 0.001)))))
 
     def rotated(self, block_us: float) -> Rotation:
         """Scripted: how many times slower when inputs change."""
@@ -151,7 +186,13 @@ class FakeSubject:
             launches=tuple(Launch(name, grid=(8, 1, 1), block=(128, 1, 1)) for name in self.script.get("kernels", [])),
             spent=bool(self.script.get("spent", False)),
             peak_memory_bytes=self.script.get("peak_memory_bytes", 1 << 20),
+            config=self._config(),
         )
+
+    def _config(self) -> dict[str, str]:
+        """Scripted; of a pinned backend what it was sent, and under 'pinned' that it was."""
+        chosen = {str(key): str(value) for key, value in self.script.get("config", {}).items()}
+        return {**chosen, **self.pin, PINNED_KEY: "as stored"} if self.pin else chosen
 
 
 def _report(check: str, fault: str, ratio: float) -> CheckReport:
@@ -206,7 +247,19 @@ class FakeDevice:
         if entry.get("fault") == "chatter":
             print("x" * 200_000, flush=True)
         self.poisoned = entry.get("fault") == "poison"
-        return FakeSubject(entry, 1 + draw.gauss(0, sd), seeds)
+        own = backend.backend if isinstance(backend, PinnedBackend) else backend
+        pin = dict(own.pin) if isinstance(own, FakeBackend) else {}
+        return FakeSubject(entry, 1 + draw.gauss(0, sd), seeds, pin=pin)
+
+    def canary(self) -> dict[str, Samples]:
+        """Scripted under `device.canary`: microseconds by name; moved by the process's bias like a case."""
+        script = self._script()
+        sd = float(script.get("process_sd", 0.0)) / 4
+        found = {}
+        for name, centre_us in script.get("device", {}).get("canary", {"gemm": 100.0, "copy": 100.0}).items():
+            bias = 1 + random.Random(f"{self.worker}-{name}-{script.get('seed', 0)}").gauss(0, sd)
+            found[name] = Samples((float(centre_us) * bias,) * 5, calls_per_block=6, timer="host")
+        return found
 
     def healthy(self) -> bool:
         """False after the 'poison' fault."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
     from pytest_attnperf.workloads.base import Workload
 
+CACHE_STATES = ("hot", "cold")
+
 
 @dataclass(frozen=True)
 class AdHoc:
@@ -33,8 +35,10 @@ class AdHoc:
     flops            useful floating-point operations of one call, if known
     bytes_min        unique bytes one call must move, if known
     dtype            one of DTYPE_BYTES, or '' where unknown: then no compute floor can be given
-    cache_state      'hot' or 'cold'
+    cache_state      'hot', or 'cold' for a call that is timed with inputs that are in no cache
     non_finite_outputs    names of outputs whose reference may hold NaN or Inf, to be matched exactly
+
+    Raises WorkloadError for another cache state.
     """
 
     name: str
@@ -45,6 +49,12 @@ class AdHoc:
     dtype: str = ""
     cache_state: str = "hot"
     non_finite_outputs: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.cache_state not in CACHE_STATES:
+            raise WorkloadError(
+                f"cache_state of {self.name!r} must be one of {', '.join(CACHE_STATES)}, got {self.cache_state!r}"
+            )
 
     @property
     def family(self) -> str:
@@ -57,8 +67,15 @@ class AdHoc:
         return f"adhoc-{re.sub(r'[^A-Za-z0-9_.]', '_', self.name)}"
 
     def definition(self) -> dict[str, Any]:
-        """Name, figures and where the functions are defined, as builtins; `non_finite_outputs` only where there are."""
-        non_finite = {"non_finite_outputs": sorted(self.non_finite_outputs)} if self.non_finite_outputs else {}
+        """Name, figures and where the functions are defined, as builtins; what is not at its default only where it is.
+
+        That is so for `non_finite_outputs` and a cold `cache_state`, because baselines store this.
+        """
+        unusual: dict[str, Any] = {}
+        if self.non_finite_outputs:
+            unusual["non_finite_outputs"] = sorted(self.non_finite_outputs)
+        if self.cache_state != "hot":
+            unusual["cache_state"] = self.cache_state
         return {
             "family": self.family,
             "name": self.name,
@@ -67,7 +84,7 @@ class AdHoc:
             "flops": self.flops,
             "bytes_min": self.bytes_min,
             "dtype": self.dtype,
-            **non_finite,
+            **unusual,
         }
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:

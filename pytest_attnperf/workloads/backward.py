@@ -23,7 +23,7 @@ _GRAMMAR = Grammar(
     family="backward",
     numbers={"b": "batch", "s": "seq_q", "kv": "seq_kv", "h": "heads", "hk": "kv_heads", "d": "head_dim"},
     required=("s", "h", "d"),
-    flags=("causal",),
+    flags=("causal", "cold"),
     dtypes=DTYPES,
 )
 
@@ -41,6 +41,7 @@ class Backward:
     dtype      'f32', 'f16' or 'bf16': inputs (but for lse) and outputs
     causal     bottom-right aligned: query row i sees key j iff j <= i + Skv - Sq; a row that sees none has out = 0 and
                lse = -inf, and zero gradients
+    cold       timed with inputs that are in no cache; hot otherwise
 
     Inputs are (q, k, v, dout, out, lse): q, dout and out (B, Sq, H, D), k and v (B, Skv, Hk, D), contiguous, and lse
     (B, H, Sq) in fp32, the natural-log log-sum-exp of the scaled scores. `out` and `lse` are the exact forward's,
@@ -59,6 +60,7 @@ class Backward:
     kv_heads: int = 0
     dtype: str = "f16"
     causal: bool = False
+    cold: bool = False
 
     def __post_init__(self) -> None:
         # Equal problems must be equal and hash equal, however they were written.
@@ -100,8 +102,8 @@ class Backward:
 
     @property
     def cache_state(self) -> str:
-        """'hot': dout was just written by the layer after it."""
-        return "hot"
+        """'hot' unless `cold`: dout was just written by the layer after it."""
+        return "cold" if self.cold else "hot"
 
     @property
     def non_finite_outputs(self) -> frozenset[str]:
@@ -149,9 +151,12 @@ class Backward:
         return float(4 * (rows + keys) * self.head_dim * DTYPE_BYTES[self.dtype] + rows * _LSE_BYTES)
 
     def definition(self) -> dict[str, Any]:
-        """Every field, the scale and the alignment of the mask, as builtins."""
+        """Every field (`cold` only where it is), the scale and the alignment of the mask, as builtins."""
+        fields = asdict(self)
+        if not self.cold:
+            del fields["cold"]
         alignment = "bottom-right" if self.causal else "none"
-        return {"family": self.family, **asdict(self), "scale": "1/sqrt(head_dim)", "mask_alignment": alignment}
+        return {"family": self.family, **fields, "scale": "1/sqrt(head_dim)", "mask_alignment": alignment}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """(q, k, v, dout, out, lse) on `device`: the first four from N(0, 1), the others from the exact forward pass.

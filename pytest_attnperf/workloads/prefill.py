@@ -22,7 +22,7 @@ _GRAMMAR = Grammar(
     family="prefill",
     numbers={**_SIZES, "w": "window"},
     required=("s", "h", "d"),
-    flags=("causal", "lse"),
+    flags=("causal", "lse", "cold"),
 )
 
 
@@ -41,6 +41,7 @@ class Prefill:
     lse        also return the natural-log log-sum-exp of the scaled scores
     window     0, or with causal the most keys a row sees, its own included: i + Skv - Sq - window < j <= i + Skv - Sq,
                which is FlashAttention's window_size = (window - 1, 0)
+    cold       timed with inputs that are in no cache, as after layers that have moved other data; hot otherwise
 
     Inputs are (q, k, v): q (B, Sq, H, D), k and v (B, Skv, Hk, D), contiguous. Those of an 8-bit dtype are (q, k, v,
     q_scale, k_scale, v_scale), scales fp32 (1,), value = stored * scale. Outputs are 'out' (B, Sq, H, D) and, with
@@ -73,6 +74,7 @@ class Prefill:
     causal: bool = False
     lse: bool = False
     window: int = 0
+    cold: bool = False
 
     def __post_init__(self) -> None:
         # Equal problems must be equal and hash equal, however they were written.
@@ -118,8 +120,8 @@ class Prefill:
 
     @property
     def cache_state(self) -> str:
-        """'hot': the tensors of a prefill were just written by the layers before it."""
-        return "hot"
+        """'hot' unless `cold`: the tensors of a prefill were just written by the layers before it."""
+        return "cold" if self.cold else "hot"
 
     @property
     def non_finite_outputs(self) -> frozenset[str]:
@@ -192,8 +194,9 @@ class Prefill:
         What is not at its default is left out, but for the fields that every problem has: baselines store this.
         """
         fields = asdict(self)
-        if not self.window:
-            del fields["window"]
+        for name in ("window", "cold"):
+            if not fields[name]:
+                del fields[name]
         if self.rows_without_keys:
             fields["rows_without_keys"] = "out = 0, lse = -inf"
         if self.dtype in QUANTISED:

@@ -1,3 +1,7 @@
+from __future__ import annotations
+
+from typing import Any
+
 import pytest
 
 from pytest_attnperf.backends import Prepared
@@ -15,6 +19,21 @@ def test_short_calls_are_measured_at_more_places(call_us: float, places: int, bl
     """Ten places for what is too short to average over memory by itself, two for what is long."""
     plan = placements.plan_for(call_us, max_blocks=30)
     assert plan == placements.Plan(places, blocks)
+
+
+@pytest.mark.parametrize(
+    ("call_us", "places"), [(5.0, 40), (100.0, 40), (480.0, 40), (1000.0, 24), (5000.0, 4), (50_000.0, 2)]
+)
+def test_turns_are_taken_at_as_many_places_as_time_allows(call_us: float, places: int) -> None:
+    """Forty places for short calls and fewer for longer ones, but always two."""
+    assert placements.places_for_turns(call_us, 0, 0) == places
+
+
+def test_large_calls_take_turns_at_fewer_places() -> None:
+    """Places together take no more than their share of memory, but two are always taken."""
+    assert placements.places_for_turns(5.0, 1 << 20, 4 << 30) == 40
+    assert placements.places_for_turns(5.0, 1 << 30, 4 << 30) == 4
+    assert placements.places_for_turns(5.0, 8 << 30, 4 << 30) == 2
 
 
 def test_few_blocks_stay_at_one_place() -> None:
@@ -46,6 +65,42 @@ def test_the_centre_is_the_mean_over_places() -> None:
     samples = Samples((10.0,) * 6 + (10.4,) * 3, calls_per_block=1, timer="graph", placements=3)
     assert summarise(samples).median_us == pytest.approx(10.133, rel=1e-4)
     assert summarise(Samples((10.0,) * 6 + (10.4,) * 3, 1, "graph")).median_us == 10.0
+
+
+class OnePlace:
+    """A timer of one place, whose blocks all take `us` and ran at `mhz`, if that is known."""
+
+    name, cache_state, note = "graph", "hot", ""
+    replays, max_pairs, calls_per_block = True, 64, 5
+
+    def __init__(self, us: float, mhz: float | None) -> None:
+        self.us, self.mhz = us, mhz
+        self.clock_mhz: tuple[float, ...] = ()
+
+    def prepare(self, call: Any, block_us: float) -> None:
+        """Nothing to prepare."""
+
+    def measure(self, pairs: int) -> list[float]:
+        """All the same."""
+        self.clock_mhz = (self.mhz,) * pairs if self.mhz is not None else ()
+        return [self.us] * pairs
+
+    def run_once(self, *, poisoned: bool = True) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+def test_places_are_measured_one_after_the_other_after_one_rest() -> None:
+    """Blocks and clocks of all places in a row; no clock at all where one place has none."""
+    rests: list[float] = []
+    known = placements.measure([OnePlace(10.0, 1900.0), OnePlace(11.0, 1800.0)], 2, rest=rests.append)
+    assert (known.block_us, known.placements) == ((10.0, 10.0, 11.0, 11.0), 2)
+    assert known.clock_mhz == (1900.0, 1900.0, 1800.0, 1800.0)
+    assert rests == [placements.REST_SECONDS]
+    partly = placements.measure([OnePlace(10.0, 1900.0), OnePlace(11.0, None)], 2, rest=rests.append)
+    assert partly.clock_mhz == ()
 
 
 def test_blocks_that_do_not_divide_are_refused() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 import torch
 
 from pytest_attnperf.measure.rejection import CompileWatch
+
+pytest_plugins = ["pytest_attnperf.testing.fake_autotuners"]
 
 
 def test_torch_compile_is_counted() -> None:
@@ -57,7 +60,8 @@ def test_the_installed_triton_has_the_hook() -> None:
     knobs = pytest.importorskip("triton.knobs", reason="Triton 3.4 or later is not installed")
     before = knobs.runtime.jit_cache_hook
     with CompileWatch() as watch:
-        assert knobs.runtime.jit_cache_hook == watch._counting_hook
+        assert knobs.runtime.jit_cache_hook(fn=SimpleNamespace(name="add")) is None
+        assert watch.described == "1 x Triton kernel add"
     assert knobs.runtime.jit_cache_hook is before
 
 
@@ -96,3 +100,78 @@ def test_older_triton_keeps_its_hook_on_the_class(monkeypatch: pytest.MonkeyPatc
         function.cache_hook()  # type: ignore[attr-defined]
         assert watch.count - before == 1
     assert function.cache_hook is None  # type: ignore[attr-defined]
+
+
+def test_tuning_by_triton_is_counted(triton_tuner: Callable[..., Any]) -> None:
+    """Every configuration that Triton's autotuner times counts, under the kernel's name; a tuned kernel does not."""
+    tuner, x = triton_tuner(), SimpleNamespace(dtype="torch.float16")
+    bench = type(tuner)._bench
+    with CompileWatch() as watch:
+        before = watch.count
+        tuner.run(x, 512)
+        tuned = watch.count
+        tuner.run(x, 512)
+        again = watch.count
+        tuner.run(x, 1024)
+        assert (tuned - before, again - tuned, watch.count - again) == (2, 0, 2)
+        assert watch.described == "4 x configuration of the autotuned kernel tuned"
+    assert type(tuner)._bench is bench
+
+
+def test_a_choice_from_disk_is_counted(triton_tuner: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configuration that Triton's autotuner looks up on disk takes time in a block, too."""
+    tuner, x = triton_tuner(), SimpleNamespace(dtype="torch.float16")
+    if not hasattr(type(tuner), "check_disk_cache"):
+        pytest.skip("this Triton keeps no choices on disk")
+
+    def found_on_disk(autotuner: Any, key: Any, configs: list[Any], bench: Any) -> bool:
+        autotuner.cache[key] = configs[0]
+        autotuner.configs_timings = {}
+        return True
+
+    monkeypatch.setattr(type(tuner), "check_disk_cache", found_on_disk)
+    tuner.cache_results = True
+    with CompileWatch() as watch:
+        before = watch.count
+        tuner.run(x, 512)
+        assert watch.count - before == 1
+
+
+def test_tuning_by_inductor_is_counted(inductor_tuner: type[Any]) -> None:
+    """Every configuration that Inductor compiles or times in this process counts, under the kernel's name."""
+    tuner = inductor_tuner("triton_poi_fused_0", (256, 512))
+    with CompileWatch() as watch:
+        before = watch.count
+        tuner.run()
+        tuned = watch.count
+        tuner.run()
+        assert (tuned - before, watch.count - tuned) == (4, 0)
+        assert watch.described == "4 x configuration of Inductor's kernel triton_poi_fused_0"
+
+
+def test_a_build_by_aiter_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that aiter builds on first use counts under its name."""
+    core: Any = ModuleType("aiter.jit.core")
+    core.build_module = lambda name, sources: f"{name}.so"
+    monkeypatch.setitem(sys.modules, "aiter.jit.core", core)
+    with CompileWatch() as watch:
+        assert core.build_module("mha_fwd", []) == "mha_fwd.so"
+        assert watch.described == "1 x build of aiter's mha_fwd"
+
+
+def test_what_cannot_be_named_is_counted(inductor_tuner: type[Any]) -> None:
+    """Where another version has no such name inside, the count is the same."""
+    tuner = inductor_tuner("triton_poi_fused_0", (256, 512))
+    del tuner.kernel_hash
+    with CompileWatch() as watch:
+        tuner.run()
+        assert watch.described == "4 x kernel that cannot be named"
+
+
+def test_only_the_most_frequent_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long list of kernels is cut, and says how many it leaves out."""
+    runtime = _fake_triton(monkeypatch, None)
+    with CompileWatch() as watch:
+        for number in range(8):
+            runtime.jit_cache_hook(fn=SimpleNamespace(name=f"kernel_{number}"))
+        assert watch.described.endswith("1 x Triton kernel kernel_5, 2 more")

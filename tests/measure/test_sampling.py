@@ -23,8 +23,10 @@ class ScriptedTimer:
     replays = False
     calls_per_block = 10
 
-    def __init__(self, max_pairs: int, compiling: Iterable[bool] = ()) -> None:
+    def __init__(self, max_pairs: int, compiling: Iterable[bool] = (), clocks: bool = False) -> None:
         self.max_pairs = max_pairs
+        self.clocks = clocks
+        self.clock_mhz: tuple[float, ...] = ()
         self.batches: list[int] = []
         self.watch: CompileWatch | None = None
         self.collector: set[bool] = set()
@@ -39,9 +41,10 @@ class ScriptedTimer:
         self.batches.append(pairs)
         self.collector.add(gc.isenabled())
         if next(self._compiling, False) and self.watch is not None:
-            self.watch._triton_compilations += 1
+            self.watch._seen["Triton kernel scripted"] += 1
         numbers = [self._next_us + n for n in range(pairs)]
         self._next_us += pairs
+        self.clock_mhz = tuple(10 * number for number in numbers) if self.clocks else ()
         return numbers
 
     def run_once(self) -> Any:
@@ -80,12 +83,36 @@ def test_blocks_that_compiled_are_measured_again() -> None:
     assert samples.rejected_blocks == 4
 
 
+def test_clocks_are_those_of_the_blocks_that_are_kept() -> None:
+    """One clock for each kept block, none of a rejected one, and none at all where one is missing."""
+    timer = ScriptedTimer(max_pairs=2, compiling=[False, True], clocks=True)
+    with CompileWatch() as watch:
+        timer.watch = watch
+        samples = sample(timer, StoppingRule(4, 4, 1e9), watch)
+    assert samples.block_us == (100.0, 101.0, 104.0, 105.0)
+    assert samples.clock_mhz == (1000.0, 1010.0, 1040.0, 1050.0)
+
+    class OnceWithout(ScriptedTimer):
+        """Loses the clocks of its first batch."""
+
+        def measure(self, pairs: int) -> list[float]:
+            """Known from the second batch on."""
+            numbers = super().measure(pairs)
+            self.clock_mhz = self.clock_mhz if len(self.batches) > 1 else ()
+            return numbers
+
+    with CompileWatch() as watch:
+        assert sample(OnceWithout(max_pairs=1, clocks=True), StoppingRule(3, 3, 1e9), watch).clock_mhz == ()
+
+
 def test_compiling_in_every_sample_fails_the_case() -> None:
     """More than three rejected batches in a row are an error that says what to do."""
     timer = ScriptedTimer(max_pairs=1, compiling=[True] * 9)
     with CompileWatch() as watch:
         timer.watch = watch
-        with pytest.raises(CaseFailedError, match=r"recompiles in every sample: 4 blocks .* compile for them in prep"):
+        with pytest.raises(
+            CaseFailedError, match=r"recompiles in every sample: 4 .*\(4 x Triton kernel scripted\); .* in prep"
+        ):
             sample(timer, StoppingRule(3, 3, 1e9), watch)
     assert len(timer.batches) == 4
 

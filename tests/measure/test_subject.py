@@ -12,10 +12,10 @@ import torch
 from pytest_attnperf.backends import Backend, Outputs, Prepared, Tensors
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import trace
+from pytest_attnperf.measure.proving import ReplayWrongError
 from pytest_attnperf.measure.seeds import Seeds, timed_seed
-from pytest_attnperf.measure.subject import ReplayWrongError, TorchSubject
+from pytest_attnperf.measure.subject import TorchSubject
 from pytest_attnperf.measure.subject_protocol import Subject
-from pytest_attnperf.measure.timers.host import HostTimer
 from pytest_attnperf.records import DeviceInfo, NotProvenRightError, Samples, Tolerance
 from pytest_attnperf.workloads.base import Workload
 
@@ -121,19 +121,6 @@ def test_an_honest_backend_is_proven_timed_and_proven_again() -> None:
     assert final.config == {"block": "16"}
 
 
-def test_blocks_use_one_timer_for_one_length() -> None:
-    """Asking again goes on with the same timer; another length prepares another one."""
-    subject = _subject(Inline(_honest))
-    subject.check()
-    _blocks(subject)
-    timer = subject._timer
-    _blocks(subject, max_blocks=1)
-    assert subject._timer is timer
-    longer = subject.blocks(1, block_us=2000.0, budget_us=1e9)
-    assert subject._timer is not timer
-    assert longer.calls_per_block > 1
-
-
 def test_nothing_is_timed_before_a_passing_check() -> None:
     """Without a check, and after a failed one, a time is refused."""
     subject = _subject(Inline(_honest))
@@ -236,18 +223,9 @@ def test_reasons_not_to_time() -> None:
     assert TorchSubject(Inline(_honest), Product(), CPU, Seeds(0, 1, 2)).not_timed_reason() == ""
 
 
-def test_a_cold_workload_is_not_timed_hot() -> None:
-    """A workload that must be measured cold is refused until a timer can."""
-    subject = _subject(Inline(_honest), workload=Product(cache_state="cold"))
-    assert subject.check().right
-    with pytest.raises(CaseFailedError, match="no timer measures with a 'cold' cache"):
-        _blocks(subject)
-
-
 def test_out_of_memory_is_said_and_the_next_case_runs() -> None:
     """A call that runs out of memory is named with its workload, and another case still works."""
-    subject = _subject(Inline(_honest))
-    subject._workload = Product(size=2**24)
+    subject = TorchSubject(Inline(_honest), Product(size=2**24), CPU, Seeds(0, 1, 2))
     with pytest.raises(CaseFailedError, match=r"out of memory: test\.inline on product-s16777216-f32: ") as caught:
         subject.prepare()
     assert caught.value.out_of_memory
@@ -265,75 +243,6 @@ def test_finish_frees_the_case() -> None:
     assert [tensor() for tensor in inputs] == [None, None]
     with pytest.raises(CaseFailedError, match=r"is not prepared: prepare\(\) comes first, and nothing after finish"):
         subject.check()
-
-
-class ReplayingTimer(HostTimer):
-    """Claims to replay: its one run gives what `replay` makes of the call's result."""
-
-    replays = True
-
-    def __init__(self, replay: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        super().__init__()
-        self._replay = replay
-        self.closed = False
-
-    def run_once(self, *, poisoned: bool = True) -> torch.Tensor:
-        """What a replay would leave in the static output."""
-        return self._replay(super().run_once(poisoned=poisoned))
-
-    def close(self) -> None:
-        """Remember it."""
-        self.closed = True
-
-
-def _replaying(monkeypatch: pytest.MonkeyPatch, replay: Callable[[torch.Tensor], torch.Tensor]) -> ReplayingTimer:
-    """Let the next case be timed by a timer whose replay is `replay` of the right result."""
-    timer = ReplayingTimer(replay)
-
-    def choose(torch_device: str, call: Any, block_us: float, cache_state: str) -> ReplayingTimer:
-        timer.prepare(call, block_us)
-        return timer
-
-    monkeypatch.setattr("pytest_attnperf.measure.subject.choose", choose)
-    return timer
-
-
-def test_a_wrong_replay_is_its_own_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Right eagerly, wrong replayed: no time is taken, the report says so, and the case is no longer proven."""
-    timer = _replaying(monkeypatch, lambda right: torch.full_like(right, float("nan")))
-    subject = _subject(Inline(_honest))
-    assert subject.check().right
-    with pytest.raises(ReplayWrongError, match=r"^eager right, replay wrong: replay: ") as caught:
-        _blocks(subject)
-    assert not caught.value.report.right
-    assert timer.closed
-    with pytest.raises(NotProvenRightError):
-        _blocks(subject)
-
-
-def test_the_last_replay_goes_through_the_timer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is judged at the end is the very thing that was timed, not another eager call."""
-    factor = [1.0]
-    timer = _replaying(monkeypatch, lambda right: right * factor[0])
-    subject = _subject(Inline(_honest))
-    subject.check()
-    _blocks(subject)
-    assert subject._unreported.parts["call"] > 0
-    factor[0] = 0.5
-    final = subject.finish()
-    assert {figure.check for figure in final.check.figures} == {"last replay"}
-    assert not final.check.right
-    assert timer.closed
-
-
-def test_timed_inputs_are_back_after_the_replay_was_proven(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Proving the replay uses planted inputs; what is timed afterwards is the workload's own again."""
-    _replaying(monkeypatch, lambda right: right)
-    subject = _subject(Inline(_honest))
-    subject.check()
-    _blocks(subject)
-    timed, _ = Product().make_inputs(timed_seed(Product()), "cpu", planted=False)
-    assert torch.equal(subject._ready.tensors[0], timed)
 
 
 @pytest.mark.gpu

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.backends import Backend
-from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.backends import Backend, Pinnable
+from pytest_attnperf.errors import CaseFailedError, UsageError
+from pytest_attnperf.measure.pinned_backend import pin
 from pytest_attnperf.measure.subject_protocol import Subject
 from pytest_attnperf.records import NotProvenRightError, Samples
 from pytest_attnperf.testing.fake_device import FakeBackend, FakeDevice, FakeSubject, ReplayWrongError
@@ -41,6 +42,7 @@ def test_the_fakes_satisfy_the_protocols(script: Path) -> None:
     """What a worker asks of a subject and of a backend, the fakes answer."""
     assert isinstance(subject(script), Subject)
     assert isinstance(FakeBackend("fake.a"), Backend)
+    assert isinstance(FakeBackend("fake.a"), Pinnable)
 
 
 def test_blocks_of_one_process_agree_and_processes_differ(script: Path) -> None:
@@ -131,3 +133,34 @@ def test_a_chatty_case_fills_the_log(script: Path, capsys: pytest.CaptureFixture
     """'chatter' prints more than a pipe holds, and is right."""
     assert subject(script, fault="chatter").check().right
     assert len(capsys.readouterr().out) > 1 << 16
+
+
+def test_a_pinned_backend_reports_what_it_was_sent(script: Path) -> None:
+    """`config` is what was chosen; a pin stands in its place and is named; what says 'refuse' cannot be replayed."""
+    assert subject(script, config={"split": 8, "stages": 2}).finish().config == {"split": "8", "stages": "2"}
+    pinned = FakeDevice(script, "cpu", "w").subject(pin(FakeBackend("fake.a"), {"split": "4"}), WORKLOAD, (1, 2))
+    assert pinned.finish().config == {"split": "4", "stages": "2", "pinned": "as stored"}
+    with pytest.raises(UsageError, match=r"fake\.a cannot replay the stored configuration: gone"):
+        pin(FakeBackend("fake.a"), {"refuse": "gone"})
+
+
+def test_turns_are_scripted(script: Path) -> None:
+    """`places` says at how many places a turn can be taken; a turn lies near `time_us`, each a little elsewhere."""
+    case = subject(script, time_us=100.0, places=3)
+    with pytest.raises(NotProvenRightError, match="before a passing check"):
+        case.turns(2000.0)
+    assert case.check().right
+    assert (case.turns(2000.0).places, case.turns(2000.0).calls_per_block) == (3, 20)
+    taken = [case.turn(place).us for place in (0, 1, 2, 0)]
+    assert taken == pytest.approx([100.0] * 4, rel=0.01)
+    assert len(set(taken)) == 4
+
+
+def test_the_canary_is_scripted(script: Path) -> None:
+    """`device.canary` holds its times; without it both take 100 us. Processes differ by a quarter of `process_sd`."""
+    script.write_text(json.dumps({"backends": {}}))
+    plain = FakeDevice(script, "cpu", "w").canary()
+    assert {name: samples.block_us[0] for name, samples in plain.items()} == {"gemm": 100.0, "copy": 100.0}
+    script.write_text(json.dumps({"backends": {}, "process_sd": 0.01, "device": {"canary": {"gemm": 50.0}}}))
+    medians = [FakeDevice(script, "cpu", f"w{n}").canary()["gemm"].block_us[0] for n in range(40)]
+    assert statistics.stdev(medians) / 50 == pytest.approx(0.0025, rel=0.3)

@@ -9,7 +9,7 @@ import torch
 from pytest_attnperf.backends import Backend
 from pytest_attnperf.correctness.judge import Judge
 from pytest_attnperf.correctness.references import References
-from pytest_attnperf.errors import WorkloadError
+from pytest_attnperf.errors import UsageError, WorkloadError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend, named_outputs
 from pytest_attnperf.workloads.base import Workload
@@ -157,6 +157,16 @@ def test_a_reference_that_gives_no_tensor_is_refused() -> None:
             WorkloadError, match=r"the reference of 'x' returned a int for 'out1'; it must return a tensor"
         ):
             compute(inputs)
+
+
+def test_a_call_is_timed_hot_unless_it_says_otherwise() -> None:
+    """A cold one says so where baselines see it; another word is refused with those that exist."""
+    assert WORKLOAD.cache_state == "hot"
+    assert "cache_state" not in WORKLOAD.definition()
+    cold = AdHoc("x", make_inputs, take_rows, cache_state="cold")
+    assert cold.definition()["cache_state"] == "cold"
+    with pytest.raises(UsageError, match=r"cache_state of 'x' must be one of hot, cold, got 'tepid'"):
+        AdHoc("x", make_inputs, take_rows, cache_state="tepid")
 
 
 def test_outputs_that_may_be_infinite_are_named() -> None:

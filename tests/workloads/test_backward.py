@@ -40,6 +40,7 @@ def backwards(draw: st.DrawFn) -> Backward:
         kv_heads=kv_heads,
         dtype=draw(st.sampled_from(DTYPES)),
         causal=draw(st.booleans()),
+        cold=draw(st.booleans()),
     )
 
 
@@ -57,13 +58,14 @@ def test_an_id_parses_back(workload: Backward) -> None:
         (Backward(1, 512, 8, 64, kv_heads=2, dtype="bf16", causal=True), "backward-b1-s512-h8-hk2-d64-bf16-causal"),
         (Backward(4, 63, 4, 128, seq_kv=130), "backward-b4-s63-kv130-h4-d128-f16"),
         (Backward(1, 63, 4, 64, dtype="f32"), "backward-b1-s63-h4-d64-f32"),
+        (Backward(1, 63, 4, 64, causal=True, cold=True), "backward-b1-s63-h4-d64-f16-causal-cold"),
     ],
 )
 def test_ids_are_readable_and_never_change(workload: Backward, expected: str) -> None:
     """An id is a key of stored baselines, so its text is fixed."""
     assert workload.id == expected
     assert isinstance(workload, Workload)
-    assert (workload.family, workload.cache_state) == ("backward", "hot")
+    assert (workload.family, workload.cache_state) == ("backward", "cold" if workload.cold else "hot")
 
 
 def test_a_default_written_out_is_the_same_workload() -> None:
@@ -77,6 +79,7 @@ def test_a_default_written_out_is_the_same_workload() -> None:
     [
         ("b=2,s=512,h=8,d=64,causal,bf16", Backward(2, 512, 8, 64, dtype="bf16", causal=True)),
         (" d = 64 , h=8, s=512 ", Backward(1, 512, 8, 64, dtype="f16")),
+        ("s=8,h=4,d=16,cold", Backward(1, 8, 4, 16, cold=True)),
         ("s=40,kv=8,h=4,hk=2,d=16,dtype=f32,causal=1", Backward(1, 40, 4, 16, 8, 2, "f32", causal=True)),
     ],
 )
@@ -159,6 +162,8 @@ def test_the_definition_is_complete_and_plain() -> None:
     assert Backward(**definition) == workload
     assert {type(value) for value in definition.values()} <= {int, str, bool}
     assert Backward(1, 8, 4, 16).definition()["mask_alignment"] == "none"
+    assert "cold" not in definition  # as in baselines stored before a workload could be cold
+    assert Backward(1, 8, 4, 16, cold=True).definition()["cold"] is True
 
 
 def test_inputs_are_the_same_for_the_same_seed_only() -> None:

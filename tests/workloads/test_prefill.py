@@ -29,6 +29,7 @@ def prefills(draw: st.DrawFn) -> Prefill:
         causal=causal,
         lse=draw(st.booleans()),
         window=draw(st.integers(0, 1 << 20)) if causal else 0,
+        cold=draw(st.booleans()),
     )
 
 
@@ -53,6 +54,7 @@ def test_an_id_parses_back(workload: Prefill) -> None:
         (Prefill(1, 63, 4, 64, seq_kv=31, dtype="i8", causal=True), "prefill-b1-s63-kv31-h4-d64-i8-causal"),
         (Prefill(1, 63, 4, 64, dtype="f8e4m3fnuz", lse=True), "prefill-b1-s63-h4-d64-f8e4m3fnuz-lse"),
         (Prefill(1, 63, 4, 64, dtype="tf32"), "prefill-b1-s63-h4-d64-tf32"),
+        (Prefill(1, 63, 4, 64, lse=True, cold=True), "prefill-b1-s63-h4-d64-f16-lse-cold"),
     ],
 )
 def test_ids_are_readable_and_never_change(workload: Prefill, expected: str) -> None:
@@ -75,6 +77,7 @@ def test_a_default_written_out_is_the_same_workload() -> None:
         ("s=8,kv=32,h=4,hk=2,d=16,dtype=bf16,lse", Prefill(1, 8, 4, 16, 32, 2, "bf16", lse=True)),
         ("s=8,h=4,d=16,f32,causal=true,lse=0", Prefill(1, 8, 4, 16, dtype="f32", causal=True)),
         ("s=8,h=4,d=16,f8e5m2,causal,w=3", Prefill(1, 8, 4, 16, dtype="f8e5m2", causal=True, window=3)),
+        ("s=8,h=4,d=16,f16,cold", Prefill(1, 8, 4, 16, cold=True)),
         ("s=8,kv=5,h=4,d=16,dtype=tf32,causal,w=0", Prefill(1, 8, 4, 16, seq_kv=5, dtype="tf32", causal=True)),
     ],
 )
@@ -238,6 +241,7 @@ def test_the_definition_of_an_ordinary_problem_never_changes() -> None:
         ({"window": 3}, {"window": 3}),
         ({"dtype": "i8"}, {"quantisation": "per tensor: value = stored * scale, scale = amax / largest finite"}),
         ({"dtype": "tf32"}, {}),
+        ({"cold": True}, {}),
         ({"seq_kv": 5}, {"rows_without_keys": "out = 0, lse = -inf"}),
     ],
 )
@@ -245,6 +249,14 @@ def test_the_definition_says_what_is_not_ordinary(changed: dict[str, Any], added
     """A window, the meaning of a scale, and what rows without keys give are stored where they apply."""
     definition = dataclasses.replace(Prefill(1, 8, 4, 16, kv_heads=2, causal=True), **changed).definition()
     assert definition == {**OLD_DEFINITION, **changed, **added}
+
+
+def test_a_workload_is_hot_unless_it_says_otherwise() -> None:
+    """A cold one is another problem with other baselines; its work is the same."""
+    hot, cold = Prefill(1, 8, 4, 16), Prefill(1, 8, 4, 16, cold=True)
+    assert (hot.cache_state, cold.cache_state) == ("hot", "cold")
+    assert hot != cold
+    assert (hot.flops, hot.bytes_min) == (cold.flops, cold.bytes_min)
 
 
 def test_the_definition_is_complete_and_plain() -> None:

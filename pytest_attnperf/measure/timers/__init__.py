@@ -2,24 +2,55 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure.timers.base import Call, Timer
 from pytest_attnperf.measure.timers.capture import CaptureFailedError
 from pytest_attnperf.measure.timers.event import EventTimer
 from pytest_attnperf.measure.timers.graph import GraphTimer
+from pytest_attnperf.measure.timers.graph_cold import GraphColdTimer
 from pytest_attnperf.measure.timers.host import HostTimer
+from pytest_attnperf.measure.timers.host_cold import HostColdTimer
+from pytest_attnperf.measure.timers.profiler import ProfilerTimer
 
-TIMERS: tuple[type[Any], ...] = (GraphTimer, EventTimer, HostTimer)
+if TYPE_CHECKING:
+    from pytest_attnperf.measure.copies import Copies
+    from pytest_attnperf.measure.timers.pair_clocks import Stamps
+
+TIMERS: tuple[type[Any], ...] = (GraphTimer, GraphColdTimer, EventTimer, ProfilerTimer, HostTimer, HostColdTimer)
 """All timers. Their names are part of what must match between a number and its baseline."""
 
+AUTO = "auto"
+"""In place of a timer's name: the rule chooses."""
 
-def choose(torch_device: str, call: Call, block_us: float, cache_state: str = "hot") -> Timer:
+TIMER_NAMES = (AUTO, *(str(timer.name) for timer in TIMERS))
+"""What a person may ask for."""
+
+_ON_CPU = (HostTimer.name, HostColdTimer.name)
+
+CopiesMaker = Callable[[], "Copies"]
+"""Makes the copies of a call's inputs that a cold timer needs; called only when one is used."""
+
+
+def choose(
+    torch_device: str,
+    call: Call,
+    block_us: float,
+    cache_state: str = "hot",
+    asked: str = AUTO,
+    copies: CopiesMaker | None = None,
+) -> Timer:
     """The timer for a call on 'cuda' (both vendors) or 'cpu', prepared for blocks of about `block_us` microseconds.
 
-    CPU: the host's clock. GPU: a graph; where it cannot be captured, events, and the note says why.
-    Raises CaseFailedError for a cache state that no timer here provides: a hot time must not pass for a cold one.
+    CPU: the host's clock. GPU: a graph; where it cannot be captured, events, and the note says why. Cold calls go
+    round over `copies`, and where that cannot be captured they are not timed.
+
+    asked    AUTO, or the name of the one timer to be used
+
+    Raises CaseFailedError for a cache state that no timer provides, and when the timer that was asked for does not
+    exist, cannot be used here, or measures with another cache: a hot time must not pass for a cold one.
     """
     states = sorted({timer.cache_state for timer in TIMERS})
     if cache_state not in states:
@@ -27,13 +58,78 @@ def choose(torch_device: str, call: Call, block_us: float, cache_state: str = "h
             f"no timer measures with a {cache_state!r} cache; there are timers for: {', '.join(states)}. "
             "Run this workload without --attnperf to check its result only"
         )
-    if torch_device == "cpu":
-        return _prepared(HostTimer(), call, block_us)
+    name = asked
+    if asked == AUTO:
+        of_kind = (HostTimer, HostColdTimer) if torch_device == "cpu" else (GraphTimer, GraphColdTimer)
+        name = next(timer.name for timer in of_kind if timer.cache_state == cache_state)
+    elif reason := _refusal(asked, torch_device, cache_state):
+        raise CaseFailedError(reason)
     try:
-        return _prepared(GraphTimer(), call, block_us)
+        return _prepared(_new(name, torch_device, copies), call, block_us)
     except CaptureFailedError as error:
         why = f"graph capture failed: {error}"
-    return _prepared(EventTimer(why), call, block_us)
+    if name != GraphTimer.name or asked != AUTO:
+        raise CaseFailedError(_no_substitute(name, why, cache_state))
+    return _prepared(_new(EventTimer.name, torch_device, None, why), call, block_us)
+
+
+def _refusal(asked: str, torch_device: str, cache_state: str) -> str:
+    """Why the timer that was asked for cannot be used; '' when it can."""
+    timer = next((timer for timer in TIMERS if timer.name == asked), None)
+    if timer is None:
+        return f"unknown timer {asked!r}; there are: {', '.join(TIMER_NAMES)}"
+    if (asked in _ON_CPU) != (torch_device == "cpu"):
+        here = [name for name in TIMER_NAMES if name == AUTO or (name in _ON_CPU) == (torch_device == "cpu")]
+        why = "a GPU's work goes on after a call has returned" if asked in _ON_CPU else "it needs a GPU"
+        return f"the timer {asked!r} was asked for on {torch_device!r}, but {why}; use one of: {', '.join(here)}"
+    if timer.cache_state != cache_state:
+        return (
+            f"the timer {asked!r} measures with a {timer.cache_state} cache, and this workload is {cache_state}; use "
+            f"--attnperf-timer={AUTO}, or another workload"
+        )
+    return ""
+
+
+def _no_substitute(name: str, why: str, cache_state: str) -> str:
+    """Why nothing takes the place of a timer whose capture failed."""
+    if cache_state == "cold":
+        return (
+            f"{why}; cold calls are timed by the {name!r} timer only, because a hot time must not pass for a cold one. "
+            "Make the call capturable, or run this workload without --attnperf to check its result only"
+        )
+    return f"{why}; the timer {name!r} was asked for, and no other takes its place. Use --attnperf-timer={AUTO}"
+
+
+def _new(name: str, torch_device: str, copies: CopiesMaker | None, why: str = "") -> Timer:
+    if name == HostTimer.name:
+        return HostTimer()
+    if name == ProfilerTimer.name:
+        return ProfilerTimer()
+    if name == HostColdTimer.name:
+        own = _copies(copies)
+        return HostColdTimer(own.calls, own.note)
+    stamps = stamps_of(torch_device)
+    if name == GraphColdTimer.name:
+        own = _copies(copies)
+        return GraphColdTimer(own.calls, own.note, stamps)
+    return GraphTimer(stamps) if name == GraphTimer.name else EventTimer(why or "asked for by name", stamps)
+
+
+def _copies(maker: CopiesMaker | None) -> Copies:
+    if maker is None:
+        raise CaseFailedError(
+            "a cold time needs copies of a call's inputs, and of this call none can be made; gate it as a case with "
+            "cache_state='cold', or time it hot"
+        )
+    return maker()
+
+
+def stamps_of(torch_device: str) -> Stamps | None:
+    """This process's clock stamps on 'cuda', None where none can be taken; the first call builds and tries them."""
+    # Imported late: the stamps use the timers' stream, and this package must be importable without them.
+    from pytest_attnperf.measure.clock_stamps import clock_stamps
+
+    return clock_stamps(torch_device)[0]
 
 
 def _prepared(timer: Timer, call: Call, block_us: float) -> Timer:

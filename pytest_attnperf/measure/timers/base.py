@@ -30,6 +30,7 @@ class Timer(Protocol):
     max_pairs        pairs of blocks queued before one synchronisation; 1 where Python runs inside a block, so that a
                      block in which something compiled is rejected alone
     calls_per_block  known after `prepare`
+    clock_mhz        mean compute clock over each pair of blocks of the last `measure`; () where it is not known
     """
 
     @property
@@ -44,6 +45,8 @@ class Timer(Protocol):
     def max_pairs(self) -> int: ...  # noqa: D102
     @property
     def calls_per_block(self) -> int: ...  # noqa: D102
+    @property
+    def clock_mhz(self) -> tuple[float, ...]: ...  # noqa: D102
 
     def prepare(self, call: Call, block_us: float) -> None:
         """Warm up, record what must be recorded, and choose `calls_per_block` for blocks of about `block_us`."""

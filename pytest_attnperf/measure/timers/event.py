@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from pytest_attnperf.measure.timers.base import WARM_UP_CALLS, Call, calls_per_block
+from pytest_attnperf.measure.timers.pair_clocks import PairClocks, Stamps
 from pytest_attnperf.measure.timers.stream import elapsed_us, event_pair, hold_stream
 
 MAX_QUEUED_CALLS = 100
@@ -16,15 +17,20 @@ _ESTIMATE_CALLS = 5
 
 
 class EventTimer:
-    """Times launches and kernels as the GPU sees them. `why` says why not a graph, and becomes part of the note."""
+    """Times launches and kernels as the GPU sees them. `why` says why not a graph, and becomes part of the note.
+
+    stamps   what tells the clock; None where nothing can
+    """
 
     name = "event"
     cache_state = "hot"
     replays = False
     max_pairs = 1
 
-    def __init__(self, why: str = "") -> None:
+    def __init__(self, why: str = "", stamps: Stamps | None = None) -> None:
         self.calls_per_block = 1
+        self.clock_mhz: tuple[float, ...] = ()
+        self._clocks = PairClocks(stamps)
         self._why = why
         self._call: Call | None = None
         self._launch_us = 0.0
@@ -61,7 +67,13 @@ class EventTimer:
 
     def measure(self, pairs: int) -> list[float]:
         """Microseconds per call of each measured block; one synchronisation per pair."""
-        return [self._pair_us() / self.calls_per_block for _ in range(pairs)]
+        times_us: list[float] = []
+        clock_mhz: list[float] = []
+        for _ in range(pairs):
+            times_us.append(self._pair_us() / self.calls_per_block)
+            clock_mhz += self._clocks.read(1)
+        self.clock_mhz = tuple(clock_mhz) if len(clock_mhz) == pairs else ()
+        return times_us
 
     def run_once(self, *, poisoned: bool = True) -> Any:
         """One eager call, finished."""
@@ -82,7 +94,9 @@ class EventTimer:
         call = self._call
         assert call is not None, "prepare() comes first"
         start, end = event_pair()
-        hold_stream(2 * self.calls_per_block * self._launch_us)
+        self._clocks.begin()
+        hold_stream(2 * self.calls_per_block * self._launch_us + self._clocks.host_us)
+        self._clocks.stamp()
         for _ in range(self.calls_per_block):
             call()
         start.record()
@@ -91,5 +105,6 @@ class EventTimer:
         end.record()
         self._blocks += 1
         self._exposed_blocks += bool(start.query())
+        self._clocks.stamp()
         torch.cuda.synchronize()
         return elapsed_us(start, end)

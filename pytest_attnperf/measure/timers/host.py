@@ -21,6 +21,7 @@ class HostTimer:
     note = ""
     replays = False
     max_pairs = 1
+    clock_mhz: tuple[float, ...] = ()
 
     def __init__(self, clock_ns: Callable[[], int] = time.perf_counter_ns) -> None:
         self.calls_per_block = 1

@@ -5,8 +5,12 @@ from typing import Any
 
 import pytest
 
-from kernels.native.prefill_compiled import Compiled, Flex, compiled
-from pytest_attnperf.backends import Outputs, Tensors
+from kernels.native.prefill_compiled import DECISIVE, Compiled, Flex, compile_settings, compiled
+from pytest_attnperf.backends import Outputs, Pinnable, Tensors
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.measure.autotuners import parsed
+from pytest_attnperf.measure.chosen_configs import recording
+from pytest_attnperf.measure.pinned_backend import pin
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.prefill import Prefill
 
@@ -153,3 +157,106 @@ def test_right_on_a_gpu_and_compiled_once(
     with torch.inference_mode():
         prepared.run()
     assert counters["stats"]["unique_graphs"] == before
+
+
+STORED = {
+    "compiled": "flex_attention, dynamic=False, fullgraph=True",
+    "autotuned.triton_poi_fused_0": "XBLOCK: 512, num_warps: 4, num_stages: 1",
+    "autotuned.triton_tem_fused_flex_attention_1": "BLOCK_M: 128, BLOCK_N: 64, SPARSE_Q_BLOCK_SIZE: 128, "
+    "num_warps: 8, num_stages: 3",
+}
+
+
+def test_flex_replays_its_template() -> None:
+    """The template's block sizes, warps and stages are handed to FlexAttention; nothing else of it is."""
+    backend = Flex("native.flex")
+    options = (("BLOCK_M", 128), ("BLOCK_N", 64), ("num_warps", 8), ("num_stages", 3))
+    assert backend.pinned(STORED).kernel_options == options
+    assert isinstance(backend, Pinnable)
+
+
+def test_flex_says_what_is_not_stored() -> None:
+    """A baseline from before the template was recorded cannot be replayed: the error says what there is."""
+    text = r"has no entry autotuned\.triton_tem_\* .*; it has block_mask, compiled; record the baseline again"
+    with pytest.raises(UsageError, match=text):
+        Flex("native.flex").pinned({"compiled": "yes", "block_mask": "True"})
+
+
+def test_flex_takes_the_options_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is pinned reaches torch's function as `kernel_options`; without a pin the choice is left to torch."""
+    torch = pytest.importorskip("torch")
+    flex = pytest.importorskip("torch.nn.attention.flex_attention")
+    given = []
+
+    def note(q: Any, k: Any, v: Any, **options: Any) -> Any:
+        given.append(options["kernel_options"])
+        return q
+
+    monkeypatch.setattr(torch, "compile", compile_nothing)
+    monkeypatch.setattr(flex, "flex_attention", note)
+    workload = Prefill.parse("prefill-b1-s16-h2-d16-f32")
+    for backend in (Flex("native.flex"), Flex("native.flex").pinned(STORED)):
+        backend.prepare(workload, workload.make_inputs(1, "cpu", planted=True))
+    assert given == [None, {"BLOCK_M": 128, "BLOCK_N": 64, "num_warps": 8, "num_stages": 3}]
+
+
+def test_settings_that_decide_what_is_chosen_are_said() -> None:
+    """At torch's defaults only our arguments are said; a setting changed from outside is said beside them."""
+    inductor = pytest.importorskip("torch._inductor.config")
+    assert compile_settings() == "dynamic=False, fullgraph=True"
+    with inductor.patch({"max_autotune": True, "triton.autotune_pointwise": False}):
+        said = "dynamic=False, fullgraph=True, max_autotune=True, triton.autotune_pointwise=False"
+        assert compile_settings() == said
+
+
+def test_the_installed_torch_has_these_settings() -> None:
+    """Every setting that is looked at exists, so that a renamed one is noticed."""
+    inductor = pytest.importorskip("torch._inductor.config")
+    assert all(inductor.get_config_copy().get(name, "missing") != "missing" for name in DECISIVE)
+
+
+def test_the_graph_is_traced_in_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not taken from AOTAutograd's cache, where nobody would be asked any more which products to pad."""
+    torch = pytest.importorskip("torch")
+    settings = pytest.importorskip("torch._functorch.config")
+    seen, before = [], settings.enable_autograd_cache
+
+    def compile_noting(function: Callable[..., object], **options: object) -> Callable[..., object]:
+        def call(*tensors: object, **further: object) -> object:
+            seen.append(settings.enable_autograd_cache)
+            return function(*tensors, **further)
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", compile_noting)
+    workload = Prefill.parse("prefill-b1-s16-h2-d16-f32")
+    Compiled("native.compiled").prepare(workload, workload.make_inputs(1, "cpu", planted=True))
+    assert (seen, settings.enable_autograd_cache) == ([False], before)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("backend", [Flex("native.flex"), Compiled("native.compiled")], ids=lambda b: b.name)
+@pytest.mark.parametrize("text", ["prefill-b1-s257-h2-d64-f16-causal", "prefill-b1-s2049-h4-d64-f16-causal"])
+def test_choices_are_recorded_and_replayed_on_a_gpu(
+    backend: Flex | Compiled, text: str, assert_right: Callable[[Prefill, Tensors, Outputs], None]
+) -> None:
+    """Every kernel's choice is recorded; other choices for all of them are compiled, run, recorded, and right."""
+    workload = Prefill.parse(text)
+    inputs = workload.make_inputs(1, "cuda", planted=True)
+    with recording() as chosen:
+        backend.prepare(workload, inputs)
+    own = chosen.config()
+    assert own
+    other = {name: _otherwise(text) for name, text in own.items() if not name.startswith("autotuned.pad_mm")}
+    with recording() as chosen:
+        prepared = pin(backend, other).prepare(workload, inputs)
+    assert prepared.config["pinned"] == "as stored"
+    now = chosen.config()
+    assert {name: parsed(now[name]) for name in other} == {name: parsed(text) for name, text in other.items()}
+    assert_right(workload, inputs, prepared.outputs(prepared.run()))
+
+
+def _otherwise(choice: str) -> str:
+    """Half as many warps, where there is more than one."""
+    warps = int(parsed(choice)["num_warps"])
+    return choice.replace(f"num_warps: {warps}", f"num_warps: {max(1, warps // 2)}")

@@ -12,14 +12,19 @@ import torch
 from kernels.triton.prefill import TritonFlash
 from pytest_attnperf.workloads.prefill import Prefill
 
+BACKEND = TritonFlash("triton.flash")
+
 
 def main(path: str, ids: list[str]) -> None:
     """Save the outputs of every id, on the inputs of seed 1."""
     results = {}
     for text in ids:
         workload = Prefill.parse(text)
-        prepared = TritonFlash("triton.flash").prepare(workload, workload.make_inputs(1, "cpu", planted=True))
-        results[text] = {"outputs": prepared.outputs(prepared.run()), "config": prepared.config}
+        prepared = BACKEND.prepare(workload, workload.make_inputs(1, "cpu", planted=True))
+        pinned = BACKEND.pinned(prepared.config | {"BLOCK_N": "16"})
+        replayed = pinned.prepare(workload, workload.make_inputs(1, "cpu", planted=True)).config
+        outputs = prepared.outputs(prepared.run())
+        results[text] = {"outputs": outputs, "config": prepared.config, "replayed": replayed}
     torch.save(results, path)
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kernels.triton.configs import PREFILL_FORWARD, KernelConfigError, choose, load
+from kernels.triton.configs import PREFILL_FORWARD, KernelConfigError, choose, load, replayed
+from pytest_attnperf.errors import UsageError
 
 RULE: dict[str, Any] = {
     "head_dim_max": 64,
@@ -96,3 +97,53 @@ def test_unreadable_files_are_named(tmp_path: Path, content: str | None) -> None
         path.write_text(content, encoding="utf-8")
     with pytest.raises(KernelConfigError, match=r"configs\.json: cannot be read as JSON .*; restore it"):
         load(path)
+
+
+STORED = {
+    "BLOCK_M": "64",
+    "BLOCK_N": "32",
+    "PRELOAD_V": "True",
+    "num_warps": "4",
+    "num_stages": "1",
+    "waves_per_eu": "2",
+    "config_arch": "gfx942",
+    "config_source": "a report",
+    "pinned": "as stored",
+}
+
+
+def test_a_stored_configuration_is_replayed() -> None:
+    """The figures come back as numbers and truth values, and the source says that they were pinned, once only."""
+    choice = replayed(STORED)
+    assert choice.rule.config == {
+        "BLOCK_M": 64,
+        "BLOCK_N": 32,
+        "PRELOAD_V": True,
+        "num_warps": 4,
+        "num_stages": 1,
+        "waves_per_eu": 2,
+    }
+    assert (choice.arch, choice.rule.source) == ("gfx942", "pinned: a report")
+    assert replayed(STORED | {"config_source": choice.rule.source}).rule.source == "pinned: a report"
+
+
+def test_what_a_stored_configuration_lacks() -> None:
+    """The error names what is missing, what there is, and what to do."""
+    text = r"lacks BLOCK_N, PRELOAD_V, num_stages, num_warps; it has BLOCK_M; record the baseline again, or run without"
+    with pytest.raises(UsageError, match=text):
+        replayed({"BLOCK_M": "64"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("BLOCK_M", "many", "a positive whole number"),
+        ("num_warps", "0", "a positive whole number"),
+        ("num_stages", "-1", "a positive whole number"),
+        ("PRELOAD_V", "1", "True or False"),
+    ],
+)
+def test_a_stored_value_that_is_none(name: str, value: str, wanted: str) -> None:
+    """The error names the entry, its value, and what was expected."""
+    with pytest.raises(UsageError, match=f"has {name} = '{value}', which is not {wanted}; record the baseline again"):
+        replayed(STORED | {name: value})

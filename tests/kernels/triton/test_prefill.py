@@ -89,6 +89,14 @@ def test_the_configuration_and_its_source_are_recorded(interpreted: dict[str, An
     assert "small tiles" in config["config_source"]
 
 
+def test_a_stored_configuration_is_replayed(interpreted: dict[str, Any]) -> None:
+    """Pinned, it runs with the stored sizes instead of the files', and its source says so."""
+    first = next(iter(interpreted.values()))
+    source = first["config"]["config_source"]
+    assert first["config"]["BLOCK_N"] == "32"
+    assert first["replayed"] == first["config"] | {"BLOCK_N": "16", "config_source": f"pinned: {source}"}
+
+
 @pytest.mark.gpu
 def test_right_on_every_small_problem_on_a_gpu(
     problems: tuple[str, ...], assert_right: Callable[[Prefill, Tensors, Outputs], None]
@@ -98,6 +106,19 @@ def test_right_on_every_small_problem_on_a_gpu(
         inputs = workload.make_inputs(1, "cuda", planted=True)
         prepared = BACKEND.prepare(workload, inputs)
         assert_right(workload, inputs, prepared.outputs(prepared.run()))
+
+
+@pytest.mark.gpu
+def test_right_with_a_stored_configuration_on_a_gpu(
+    assert_right: Callable[[Prefill, Tensors, Outputs], None],
+) -> None:
+    """Other block sizes than the files' are compiled, recorded, and right."""
+    workload = Prefill.parse("prefill-b1-s65-h4-hk2-d64-f16-causal-lse")
+    inputs = workload.make_inputs(1, "cuda", planted=True)
+    stored = BACKEND.prepare(workload, inputs).config | {"BLOCK_M": "32", "BLOCK_N": "16", "num_warps": "2"}
+    prepared = BACKEND.pinned(stored).prepare(workload, inputs)
+    assert prepared.config["BLOCK_M"] == "32"
+    assert_right(workload, inputs, prepared.outputs(prepared.run()))
 
 
 @pytest.mark.gpu

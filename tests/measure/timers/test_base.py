@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_attnperf.measure.timers import TIMERS
+from pytest_attnperf.measure.timers import TIMER_NAMES, TIMERS
 from pytest_attnperf.measure.timers.base import MAX_CALLS_PER_BLOCK, calls_per_block
 
 
@@ -25,4 +25,5 @@ def test_calls_per_block(block_us: float, call_us: float, calls: int) -> None:
 
 def test_timer_names() -> None:
     """Every timer has a name of its own, because the name decides what is comparable."""
-    assert sorted(timer.name for timer in TIMERS) == ["event", "graph", "host"]
+    assert sorted(timer.name for timer in TIMERS) == ["event", "graph", "graph_cold", "host", "host_cold", "profiler"]
+    assert ("auto", *(timer.name for timer in TIMERS)) == TIMER_NAMES

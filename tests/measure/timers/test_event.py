@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from pytest_attnperf.measure.timers import event
 from pytest_attnperf.measure.timers.event import MAX_QUEUED_CALLS, EventTimer
 from pytest_attnperf.measure.warm_up import warm_device
 
@@ -15,6 +16,32 @@ def test_the_note_says_why_not_a_graph_and_what_was_exposed() -> None:
     assert timer.note == (
         "graph capture failed: it synchronises; launches may be timed with the kernels in 4 of 30 blocks"
     )
+
+
+def test_stamps_stand_around_a_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but calls stands between the unmeasured block, the start event, the measured block and the end event."""
+    queued: list[str] = []
+
+    class Queued:
+        """An event, or stamps, under a name."""
+
+        def __init__(self, name: str) -> None:
+            self.record = self.take = lambda: queued.append(name)
+            self.query = lambda: False
+            self.discard = lambda: queued.append("discard")
+            self.mhz = lambda: [1500.0 + queued.count("stamp")]
+
+    monkeypatch.setattr(event, "event_pair", lambda: (Queued("start"), Queued("end")))
+    monkeypatch.setattr(event, "hold_stream", lambda launch_us: queued.append("hold"))
+    monkeypatch.setattr(event, "elapsed_us", lambda start, end: 8.0)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: queued.append("wait"))
+    timer = EventTimer("why", Queued("stamp"))
+    timer._call, timer.calls_per_block = lambda: queued.append("call"), 2
+    assert timer.measure(2) == [4.0, 4.0]
+    calls = ["call", "call"]
+    pair = ["discard", "hold", "stamp", *calls, "start", *calls, "end", "stamp", "wait"]
+    assert queued == pair * 2
+    assert timer.clock_mhz == (1502.0, 1504.0)
 
 
 @pytest.mark.gpu

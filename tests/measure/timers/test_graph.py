@@ -85,5 +85,5 @@ def test_close_frees_the_graphs_memory() -> None:
     held = torch.cuda.memory_allocated()
     timer.close()
     torch.cuda.empty_cache()
-    assert held - before >= 1 << 24
+    assert held - before >= (1 << 24) - 4096  # something small of before may have been freed meanwhile
     assert torch.cuda.memory_allocated() - before < 1 << 20

@@ -1,0 +1,121 @@
+"""What Triton's and Inductor's autotuners look like from outside: their names, what they tune, and what they chose.
+
+Read from Triton 3.2 to 3.9 (runtime/autotuner.py) and torch 2.11 to 2.13 (_inductor/runtime/triton_heuristics.py,
+_inductor/fx_passes/pad_mm.py). All of it is internal to them: callers must expect attributes to be missing.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+PREFIX = "autotuned."
+"""Begins the configuration entry of one autotuned kernel, e.g. 'autotuned.flash_forward'."""
+
+TRITON = ("triton.runtime.autotuner", "Autotuner")
+INDUCTOR = ("torch._inductor.runtime.triton_heuristics", "CachingAutotuner")
+PADDING = ("torch._inductor.fx_passes.pad_mm", "")
+"""Module and class of each; padding is decided by a function of its module."""
+
+PAD_KERNEL = "pad_mm"
+PADDED, NOT_PADDED = "padded", "not padded"
+
+OPTIONS = {
+    "num_warps": None,
+    "num_stages": None,
+    "num_ctas": 1,
+    "maxnreg": None,
+    "ir_override": None,
+    "num_buffers_warp_spec": 0,
+    "num_consumer_groups": 0,
+    "reg_dec_producer": 0,
+    "reg_inc_consumer": 0,
+}
+"""Options of a triton.Config beside its keyword arguments -> the value that goes unsaid; versions differ in them."""
+
+CHOSEN_CONSTANTS = ("BLOCK_", "SPLIT_", "GROUP_", "SPARSE_", "USE_TMA", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
+"""How the constants of an Inductor template begin that say how it computes; the others say what."""
+
+_CONSTANT = re.compile(r"^\s*(\w+)\s*:\s*tl\.constexpr\s*=\s*(\w+)\s*$", re.MULTILINE)
+"""A constant in a kernel's source; older releases of torch do not list a template's constants beside it."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """What was tuned: a kernel by name, and where it was used, which tells apart several choices for one name."""
+
+    kernel: str
+    where: str
+
+    @property
+    def entries(self) -> tuple[str, str]:
+        """Names of the configuration entries that may hold its choice, the more exact one first."""
+        return f"{PREFIX}{self.kernel}({self.where})", f"{PREFIX}{self.kernel}"
+
+
+def config_text(config: Any) -> str:
+    """A triton.Config as 'BLOCK_M: 64, num_warps: 4, num_stages: 3', in one wording for all versions of Triton."""
+    values = {name: value for name, value in config.kwargs.items() if name not in OPTIONS}
+    for name, unsaid in OPTIONS.items():
+        value = getattr(config, name, None)
+        if value is not None and value != unsaid:
+            values[name] = value
+    return _listed(values)
+
+
+def parsed(text: str) -> dict[str, str]:
+    """The parts of such a text, e.g. {'BLOCK_M': '64', 'num_warps': '4'}."""
+    pairs = (part.partition(": ") for part in text.split(", "))
+    return {name: value for name, colon, value in pairs if colon}
+
+
+def value_of(text: str) -> Any:
+    """'64' -> 64, 'True' -> True, and any other word as it is."""
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
+
+
+def triton_use(autotuner: Any, arguments: Mapping[str, Any]) -> Use:
+    """A use of a triton.autotune'd kernel: the values of its tuning keys and its tensors' dtypes, as Triton's own key.
+
+    `arguments` are those of the call, by name.
+    """
+    own = {name: arguments[name] for name in autotuner.arg_names if name in arguments}
+    keys = [f"{name}={own[name]}" for name in autotuner.keys if name in own]
+    dtypes = [str(value.dtype).removeprefix("torch.") for value in own.values() if hasattr(value, "dtype")]
+    function = autotuner.base_fn
+    return Use(function.__name__, ", ".join([function.__module__, *keys, "/".join(dtypes)]))
+
+
+def inductor_use(autotuner: Any) -> Use:
+    """A use of a kernel that Inductor wrote: the hash of its source tells apart two of one name."""
+    name = autotuner.inductor_meta.get("kernel_name") or autotuner.fn.__name__
+    return Use(str(name), str(autotuner.kernel_hash)[:12])
+
+
+def inductor_text(autotuner: Any, config: Any) -> str:
+    """The configuration of one launcher; for a template, whose block sizes are constants in its source, these too."""
+    constants = autotuner.inductor_meta.get("config_args") or dict(_CONSTANT.findall(getattr(autotuner.fn, "src", "")))
+    names = [name for name in sorted(constants) if name.startswith(CHOSEN_CONSTANTS) and name not in config.kwargs]
+    chosen = {name: constants[name] for name in names}
+    texts = (_listed(chosen), config_text(config))
+    return ", ".join(text for text in texts if text)
+
+
+def padding_use(left: Any, right: Any, operator: Any) -> Use:
+    """A matrix product that Inductor may pad to aligned sizes, where it measures whether that is faster."""
+    dtype = str(left.dtype).removeprefix("torch.")
+    return Use(PAD_KERNEL, f"{operator} {dtype} {_shape(left.shape)} by {_shape(right.shape)}")
+
+
+def _shape(sizes: Sequence[Any]) -> str:
+    return "x".join(str(size) for size in sizes)
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}: {value}" for name, value in values.items())

@@ -1,0 +1,105 @@
+"""The canary: fixed work of torch's own, timed beside the cases, that tells a machine shift from a code change.
+
+No code under test runs in it, so that a canary that moved says that the machine did. The GEMM depends on the compute
+clock and on the power that the card may draw; the copy on the memory clock. Sizes, values and blocks are fixed for
+ever, because a canary is held against one stored months before: another size or other values (their switching draws
+another power) would be another canary.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.measure.out_of_memory import free_cached_memory, guarded
+from pytest_attnperf.measure.rejection import CompileWatch
+from pytest_attnperf.measure.sampling import sample
+from pytest_attnperf.measure.stopping import StoppingRule
+from pytest_attnperf.measure.timers import choose
+from pytest_attnperf.measure.warm_up import warm_device, warm_up
+from pytest_attnperf.records import Samples
+
+if TYPE_CHECKING:
+    import torch
+
+GEMM = "gemm"
+COPY = "copy"
+
+BLOCK_US = 600.0
+REST_SECONDS = 0.1
+"""As before a case: a power-capped GPU holds its full clock for some 20 ms after a rest."""
+
+SEED = 20_240_229
+_BYTES_PER_F32 = 4
+
+
+@dataclass(frozen=True)
+class CanarySize:
+    """gemm_size: of square matrices; copy_bytes: read once and written once; blocks: measured of each."""
+
+    gemm_size: int
+    gemm_dtype: str
+    copy_bytes: int
+    blocks: int
+
+
+SIZES = {
+    "cuda": CanarySize(4096, "float16", 256 << 20, blocks=20),
+    "cpu": CanarySize(256, "float32", 4 << 20, blocks=15),
+}
+"""By torch's device. A copy of 256 MiB does not fit twice into any last-level cache."""
+
+
+def take_canary(torch_device: str) -> dict[str, Samples]:
+    """Time the GEMM ('gemm') and the copy ('copy') on 'cuda' (both vendors) or 'cpu', as a case is timed.
+
+    Replays of a graph on a GPU, the host's clock on a CPU; the device is warmed once per process, and rests before
+    each. Takes about half a second on a warm GPU. The tensors are freed and their memory goes back to the GPU.
+
+    Raises CaseFailedError when the GPU lacks memory for it (about 0.6 GiB).
+    """
+
+    def both() -> dict[str, Samples]:
+        size = SIZES[torch_device]
+        warm_device(torch_device)
+        return {
+            GEMM: _timed(_gemm(size, torch_device), size, torch_device),
+            COPY: _timed(_copy(size, torch_device), size, torch_device),
+        }
+
+    samples = guarded(both, "the canary", lambda: None)
+    free_cached_memory()
+    return samples
+
+
+def _timed(call: Callable[[], torch.Tensor], size: CanarySize, torch_device: str) -> Samples:
+    warm_up(call, torch_device)
+    timer = choose(torch_device, call, BLOCK_US)
+    try:
+        time.sleep(REST_SECONDS)
+        with CompileWatch() as watch:
+            return sample(timer, StoppingRule(size.blocks, size.blocks), watch)
+    finally:
+        timer.close()
+
+
+def _gemm(size: CanarySize, torch_device: str) -> Callable[[], torch.Tensor]:
+    """A product of two matrices of normal random numbers, whose bits switch as those of real data do."""
+    import torch
+
+    shape = (size.gemm_size, size.gemm_size)
+    dtype: torch.dtype = getattr(torch, size.gemm_dtype)
+    generator = torch.Generator(torch_device).manual_seed(SEED)
+    left, right = (torch.randn(shape, generator=generator, device=torch_device, dtype=dtype) for _ in range(2))
+    return lambda: left @ right
+
+
+def _copy(size: CanarySize, torch_device: str) -> Callable[[], torch.Tensor]:
+    import torch
+
+    generator = torch.Generator(torch_device).manual_seed(SEED)
+    source = torch.randn(size.copy_bytes // _BYTES_PER_F32, generator=generator, device=torch_device)
+    target = torch.empty_like(source)
+    return lambda: target.copy_(source)

@@ -1,0 +1,223 @@
+"""The mean compute clock between two moments of a stream, from stamps that a small kernel takes on the GPU itself.
+
+A tool that asks the driver sees a clock some 100 ms old. A stamp is a kernel of one thread per block in which every
+streaming multiprocessor (compute unit) that a block lands on writes its cycle counter and the constant clock into its
+own slot. Cycles of two of them do not compare, so the difference is taken for each one, and the median over those that
+both stamps saw is the clock.
+
+The constant clock is coarse: NVIDIA's %globaltimer moves on every 32 ns or every 1 us, by card, and AMD's counts
+10 ns. Between stamps 1 ms apart the clock is therefore good to about 0.1 %.
+
+The AMD source was never run: it is compiled for gfx90a, gfx942, gfx950, gfx1100 and gfx1201 by a test. gfx11 and gfx12
+have other instructions for both clocks; gfx11's cycle counter holds 20 bits, which wrap within a millisecond, so it
+gets no stamps.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.measure.stamp_sources import AMD_SLOTS, HIP, KERNEL, NVIDIA_SLOTS, PTX
+
+if TYPE_CHECKING:
+    import torch
+
+Stamp = Sequence[tuple[int, int]]
+"""(cycles, ticks of the constant clock) of every slot; (0, 0) where no block came."""
+
+RING_STAMPS = 256
+"""Stamps between two readings, more than any batch of blocks takes. The ring is 1 MiB on NVIDIA, 8 MiB on AMD."""
+
+BLOCKS_PER_UNIT = 2
+"""Blocks for each multiprocessor or compute unit: enough to reach nearly all of them."""
+
+NVIDIA_TICKS_PER_US = 1000.0
+AMD_TICKS_PER_US = 100.0
+"""%globaltimer counts nanoseconds (PTX ISA). AMD's rate depends on the card, 100 MHz on most (LLVM libc's
+gpu/time_utils.h); the self-test refuses another."""
+
+PLAUSIBLE_MHZ = (110.0, 5000.0)
+"""Above AMD's constant 100 MHz, which a cycle counter that is no cycle counter would show."""
+
+TICK_TOLERANCE = 0.1
+"""The constant clock and the events around it must agree to this share; another rate is off by a factor."""
+
+SPIN_CYCLES = 4_000_000
+"""Of the self-test: some 2 ms at a GPU's clock, 40 ms where torch's spin counts at 100 MHz."""
+
+
+def mean_clocks_mhz(stamps: Sequence[Stamp], ticks_per_us: float) -> list[float | None]:
+    """Mean clock in MHz between consecutive stamps; None where no slot gives one.
+
+    A slot gives one when both stamps reached it and both its counters have moved forward: a counter that has wrapped or
+    a constant clock that stood still says nothing.
+    """
+    return [_clock_mhz(first, second, ticks_per_us) for first, second in itertools.pairwise(stamps)]
+
+
+def self_test_fault(stamps: Sequence[Stamp], ticks_per_us: float, elapsed_us: float) -> str:
+    """Why two stamps around a spin that events saw take `elapsed_us` are not to be believed; '' when they are."""
+    ticks = [end[1] - start[1] for start, end in _seen_twice(*stamps)]
+    if not ticks:
+        return "no multiprocessor was reached by both stamps around a spin"
+    rate = statistics.median(ticks) / elapsed_us
+    if abs(rate / ticks_per_us - 1) > TICK_TOLERANCE:
+        return f"the constant clock made {rate:.4g} ticks per microsecond of a spin, expected {ticks_per_us:g}"
+    [clock] = mean_clocks_mhz(stamps, ticks_per_us)
+    low, high = PLAUSIBLE_MHZ
+    if clock is None or not low <= clock <= high:
+        seen = "none" if clock is None else f"{clock:.1f} MHz"
+        return f"the clock seen during a spin was {seen}, plausible are {low:g} to {high:g} MHz"
+    return ""
+
+
+def _clock_mhz(first: Stamp, second: Stamp, ticks_per_us: float) -> float | None:
+    clocks = [
+        (end[0] - start[0]) * ticks_per_us / (end[1] - start[1])
+        for start, end in _seen_twice(first, second)
+        if end[0] > start[0] and end[1] > start[1]
+    ]
+    return statistics.median(clocks) if clocks else None
+
+
+def _seen_twice(first: Stamp, second: Stamp) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    return [pair for pair in zip(first, second, strict=True) if all(ticks for _, ticks in pair)]
+
+
+class ClockStamps:
+    """Takes stamps and reads them. Both belong on one stream: the slots are cleared there after every reading.
+
+    launch         queues the kernel that writes the stamp of this number
+    ring           int64 of (stamps, slots, 2) on the device, zero where nothing was written
+    ticks_per_us   of the constant clock
+    """
+
+    def __init__(self, launch: Callable[[int], None], ring: torch.Tensor, ticks_per_us: float) -> None:
+        self._launch = launch
+        self._ring = ring
+        self.ticks_per_us = ticks_per_us
+        self._taken = 0
+
+    def take(self) -> None:
+        """Queue a stamp on the current stream, without allocating or waiting; nothing when the ring is full."""
+        if self._taken < len(self._ring):
+            self._launch(self._taken)
+        self._taken += 1
+
+    def mhz(self) -> list[float]:
+        """Mean clock in MHz between consecutive stamps, one fewer than were taken; forgets the stamps.
+
+        Only after a synchronisation. Empty when more were taken than the ring holds, or when any of the clocks cannot
+        be told: a list of another length would be taken for other blocks.
+        """
+        complete = self._taken <= len(self._ring)
+        clocks = mean_clocks_mhz(self.read(), self.ticks_per_us)
+        known = [clock for clock in clocks if clock is not None]
+        return known if complete and len(known) == len(clocks) else []
+
+    def read(self) -> list[Stamp]:
+        """The stamps in the order taken, with the slots that any of them reached; forgets them."""
+        taken = min(self._taken, len(self._ring))
+        written = self._ring[:taken].cpu()
+        reached = (written[..., 1] != 0).any(dim=0)
+        stamps: list[Stamp] = [[(cycles, ticks) for cycles, ticks in stamp] for stamp in written[:, reached].tolist()]
+        self.discard()
+        return stamps
+
+    def discard(self) -> None:
+        """Forget the stamps taken so far, unread."""
+        if self._taken:
+            self._ring[: self._taken].zero_()
+        self._taken = 0
+
+
+@functools.cache
+def clock_stamps(torch_device: str) -> tuple[ClockStamps | None, str]:
+    """The stamps of this process's 'cuda' device, made and tried once; None with the reason where there are none.
+
+    Making them takes a few milliseconds on NVIDIA, and the compilation of a small kernel on AMD.
+    """
+    if torch_device == "cpu":
+        return None, "a CPU runs no kernel that could read its clock"
+    try:
+        stamps = _made()
+        fault = _tried(stamps)
+    except Exception as error:  # torch's private loader, a compiler and a driver: the clock only explains, never fails
+        return None, f"no kernel can take clock stamps here: {type(error).__name__}: {_first_line(error)}"
+    return (None, f"clock stamps are wrong here: {fault}") if fault else (stamps, "")
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """A loaded stamp kernel, called with grid, block and arguments; and how its ring is laid out."""
+
+    function: Callable[..., None]
+    slots: int
+    ticks_per_us: float
+
+
+def _made() -> ClockStamps:
+    import torch
+
+    kernel = _nvidia_kernel() if torch.version.hip is None else _amd_kernel()
+    units = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
+    ring = torch.zeros(RING_STAMPS, kernel.slots, 2, dtype=torch.int64, device="cuda")
+    grid = (BLOCKS_PER_UNIT * units, 1, 1)
+
+    def launch(number: int) -> None:
+        kernel.function(grid=grid, block=(1, 1, 1), args=[ring, number])
+
+    return ClockStamps(launch, ring, kernel.ticks_per_us)
+
+
+def _nvidia_kernel() -> _Kernel:
+    """The driver itself compiles PTX.
+
+    `torch.cuda._compile_kernel` would compile CUDA source, but needs an installed CUDA toolkit (OSError without
+    CUDA_HOME in torch 2.13), which a torch from PyPI does not bring, and about a second per process.
+    """
+    import torch.cuda._utils
+
+    load = getattr(torch.cuda._utils, "_cuda_load_module", None)
+    if load is None:
+        raise RuntimeError(f"torch {torch.__version__} cannot load a kernel; 2.9 and later can")
+    return _Kernel(load(PTX, [KERNEL])[KERNEL], NVIDIA_SLOTS, NVIDIA_TICKS_PER_US)
+
+
+def _amd_kernel() -> _Kernel:
+    import torch
+
+    arch = str(torch.cuda.get_device_properties(torch.cuda.current_device()).gcnArchName).split(":")[0]
+    if arch.startswith("gfx11"):
+        raise RuntimeError(f"the cycle counter of {arch} holds 20 bits, which wrap within a millisecond")
+    compiled: Any = getattr(torch.cuda, "_compile_kernel", None)
+    if compiled is None:
+        raise RuntimeError(f"torch {torch.__version__} cannot compile a kernel; 2.9 and later can")
+    return _Kernel(compiled(HIP, KERNEL), AMD_SLOTS, AMD_TICKS_PER_US)
+
+
+def _tried(stamps: ClockStamps) -> str:
+    """Two stamps around a known spin, between two events, all queued behind another spin so that no gap is timed."""
+    import torch
+
+    cuda: Any = torch.cuda  # events and `_sleep` carry types in some torch versions only
+    start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+    stamps.take()  # loads the kernel
+    stamps.discard()
+    cuda._sleep(SPIN_CYCLES)
+    start.record()
+    stamps.take()
+    cuda._sleep(SPIN_CYCLES)
+    stamps.take()
+    end.record()
+    cuda.synchronize()
+    return self_test_fault(stamps.read(), stamps.ticks_per_us, float(start.elapsed_time(end)) * 1000)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or ["no text"])[0]

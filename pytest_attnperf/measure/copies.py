@@ -1,0 +1,80 @@
+"""As many copies of a case's inputs as a cold cache needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.backends import Prepared
+from pytest_attnperf.environment.device_specs import BYTES_PER_MIB
+from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.measure.placements import elsewhere
+from pytest_attnperf.measure.timers.base import MAX_CALLS_PER_BLOCK, Call
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.measure.cold_cache import ColdSize
+
+LEAST = 2
+"""Inputs that outgrow the cache alone would still be found there in part, at their end."""
+
+
+@dataclass(frozen=True)
+class Copies:
+    """The other copies of a case, without its own inputs; `note` is `ColdSize.note`."""
+
+    others: tuple[Prepared, ...]
+    note: str = ""
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The call on each of them."""
+        return tuple(other.run for other in self.others)
+
+    def load_from(self, prepared: Prepared) -> None:
+        """Put what stands in another copy's inputs into all of these."""
+        for other in self.others:
+            if other is not prepared:
+                copy_inputs(prepared, other)
+
+
+def copy_inputs(source: Prepared, target: Prepared) -> None:
+    """Put what stands in the inputs of `source` into the memory of `target`'s."""
+    import torch
+
+    with torch.no_grad():
+        for own, new in zip(target.tensors, source.tensors, strict=True):
+            own.copy_(new)
+
+
+def make_copies(prepared: Prepared, size: ColdSize, case: str) -> Copies:
+    """Copies that together with the case's own inputs hold `size.round_bytes`, at least one.
+
+    case   whose inputs they are, for messages
+
+    Raises CaseFailedError for inputs so small that a block could not hold a call on every copy, and whatever the
+    allocator raises where memory does not suffice.
+    """
+    held = input_bytes(prepared.tensors)
+    wanted = copies_wanted(held, size.round_bytes)
+    if wanted is None or wanted > MAX_CALLS_PER_BLOCK:
+        raise CaseFailedError(
+            f"{case} is too small to be timed cold: its inputs hold {held} bytes, of which "
+            f"{'no number of' if wanted is None else wanted} copies make the {size.round_bytes / BYTES_PER_MIB:.0f} "
+            f"MiB that outgrow the last-level cache, and a block holds at most {MAX_CALLS_PER_BLOCK} calls; use a "
+            "larger workload, or a hot one"
+        )
+    return Copies(tuple(elsewhere(prepared) for _ in range(wanted - 1)), size.note)
+
+
+def copies_wanted(held_bytes: int, round_bytes: int) -> int | None:
+    """How many copies of `held_bytes`, the original among them, hold `round_bytes`; None where none are held."""
+    return max(LEAST, math.ceil(round_bytes / held_bytes)) if held_bytes else None
+
+
+def input_bytes(tensors: Iterable[torch.Tensor]) -> int:
+    """Bytes of memory that tensors lie in; an expanded one counts what it occupies, not what it shows."""
+    return sum(min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes()) for tensor in tensors)

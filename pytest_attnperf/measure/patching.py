@@ -1,0 +1,95 @@
+"""Stands in front of functions of libraries for a while, whether they are loaded already or only later.
+
+Triton and Inductor say neither when they compile or tune, nor let anyone else choose; their methods must be wrapped to
+see or to steer it. Nothing is imported for that: a library that no backend needs must not cost a worker its import, and
+Triton decides at its import whether it interprets.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from types import ModuleType, TracebackType
+from typing import Any
+
+_ABSENT = object()
+
+
+@dataclass(frozen=True)
+class Patch:
+    """Where something stands, and what shall stand there instead.
+
+    module      full name of its module
+    owner       name in that module of the class or object that has it; '' for the module itself
+    attribute   its name; where an installed version lacks it, nothing is done
+    wrap        what stands there -> what shall stand there
+    """
+
+    module: str
+    owner: str
+    attribute: str
+    wrap: Callable[[Any], Any]
+
+
+class Patches:
+    """Holds patches in place from entering to leaving; those of modules not loaded yet take effect as these load.
+
+    Leaving puts back what stood there, but only where nobody has put anything else there meanwhile.
+    """
+
+    def __init__(self, patches: Iterable[Patch]) -> None:
+        self._waiting = list(patches)
+        self._placed: list[tuple[Any, str, Any, Any]] = []
+        self._finding: set[str] = set()
+
+    def __enter__(self) -> Patches:
+        sys.meta_path.insert(0, self)
+        self._place()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        sys.meta_path.remove(self)
+        for owner, attribute, previous, ours in reversed(self._placed):
+            if getattr(owner, attribute, None) is ours:
+                setattr(owner, attribute, previous)
+        self._placed, self._waiting = [], []
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """For the import system: the module as all others find it, with the patches placed once it has been run."""
+        if name in self._finding or all(patch.module != name for patch in self._waiting):
+            return None
+        self._finding.add(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._finding.discard(name)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def run_and_place(module: ModuleType) -> None:
+                run(module)
+                self._place()
+
+            spec.loader.exec_module = run_and_place  # type: ignore[method-assign]
+        return spec
+
+    def _place(self) -> None:
+        self._waiting = [patch for patch in self._waiting if not self._placed_one(patch)]
+
+    def _placed_one(self, patch: Patch) -> bool:
+        module = sys.modules.get(patch.module)
+        owner = getattr(module, patch.owner, None) if patch.owner else module
+        previous = _ABSENT if owner is None else getattr(owner, patch.attribute, _ABSENT)
+        if previous is _ABSENT:
+            return False
+        ours = patch.wrap(previous)
+        setattr(owner, patch.attribute, ours)
+        self._placed.append((owner, patch.attribute, previous, ours))
+        return True

@@ -1,0 +1,95 @@
+"""Proving calls and replays of one case right, on inputs put into the very memory that they read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.correctness.judge import Judge
+from pytest_attnperf.correctness.references import References
+from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.records import CheckReport, DeviceInfo
+
+if TYPE_CHECKING:
+    from pytest_attnperf.backends import Backend, Prepared
+    from pytest_attnperf.measure.seeds import Seeds
+    from pytest_attnperf.workloads.base import Workload
+
+_references = References()
+"""Shared by the cases of a process: all backends of a workload are held against one reference."""
+
+
+def forget_references() -> None:
+    """Free what the references of this process hold."""
+    _references.clear()
+
+
+class ReplayWrongError(CaseFailedError):
+    """Eager calls were right, but what was captured for timing computes something else; `report` shows what."""
+
+    def __init__(self, report: CheckReport) -> None:
+        super().__init__("\n".join(report.problems))
+        self.report = report
+
+
+class Prover:
+    """Judges of one case, wherever in memory its inputs lie, and the inputs that it is timed on.
+
+    cost   seconds of passing proofs between check and finish, which the final report says
+    """
+
+    def __init__(self, backend: Backend, workload: Workload, device: DeviceInfo, seeds: Seeds) -> None:
+        self.backend = backend
+        self.workload = workload
+        self.device = device
+        self.seeds = seeds
+        self.cost = CheckReport()
+
+    @property
+    def case(self) -> str:
+        """The case, for messages."""
+        return f"{self.backend.name} on {self.workload.id}"
+
+    def judge(self, prepared: Prepared) -> Judge:
+        """A judge of calls that read the inputs of `prepared`."""
+        return Judge(
+            prepared,
+            self.workload,
+            references=_references,
+            tolerance=self.backend.tolerance,
+            device=self.device.torch_device,
+        )
+
+    def load_timed_inputs(self, prepared: Prepared) -> None:
+        """Put the workload's own inputs, on which every process times it, into the memory of `prepared`."""
+        import torch
+
+        inputs = self.workload.make_inputs(self.seeds.timed, self.device.torch_device, planted=False)
+        with torch.no_grad():
+            prepared.load(inputs)
+
+    def load_check_inputs(self, prepared: Prepared) -> None:
+        """Put the planted inputs that replays are proven on into the memory of `prepared`."""
+        import torch
+
+        inputs = self.workload.make_inputs(self.seeds.check, self.device.torch_device, planted=True)
+        with torch.no_grad():
+            prepared.load(inputs)
+
+    def prove_replay(self, judge: Judge, run: Callable[[], Any], *, poisoned: bool) -> None:
+        """Replay on inputs other than those captured: a value baked in at capture then shows, as does work not done.
+
+        poisoned   see `Judge.check_call`; `run` must be told the same
+
+        Raises ReplayWrongError.
+        """
+        report = judge.check_call("replay", run, seed=self.seeds.check, planted=True, poisoned=poisoned)
+        if not report.right:
+            problems = tuple(f"eager right, replay wrong: {problem}" for problem in report.problems)
+            raise ReplayWrongError(replace(report, problems=problems))
+        self.note_cost(report)
+
+    def note_cost(self, report: CheckReport) -> None:
+        """Keep what a passing proof between check and finish took."""
+        self.cost = self.cost.joined(CheckReport(seconds=report.seconds, parts=report.parts))

@@ -1,0 +1,118 @@
+"""What all timers that replay a captured graph share: CUDA and HIP alike, one graph holds a whole block."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.correctness import poison
+from pytest_attnperf.measure import graph_nodes
+from pytest_attnperf.measure.timers.pair_clocks import PairClocks, Stamps
+from pytest_attnperf.measure.timers.stream import elapsed_us, event_pair, hold_stream
+
+if TYPE_CHECKING:
+    import torch
+
+CAPTURES = 3
+"""Captures until the block has its length: one call or round, then blocks sized by the time per call before."""
+
+_ENOUGH = (0.8, 1.25)
+"""A block is accepted when the calls wanted are within these multiples of the calls it holds."""
+
+_ESTIMATE_REPLAYS = 3
+
+
+def long_enough(wanted: int, calls: int) -> bool:
+    """Whether a block of `calls` calls is close enough to the `wanted` ones."""
+    return _ENOUGH[0] <= wanted / calls <= _ENOUGH[1]
+
+
+class ReplayTimer:
+    """One graph of `calls_per_block` calls, replayed. The result of the last call stays in the same memory.
+
+    call_us   microseconds per call of the last estimate, known after `prepare`
+    stamps    what tells the clock; None where nothing can
+    """
+
+    note = ""
+    replays = True
+    max_pairs = 64
+
+    def __init__(self, stamps: Stamps | None = None) -> None:
+        self.calls_per_block = 1
+        self.call_us = 0.0
+        self.clock_mhz: tuple[float, ...] = ()
+        self._clocks = PairClocks(stamps)
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._result: Any = None
+        self._replay_host_us = 0.0
+
+    def measure(self, pairs: int) -> list[float]:
+        """Queue all pairs back to back behind a held stream, then wait once; microseconds per call."""
+        import torch
+
+        graph, clocks = self._captured(), self._clocks
+        events = [event_pair() for _ in range(pairs)]
+        clocks.begin()
+        hold_stream(2 * pairs * self._replay_host_us + (pairs + 1) * clocks.host_us)
+        for start, end in events:
+            clocks.stamp()
+            graph.replay()
+            start.record()
+            graph.replay()
+            end.record()
+        clocks.stamp()
+        torch.cuda.synchronize()
+        self.clock_mhz = clocks.read(pairs)
+        return [elapsed_us(start, end) / self.calls_per_block for start, end in events]
+
+    def content(self) -> graph_nodes.GraphContent:
+        """What the graph holds, all its calls together. Raises UnreadableGraphError."""
+        return graph_nodes.content(self._captured())
+
+    def run_once(self, *, poisoned: bool = True) -> Any:
+        """Fill the static results with NaN unless told not to, replay the block once, and give the last call's."""
+        import torch
+
+        graph = self._captured()
+        for tensor in poison.tensors_in(self._results()) if poisoned else ():
+            poison.fill(tensor)
+        graph.replay()
+        torch.cuda.synchronize()
+        return self._result
+
+    def close(self) -> None:
+        """Free the graph and its memory."""
+        self._result = None
+        if self._graph is not None:
+            self._graph.reset()
+        self._graph = None
+
+    def _results(self) -> Any:
+        """Every raw result that stays in memory of its own."""
+        return self._result
+
+    def _captured(self) -> torch.cuda.CUDAGraph:
+        assert self._graph is not None, "prepare() comes first"
+        return self._graph
+
+    def _estimate_us(self) -> float:
+        """Microseconds per call over a few replays; learns beside it how long the host takes to queue a replay."""
+        import torch
+
+        graph = self._captured()
+        start, end = event_pair()
+        graph.replay()  # the first replay uploads the graph
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        graph.replay()
+        self._replay_host_us = (time.perf_counter() - begin) * 1e6
+        torch.cuda.synchronize()
+        hold_stream((1 + _ESTIMATE_REPLAYS) * self._replay_host_us)
+        graph.replay()
+        start.record()
+        for _ in range(_ESTIMATE_REPLAYS):
+            graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        return elapsed_us(start, end) / (_ESTIMATE_REPLAYS * self.calls_per_block)

@@ -1,0 +1,204 @@
+"""How one proven case is timed: its timer, its places in memory, and the proof of every replay before it counts."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.measure import placements
+from pytest_attnperf.measure.cold_cache import cold_size
+from pytest_attnperf.measure.copies import Copies, copy_inputs, make_copies
+from pytest_attnperf.measure.rejection import CompileWatch
+from pytest_attnperf.measure.rotation import rotate
+from pytest_attnperf.measure.sampling import sample
+from pytest_attnperf.measure.stopping import MIN_BLOCKS, StoppingRule
+from pytest_attnperf.measure.timers import AUTO, choose, stamps_of
+from pytest_attnperf.measure.timers.graph import GraphTimer
+from pytest_attnperf.measure.timers.graph_cold import GraphColdTimer
+from pytest_attnperf.measure.timers.replay import ReplayTimer
+from pytest_attnperf.measure.twins import Twins
+from pytest_attnperf.measure.warm_up import warm_device, warm_up
+from pytest_attnperf.pairs import Turn, TurnPlan
+from pytest_attnperf.records import Rotation, Samples
+
+if TYPE_CHECKING:
+    from pytest_attnperf.backends import Prepared
+    from pytest_attnperf.correctness.judge import Judge
+    from pytest_attnperf.measure.proving import Prover
+    from pytest_attnperf.measure.timers.base import Timer
+
+COLD_BLOCKS_MOST = 12
+"""Each is a mean over many places already; more would run into the throttling that a rest puts off (`placements`)."""
+
+
+class Timing:
+    """Times one case. What it raises of a replay (ReplayWrongError, OtherWorkError) means that the case is not right.
+
+    prepared   owns the inputs that are timed, and is what `judge` judges
+    inspect    looks at what a captured graph holds, and raises OtherWorkError
+    call_bytes memory that a call allocates, with its inputs, once that is known
+    """
+
+    def __init__(
+        self, prover: Prover, prepared: Prepared, judge: Judge, inspect: Callable[[ReplayTimer], None]
+    ) -> None:
+        self.timer: Timer | None = None
+        self.asked = AUTO
+        self.call_bytes = 0
+        self._prover = prover
+        self._prepared = prepared
+        self._judge = judge
+        self._inspect = inspect
+        self._block_us = 0.0
+        self._copies = Copies(())
+        self._places = _Places()
+        self._median_us = 0.0
+
+    def blocks(self, max_blocks: int, block_us: float, budget_us: float, asked: str) -> Samples:
+        """Blocks of one process (see `Subject.blocks`)."""
+        samples = self._samples(self._timer_for(block_us, asked), max_blocks, budget_us)
+        self._median_us = statistics.median(samples.block_us)
+        return samples
+
+    def rotated(self, block_us: float) -> Rotation:
+        """Whether changing inputs cost time (see `rotation`)."""
+        torch_device = self._prover.device.torch_device
+        return rotate(self._prepared, torch_device, block_us, self._median_us or block_us)
+
+    def turns(self, block_us: float, asked: str) -> TurnPlan:
+        """Make the case ready for `turn`, at several places in memory; they stay until `close`."""
+        timer = self._timer_for(block_us, asked)
+        self._places.close()
+        self._places = places = _Places(timer)
+        if isinstance(timer, GraphTimer):
+            limit_bytes = self._prover.device.memory_bytes // placements.MEMORY_SHARE
+            count = placements.places_for_turns(timer.call_us, self.call_bytes, limit_bytes)
+            self._add_twins(places, timer, count - 1)
+        call_us = timer.call_us if isinstance(timer, ReplayTimer) else timer.measure(1)[0]
+        return TurnPlan(
+            timer=timer.name,
+            cache_state=timer.cache_state,
+            places=len(places.timers),
+            call_us=call_us,
+            calls_per_block=timer.calls_per_block,
+            note=timer.note,
+        )
+
+    def turn(self, place: int) -> Turn:
+        """One unmeasured and one measured block. Raises CaseFailedError for a place that `turns` has not made."""
+        timers = self._places.timers
+        if not timers:
+            raise CaseFailedError(f"{self._prover.case} is not ready for turn(): turns() comes first")
+        if not 0 <= place < len(timers):
+            raise CaseFailedError(
+                f"{self._prover.case} has no place {place}: turns() made {len(timers)}, counted from 0"
+            )
+        with CompileWatch() as watch:
+            samples = sample(timers[place], StoppingRule(1, 1), watch)
+        return Turn(samples.block_us[0], samples.clock_mhz[0] if samples.clock_mhz else None)
+
+    def close(self) -> None:
+        """Let go of every graph and every copy of the inputs."""
+        self._places.close()
+        if self.timer is not None:
+            self.timer.close()
+        self.timer = None
+        self._copies = Copies(())
+
+    def _samples(self, timer: Timer, max_blocks: int, budget_us: float) -> Samples:
+        if isinstance(timer, GraphTimer) and (plan := placements.plan_for(timer.call_us, max_blocks)) is not None:
+            return self._samples_elsewhere(timer, plan)
+        if isinstance(timer, GraphColdTimer):
+            max_blocks = min(max_blocks, COLD_BLOCKS_MOST)
+            time.sleep(placements.REST_SECONDS)
+        rule = StoppingRule(min(MIN_BLOCKS, max_blocks), max_blocks, budget_us)
+        with CompileWatch() as watch:
+            return sample(timer, rule, watch)
+
+    def _samples_elsewhere(self, timer: GraphTimer, plan: placements.Plan) -> Samples:
+        """Blocks at several places in memory, each with a graph of its own that is proven right before it counts."""
+        places = _Places(timer)
+        try:
+            self._add_twins(places, timer, plan.places - 1)
+            return placements.measure(places.timers, plan.blocks)
+        finally:
+            places.close()
+
+    def _add_twins(self, places: _Places, timer: GraphTimer, count: int) -> None:
+        twins = Twins(self._prover, self._prepared, timer)
+        for _ in range(count):
+            prepared, twin = twins.make()
+            places.kept.append(prepared)
+            places.timers.append(twin)
+
+    def _timer_for(self, block_us: float, asked: str) -> Timer:
+        """The case's timer, prepared once for each length of a block and proven right if it replays."""
+        if self.timer is not None and (self._block_us, self.asked) == (block_us, asked):
+            return self.timer
+        self.close()
+        run, torch_device = self._prepared.run, self._prover.device.torch_device
+        if torch_device != "cpu":
+            stamps_of(torch_device)  # made before warming: a GPU cools while they are compiled
+        warm_device(torch_device)
+        warm_up(run, torch_device)
+        cache_state = self._prover.workload.cache_state
+        try:
+            self.timer = timer = choose(torch_device, run, block_us, cache_state, asked, self._make_copies)
+            self._prove(timer)
+        except BaseException:
+            self.close()
+            raise
+        self._block_us, self.asked = block_us, asked
+        return timer
+
+    def _make_copies(self) -> Copies:
+        self._copies = make_copies(self._prepared, cold_size(self._prover.device), self._prover.case)
+        return self._copies
+
+    def _prove(self, timer: Timer) -> None:
+        """The first proof leaves old results in memory instead of NaN, so that a kernel that looks for NaN shows."""
+        if not timer.replays:
+            return
+        run = functools.partial(timer.run_once, poisoned=False)
+        self._prover.prove_replay(self._judge, run, poisoned=False)
+        if isinstance(timer, GraphColdTimer):
+            self._prove_first_copy(timer)
+        self._prover.load_timed_inputs(self._prepared)
+        self._copies.load_from(self._prepared)
+        if isinstance(timer, ReplayTimer):
+            self._inspect(timer)
+
+    def _prove_first_copy(self, timer: GraphColdTimer) -> None:
+        """The last call reads the case's own inputs, the first one the first copy's: both ends of a round are judged.
+
+        All copies hold the same inputs meanwhile, because a backend may write every result to one buffer of its own.
+        """
+        first = self._copies.others[0]
+
+        def run() -> Any:
+            self._copies.load_from(first)
+            copy_inputs(first, self._prepared)
+            return timer.run_first(poisoned=True)
+
+        self._prover.prove_replay(self._prover.judge(first), run, poisoned=True)
+
+
+class _Places:
+    """Timers of one case at several places in memory: its own first, then its twins.
+
+    A graph reads its inputs where they were when it was captured: `kept` holds the copies as long as the graphs.
+    """
+
+    def __init__(self, *own: Timer) -> None:
+        self.timers: list[Timer] = [*own]
+        self.kept: list[Prepared] = []
+
+    def close(self) -> None:
+        """Free the twins; the case's own timer goes on."""
+        for twin in self.timers[1:]:
+            twin.close()
+        self.timers, self.kept = [], []

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pytest_attnperf.measure.proving import Prover, ReplayWrongError
+from pytest_attnperf.measure.seeds import Seeds
+from pytest_attnperf.records import DeviceInfo
+from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
+
+
+def make_inputs(seed: int) -> tuple[torch.Tensor, ...]:
+    """x and w, different for each seed."""
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(torch.randn(16, 16, generator=generator) for _ in range(2))
+
+
+WORKLOAD = AdHoc("product", make_inputs, torch.matmul)
+
+
+def prover() -> Prover:
+    """Of an honest product on a CPU."""
+    backend = CallableBackend("test.product", torch.matmul)
+    return Prover(backend, WORKLOAD, DeviceInfo("cpu", "cpu-x86_64", "test"), Seeds(0, 1, 2))
+
+
+def test_a_right_replay_costs_time_that_is_kept() -> None:
+    """It is judged on the check's inputs, and nothing but what it took is left behind."""
+    own = prover()
+    prepared = own.backend.prepare(WORKLOAD, make_inputs(0))
+    seen: list[torch.Tensor] = []
+
+    def replay() -> torch.Tensor:
+        seen.append(prepared.tensors[0].clone())
+        return torch.matmul(*prepared.tensors)
+
+    own.prove_replay(own.judge(prepared), replay, poisoned=True)
+    assert torch.equal(seen[0], make_inputs(1)[0])
+    assert own.cost.parts["call"] > 0
+    assert own.cost.problems == ()
+
+
+def test_a_wrong_replay_says_that_the_eager_call_was_right() -> None:
+    """Every problem is named as the replay's, and it costs nothing that a final report would say."""
+    own = prover()
+    prepared = own.backend.prepare(WORKLOAD, make_inputs(0))
+    with pytest.raises(ReplayWrongError, match=r"^eager right, replay wrong: replay: ") as caught:
+        own.prove_replay(own.judge(prepared), lambda: torch.matmul(*prepared.tensors) * 2, poisoned=True)
+    assert not caught.value.report.right
+    assert own.cost.seconds == 0
+
+
+def test_timed_inputs_come_back_into_the_same_memory() -> None:
+    """Whatever stood there; the address stays."""
+    own = prover()
+    prepared = own.backend.prepare(WORKLOAD, make_inputs(5))
+    address = prepared.tensors[0].data_ptr()
+    own.load_timed_inputs(prepared)
+    assert torch.equal(prepared.tensors[0], make_inputs(0)[0])
+    assert prepared.tensors[0].data_ptr() == address
