@@ -1,13 +1,36 @@
-"""What the amdgpu driver says of one AMD GPU in sysfs: compute and memory partition, and power cap.
+"""What the amdgpu driver says of one AMD GPU in sysfs: partitions, power cap, and the state that it is in.
 
-File names from the Linux kernel's amdgpu documentation (driver-misc, and thermal: hwmon power1_cap in microwatts).
+File names from the Linux kernel's amdgpu documentation (driver-misc, and thermal: hwmon, with power in microwatts,
+temperatures in millidegrees Celsius and clocks in hertz). Tried on files made for tests only: no AMD GPU was at hand.
 """
 
 from __future__ import annotations
 
+import re
+
+from pytest_attnperf.environment.reading import Reading
 from pytest_attnperf.environment.system import ProbeError, System, stated
 
 MICROWATTS_PER_WATT = 1e6
+
+NO_THROTTLE_STATUS = "amdgpu has no counter of throttling in sysfs, and MI300 and MI350 cards show no status of it"
+
+SENSORS: dict[str, tuple[tuple[str, ...], float]] = {
+    "power_w": (("power1_average", "power1_input"), MICROWATTS_PER_WATT),
+    "power_limit_w": (("power1_cap",), MICROWATTS_PER_WATT),
+    "temperature_c": (("temp1_input", "temp2_input"), 1e3),
+    "shader_clock_mhz": (("freq1_input",), 1e6),
+    "memory_clock_mhz": (("freq2_input",), 1e6),
+}
+"""hwmon files of a reading, the first that exists, and how many of their units make one of ours.
+
+temp1 is the edge and temp2 the junction; MI300 has no edge.
+"""
+
+_LEVELS = {"shader_clock_mhz": "pp_dpm_sclk", "memory_clock_mhz": "pp_dpm_mclk"}
+"""Where a clock is read when hwmon does not have it: the level marked with a star."""
+
+_CURRENT_LEVEL = re.compile(r"^\s*\S+:\s*(\d+)\s*Mhz\s*\*", re.IGNORECASE | re.MULTILINE)
 
 
 def must_match(device_id: str, system: System) -> dict[str, str]:
@@ -45,3 +68,42 @@ def _power_cap_w(device_id: str, system: System) -> str:
     if not text.isdigit():
         raise ProbeError(f"power1_cap holds {text[:40]!r}")
     return f"{int(text) / MICROWATTS_PER_WATT:.0f}"
+
+
+def read_state(pci_address: str, system: System) -> Reading:
+    """Clocks, temperature and power of the GPU at this PCI address. Raises ProbeError when sysfs does not show it."""
+    folder = _folder(pci_address, system)
+    values = {"device_id": pci_address}
+    unknown = []
+    for name, (files, per_unit) in SENSORS.items():
+        value = _sensor(folder, files, per_unit, system) or _current_level(folder, name, system)
+        if value:
+            values[name] = value
+        else:
+            unknown.append(name)
+    notes = [f"/{folder} gives no {', '.join(unknown)}"] if unknown else []
+    return Reading(values, notes=(*notes, NO_THROTTLE_STATUS))
+
+
+def _sensor(folder: str, files: tuple[str, ...], per_unit: float, system: System) -> str:
+    """The first of the hwmon files that holds a number, in our unit; '' where none does."""
+    for name in files:
+        for path in sorted((system.root / folder).glob(f"hwmon/hwmon*/{name}")):
+            try:
+                text = system.read(str(path.relative_to(system.root)))
+            except ProbeError:
+                continue  # a sensor of a sleeping card answers with an error
+            if text.isdigit():
+                return f"{int(text) / per_unit:.0f}"
+    return ""
+
+
+def _current_level(folder: str, name: str, system: System) -> str:
+    """'1: 2100Mhz *' -> '2100'."""
+    if name not in _LEVELS:
+        return ""
+    try:
+        found = _CURRENT_LEVEL.search(system.read(f"{folder}/{_LEVELS[name]}"))
+    except ProbeError:
+        return ""
+    return found[1] if found else ""

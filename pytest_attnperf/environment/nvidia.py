@@ -1,11 +1,61 @@
-"""What nvidia-smi says of one NVIDIA GPU that a comparison depends on: power cap and MIG mode."""
+"""What nvidia-smi says of one NVIDIA GPU: what a comparison depends on, and the state that it is in.
+
+Field names are those of `nvidia-smi --help-query-gpu`. A driver that does not know one of the fields asked for refuses
+the whole query.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
+from pytest_attnperf.environment.reading import Reading
 from pytest_attnperf.environment.system import ProbeError, System
 
 QUERY = ("power.limit", "mig.mode.current")
 _NOT_AVAILABLE = ("[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "")
+
+STATE_FIELDS = {
+    "uuid": "device_id",
+    "clocks.sm": "sm_clock_mhz",
+    "clocks.mem": "memory_clock_mhz",
+    "temperature.gpu": "temperature_c",
+    "power.draw": "power_w",
+    "power.limit": "power_limit_w",
+    "compute_mode": "compute_mode",
+    "persistence_mode": "persistence_mode",
+}
+"""Fields that every driver since 2015 knows, and what a reading calls them."""
+
+_WORDS = frozenset({"uuid", "compute_mode", "persistence_mode"})
+"""The fields among these that are no numbers."""
+
+REASONS_FIELDS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
+"""The bits that say why the clock is low, under the name of drivers since 535, and the older one."""
+
+COUNTER_FIELDS = {
+    "clocks_event_reasons_counters.sw_power_cap": "software power cap",
+    "clocks_event_reasons_counters.sw_thermal_slowdown": "software thermal slowdown",
+    "clocks_event_reasons_counters.hw_thermal_slowdown": "hardware thermal slowdown",
+    "clocks_event_reasons_counters.hw_power_brake_slowdown": "hardware power brake",
+}
+"""Accumulated microseconds that the clock was held down for a reason."""
+
+REASONS = {
+    0x1: "idle",
+    0x2: "applications clocks setting",
+    0x4: "software power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+    0x100: "display clock setting",
+}
+"""NVML API reference, NvmlClocksEventReasons."""
+
+_REFUSED = "exited with"
+"""In the text of a ProbeError: nvidia-smi is there and answered, but not with what was asked for."""
 
 
 def must_match(device_id: str, system: System) -> dict[str, str]:
@@ -45,3 +95,100 @@ def _watts(text: str) -> str:
         return f"{float(text):.0f}"
     except ValueError:
         return f"unknown (nvidia-smi gives the power limit {text[:40]!r})"
+
+
+def state_queries() -> list[tuple[str, ...]]:
+    """Lists of fields from the fullest to what every driver knows."""
+    known, counters = tuple(STATE_FIELDS), tuple(COUNTER_FIELDS)
+    newer, older = REASONS_FIELDS
+    return [(*known, newer, *counters), (*known, newer), (*known, older), known]
+
+
+def read_state(token: str, system: System, queries: Sequence[tuple[str, ...]] | None = None) -> Reading:
+    """The state of the GPU that nvidia-smi calls `token` (an index or a UUID), in one call where the driver is new.
+
+    queries   lists of fields, tried until one is not refused; `Reading.fields` says which was taken
+
+    Raises ProbeError when nvidia-smi is missing, stuck or answers none of them.
+    """
+    refusal = ProbeError("no query was given")
+    for fields in state_queries() if queries is None else queries:
+        command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits", f"--id={token}"]
+        try:
+            answer = system.run(command)
+        except ProbeError as error:
+            if _REFUSED not in str(error):
+                raise
+            refusal = error
+            continue
+        return _reading(fields, answer)
+    raise refusal
+
+
+def compute_processes(token: str, system: System) -> tuple[list[str], list[str]]:
+    """(processes, notes): compute processes on a GPU, each 'pid name (memory)'.
+
+    A container often sees none, or the host's process ids. Raises ProbeError when nvidia-smi cannot be asked.
+    """
+    answer = system.run(
+        ["nvidia-smi", "--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader", f"--id={token}"]
+    )
+    processes, strange = [], []
+    for line in filter(None, (line.strip() for line in answer.splitlines())):
+        # A name may hold commas; the pid and the memory do not.
+        found = re.fullmatch(r"(\d+)\s*,\s*(.*?)\s*,\s*([^,]*)", line)
+        if found:
+            pid, name, memory = found.groups()
+            held = "" if memory in _NOT_AVAILABLE else f" ({memory})"
+            processes.append(f"{pid} {name.rsplit('/', 1)[-1]}{held}")
+        else:
+            strange.append(f"nvidia-smi answered {line[:80]!r} to a question for compute processes")
+    return processes, strange[:1]
+
+
+def reasons_in_words(mask: int) -> str:
+    """0x24 -> 'software power cap, software thermal slowdown'; 0 -> 'none'; bits unknown here as a number."""
+    words = [word for bit, word in REASONS.items() if mask & bit]
+    rest = mask & ~sum(REASONS)
+    return ", ".join([*words, *([f"{rest:#x}"] if rest else [])]) or "none"
+
+
+def _reading(fields: tuple[str, ...], answer: str) -> Reading:
+    values = [value.strip() for value in answer.strip().split(",")]
+    if len(values) != len(fields):
+        raise ProbeError(f"nvidia-smi answered {answer.strip()[:80]!r} to a question for {len(fields)} fields")
+    said = dict(zip(fields, values, strict=True))
+    state = {name: _state(field, said[field]) for field, name in STATE_FIELDS.items() if field in said}
+    if reasons := next((field for field in REASONS_FIELDS if field in said), ""):
+        state["throttle_reasons"] = _reasons(said[reasons])
+    throttled_us = {
+        name: count
+        for field, name in COUNTER_FIELDS.items()
+        if (count := _microseconds(said.get(field, ""))) is not None
+    }
+    unknown = [name for name, value in state.items() if not value]
+    notes = [f"nvidia-smi gives no {', '.join(unknown)}"] if unknown else []
+    if not reasons:
+        notes.append("this driver does not say why the clock is low")
+    if not throttled_us:
+        notes.append("this driver does not count for how long the clock was held down")
+    return Reading({name: value for name, value in state.items() if value}, throttled_us, tuple(notes), fields)
+
+
+def _state(field: str, value: str) -> str:
+    """'' for what the driver does not give, and for a number that is none; '700.00' -> '700'."""
+    if value in _NOT_AVAILABLE:
+        return ""
+    if field in _WORDS:
+        return value
+    return f"{float(value):g}" if re.fullmatch(r"\d+(\.\d+)?", value) else ""
+
+
+def _reasons(value: str) -> str:
+    return reasons_in_words(int(value, 16)) if re.fullmatch(r"0x[0-9a-fA-F]+", value) else ""
+
+
+def _microseconds(value: str) -> float | None:
+    """'6869275397' or, for all that was asked without units, '6869275397 us'."""
+    found = re.fullmatch(r"(\d+)( us)?", value)
+    return float(found[1]) if found else None

@@ -1,0 +1,166 @@
+"""What the machine's own tools say of the device before a run's first worker and after its last. Controller only.
+
+Nothing here imports torch or initialises a device. Whatever cannot be asked is a note, never an error: a run does not
+fail because a vendor's tool is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pytest_attnperf.environment import amd, kfd, nvidia
+from pytest_attnperf.environment.reading import Reading
+from pytest_attnperf.environment.system import ProbeError, System
+from pytest_attnperf.records import DeviceState
+
+KINDS = ("cpu", "cuda", "rocm", "gpu")
+
+BUSY_LOAD_PER_CORE = 0.5
+"""Beyond this a run on the CPU shares caches, clocks and memory with somebody else's work."""
+
+_NVIDIA_NODE = re.compile(r"nvidia\d+")
+_CORE = re.compile(r"^cpu\d+ ", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Watch:
+    """A run under way: the first reading, and what the second one needs. Make it with `begin`."""
+
+    token: str
+    kind: str
+    system: System
+    before: Reading
+    other_processes: tuple[str, ...]
+    environ: Mapping[str, str]
+
+    def end(self, device_id: str = "") -> DeviceState:
+        """Read again, after the last worker, and say what happened in between; one command at most.
+
+        device_id   `DeviceInfo.device_id` of the workers: a note says when the readings are of another card
+        """
+        after = self._after()
+        notes = [*self.before.notes, *(note for note in after.notes if note not in self.before.notes)]
+        if note := _other_card(self.before.values.get("device_id", ""), device_id):
+            notes.append(note)
+        return DeviceState(
+            before=self.before.values,
+            after=after.values,
+            throttled_s=_throttled_s(self.before, after),
+            other_processes=self.other_processes,
+            notes=tuple(notes),
+        )
+
+    def _after(self) -> Reading:
+        if not self.before.values:
+            return Reading()  # what could not be asked before has its note already
+        try:
+            return _read(self.token, self.kind, self.system, self.environ, self.before.fields)
+        except ProbeError as error:
+            return Reading(notes=(f"the state of the device after the run is not known: {error}",))
+
+
+def begin(token: str, kind: str = "", system: System | None = None, environ: Mapping[str, str] | None = None) -> Watch:
+    """Read the device's state and list whoever computes on it, before the first worker exists.
+
+    token     what CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES takes (see `gpus.visible_gpus`); '' on a CPU
+    kind      'cpu', 'cuda' or 'rocm'; 'gpu' lets the device nodes say which of the two; by default 'gpu' where there is
+              a token and 'cpu' where there is none
+    environ   for ROCR_VISIBLE_DEVICES, by default this process's
+
+    Two commands on NVIDIA, none elsewhere. Raises ValueError for another kind.
+    """
+    kind = kind or ("gpu" if token else "cpu")
+    if kind not in KINDS:
+        raise ValueError(f"device state: unknown kind {kind!r}; known: {', '.join(KINDS)}")
+    system = system or System()
+    environ = os.environ if environ is None else environ
+    kind = _vendor(system) if kind == "gpu" else kind
+    try:
+        before = _read(token, kind, system, environ)
+    except ProbeError as error:
+        note = f"the state of the device and other processes on it are not known: {error}"
+        return Watch(token, kind, system, Reading(notes=(note,)), (), environ)
+    processes, notes = _processes(token, kind, system, environ)
+    notes = [*before.notes, *notes, *_warnings(token, before)]
+    return Watch(token, kind, system, replace(before, notes=tuple(notes)), tuple(processes), environ)
+
+
+def _vendor(system: System) -> str:
+    """AMD only where its driver is and no card of NVIDIA's; nvidia-smi says whether the other guess is right."""
+    nodes = (system.root / "dev").glob("nvidia*")
+    amd_only = (system.root / "dev/kfd").exists() and not any(_NVIDIA_NODE.fullmatch(node.name) for node in nodes)
+    return "rocm" if amd_only else "cuda"
+
+
+def _read(token: str, kind: str, system: System, environ: Mapping[str, str], fields: tuple[str, ...] = ()) -> Reading:
+    """One reading. `fields` are those that the driver is known to take. Raises ProbeError."""
+    if kind == "cuda":
+        return nvidia.read_state(token, system, [fields] if fields else None)
+    if kind == "rocm":
+        return amd.read_state(kfd.card(token, system, environ).pci_address, system)
+    return Reading({"load_per_core": f"{_load(system) / _cores(system):.2f}"})
+
+
+def _processes(token: str, kind: str, system: System, environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """(compute processes, notes). Our workers do not exist yet, so that every one is somebody else's."""
+    try:
+        if kind == "cuda":
+            return nvidia.compute_processes(token, system)
+        if kind == "rocm":
+            return kfd.compute_processes(kfd.card(token, system, environ).gpu_id, system), []
+    except ProbeError as error:
+        return [], [f"other processes on the device are not known: {error}"]
+    return [], []
+
+
+def _warnings(token: str, before: Reading) -> list[str]:
+    """What must be known of the device before it is measured on."""
+    mode = before.values.get("compute_mode", "")
+    if mode.startswith("Exclusive"):
+        return [
+            f"compute mode is {mode}: an interleaved second look needs two processes on one GPU at once, which this "
+            f"mode forbids; an administrator changes it with: nvidia-smi -i {token} -c DEFAULT"
+        ]
+    load = float(before.values.get("load_per_core", 0))
+    if load > BUSY_LOAD_PER_CORE:
+        return [
+            f"the 1-minute load before the run was {load:.2f} per core, above {BUSY_LOAD_PER_CORE:g}: another job may "
+            "disturb timings"
+        ]
+    return []
+
+
+def _throttled_s(before: Reading, after: Reading) -> dict[str, float]:
+    """Seconds by reason; a counter that is gone or went back (the driver was loaded anew) says nothing."""
+    grown = {
+        reason: (end_us - before.throttled_us[reason]) / 1e6
+        for reason, end_us in after.throttled_us.items()
+        if reason in before.throttled_us
+    }
+    return {reason: seconds for reason, seconds in grown.items() if seconds > 0}
+
+
+def _other_card(read_of: str, measured_on: str) -> str:
+    """A note when both cards are known and are two."""
+    if not read_of or not measured_on or read_of == measured_on:
+        return ""
+    return (
+        f"these readings are of {read_of}, but the run measured on {measured_on}: CUDA counts the fastest card first "
+        "and nvidia-smi by PCI address unless CUDA_DEVICE_ORDER=PCI_BUS_ID is set; a MIG slice has a name of its own"
+    )
+
+
+def _load(system: System) -> float:
+    text = system.read("proc/loadavg")
+    try:
+        return float(text.split()[0])
+    except (IndexError, ValueError):
+        raise ProbeError(f"/proc/loadavg holds {text[:40]!r}") from None
+
+
+def _cores(system: System) -> int:
+    """Cores of the machine that the load belongs to, which a container's limit does not change."""
+    return max(1, len(_CORE.findall(system.read("proc/stat"))))
