@@ -11,8 +11,10 @@ from pytest_attnperf.records import Measurement, Verdict
 from pytest_attnperf.results import CaseResult
 
 
-def new_entry(result: CaseResult, commit: str) -> NewEntry:
-    """The entry of a RECORDED result. Raises BaselineError for any other verdict: only right results are stored."""
+def new_entry(result: CaseResult, commit: str, acknowledged: str = "") -> NewEntry:
+    """The entry of a RECORDED result; `acknowledged` says why a slowdown since the anchor is wanted.
+
+    Raises BaselineError for any other verdict: only right results are stored."""
     if result.verdict is not Verdict.RECORDED or result.fingerprint is None or result.figures is None:
         raise BaselineError(f"{result.key} is {result.verdict.value}: only results recorded for it become a baseline")
     return NewEntry(
@@ -25,4 +27,7 @@ def new_entry(result: CaseResult, commit: str) -> NewEntry:
         commit=commit,
         config=result.config,
         launches=result.launches,
+        bound=result.floor_bound,
+        canary=result.canary,
+        acknowledged=acknowledged,
     )

@@ -44,6 +44,21 @@ class Check:
 
 
 @dataclass(frozen=True)
+class Anchor:
+    """What a case cost when a change of its time was last accepted: it stays while slower baselines are recorded.
+
+    environment    key of the file's `environments` it was recorded under; in another one it is forgotten
+    acknowledged   why a slowdown was accepted, '' where the anchor is simply the first or the fastest recording
+    """
+
+    median_us: float
+    recorded: str
+    environment: str
+    commit: str = ""
+    acknowledged: str = ""
+
+
+@dataclass(frozen=True)
 class Entry:
     """One case as stored: the processes of a result proven right, and what they were made from.
 
@@ -51,6 +66,9 @@ class Entry:
     environment   key of the file's `environments`; `policy` that of its `policies`
     recorded      date, YYYY-MM-DD; `commit` the revision of the suite and kernels
     launches      what one call ran; empty where that is not known
+    bound         'compute' or 'memory', by the floor of the workload on the device; '' where that is not known
+    anchor        what the creep guard holds the case against; None in entries recorded before there was one
+    canary        key of the file's `canaries`: the canary of the processes that recorded the entry; '' without one
     """
 
     workload: dict[str, Any]
@@ -65,6 +83,9 @@ class Entry:
     config: dict[str, str] = field(default_factory=dict)
     launches: tuple[Launch, ...] = ()
     note: str = ""
+    bound: str = ""
+    anchor: Anchor | None = None
+    canary: str = ""
 
     def measurement(self) -> Measurement:
         """The stored processes as what a comparison takes; their proof is the stored check."""
@@ -82,7 +103,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class BaselineFile:
-    """All entries of one suite on one product; `entries` by `CaseKey.entry`."""
+    """All entries of one suite on one product; `entries` by `CaseKey.entry`.
+
+    canaries   by id: the processes of each canary ('gemm', 'copy') that were measured with a recording
+    """
 
     schema: int
     suite: str
@@ -91,6 +115,7 @@ class BaselineFile:
     environments: dict[str, Fingerprint] = field(default_factory=dict)
     policies: dict[str, dict[str, Any]] = field(default_factory=dict)
     entries: dict[str, Entry] = field(default_factory=dict)
+    canaries: dict[str, dict[str, tuple[ProcessSummary, ...]]] = field(default_factory=dict)
 
 
 def decode(data: bytes, source: str) -> BaselineFile:
@@ -187,7 +212,12 @@ def _conversion_problem(entry: Any) -> str:
 
 def _check_content(file: BaselineFile, source: str) -> None:
     """What types cannot say. Raises BaselineError."""
-    for kind, contents in (("environments", file.environments), ("policies", file.policies)):
+    hashed: tuple[tuple[str, Mapping[str, object]], ...] = (
+        ("environments", file.environments),
+        ("policies", file.policies),
+        ("canaries", file.canaries),
+    )
+    for kind, contents in hashed:
         for identity, content in contents.items():
             if content_id(content) != identity:
                 raise BaselineError(
@@ -205,6 +235,12 @@ def _entry_problem(file: BaselineFile, entry: Entry) -> str:
         return f"field `environment` names {entry.environment!r}, which is not in `environments`"
     if entry.policy not in file.policies:
         return f"field `policy` names {entry.policy!r}, which is not in `policies`"
+    if entry.canary and entry.canary not in file.canaries:
+        return f"field `canary` names {entry.canary!r}, which is not in `canaries`"
+    if entry.anchor is not None and entry.anchor.environment not in file.environments:
+        return f"field `anchor.environment` names {entry.anchor.environment!r}, which is not in `environments`"
+    if entry.anchor is not None and not entry.anchor.median_us > 0:
+        return "field `anchor.median_us` is not positive, in microseconds per call"
     if not entry.processes:
         return "field `processes` is empty"
     if len({process.timer for process in entry.processes}) > 1:

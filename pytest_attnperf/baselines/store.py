@@ -16,6 +16,7 @@ from typing import Any
 import filelock
 
 from pytest_attnperf.atomic_file import write_atomically
+from pytest_attnperf.baselines.anchor import environments_of, next_anchor
 from pytest_attnperf.baselines.schema import (
     BASELINE_SCHEMA,
     BaselineFile,
@@ -28,7 +29,7 @@ from pytest_attnperf.baselines.schema import (
     plain,
 )
 from pytest_attnperf.errors import BaselineError
-from pytest_attnperf.records import CheckReport, Fingerprint, Launch, Measurement
+from pytest_attnperf.records import CheckReport, Fingerprint, Launch, Measurement, ProcessSummary
 
 LOCK_TIMEOUT_S = 60.0
 """Longest wait for another writer; a merge takes milliseconds."""
@@ -50,16 +51,23 @@ class NewEntry:
     config: Mapping[str, str] = field(default_factory=dict)
     launches: tuple[Launch, ...] = ()
     note: str = ""
+    bound: str = ""
+    canary: Mapping[str, tuple[ProcessSummary, ...]] = field(default_factory=dict)
+    acknowledged: str = ""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A stored entry with the environment and policy it was recorded under, and the file it came from."""
+    """A stored entry with the environment and policy it was recorded under, and the file it came from.
+
+    canary   processes of each canary that were measured when it was recorded; empty where none was
+    """
 
     entry: Entry
     fingerprint: Fingerprint
     policy: dict[str, Any]
     path: Path
+    canary: Mapping[str, tuple[ProcessSummary, ...]] = field(default_factory=dict)
 
 
 class BaselineStore:
@@ -77,8 +85,7 @@ class BaselineStore:
             path = baseline_path(root, arch, product, suite)
             file = self._open(path, arch, product, suite)
             if file is not None and entry in file.entries:
-                stored = file.entries[entry]
-                return Found(stored, file.environments[stored.environment], file.policies[stored.policy], path)
+                return _found(file, entry, path)
         return None
 
     def load(self, arch: str, product: str, suite: str) -> dict[str, Found]:
@@ -89,8 +96,8 @@ class BaselineStore:
             file = self._open(path, arch, product, suite)
             if file is None:
                 continue
-            for key, entry in file.entries.items():
-                found[key] = Found(entry, file.environments[entry.environment], file.policies[entry.policy], path)
+            for key in file.entries:
+                found[key] = _found(file, key, path)
         return dict(sorted(found.items()))
 
     def products(self, arch: str, suite: str) -> list[str]:
@@ -131,6 +138,17 @@ class BaselineStore:
         if path not in self._opened or self._opened[path][0] != version:
             self._opened[path] = (version, _read(path, arch, product, suite)[1])
         return self._opened[path][1]
+
+
+def _found(file: BaselineFile, key: str, path: Path) -> Found:
+    entry = file.entries[key]
+    return Found(
+        entry,
+        file.environments[entry.environment],
+        file.policies[entry.policy],
+        path,
+        file.canaries.get(entry.canary, {}),
+    )
 
 
 def baseline_path(root: Path, arch: str, product: str, suite: str) -> Path:
@@ -177,17 +195,23 @@ def _current(path: Path, arch: str, product: str, suite: str) -> BaselineFile:
 
 def _merged(file: BaselineFile, records: Mapping[str, NewEntry]) -> BaselineFile:
     environments, policies, entries = dict(file.environments), dict(file.policies), dict(file.entries)
+    canaries = dict(file.canaries)
     for key, record in records.items():
         entry = _entry(record)
         environments[entry.environment] = record.fingerprint
         policies[entry.policy] = plain(record.policy)
-        entries[key] = entry
+        if entry.canary:
+            canaries[entry.canary] = dict(record.canary)
+        old = entries.get(key)
+        anchor = next_anchor(old, entry, file.environments, record.fingerprint, record.acknowledged)
+        entries[key] = dataclasses.replace(entry, anchor=anchor)
     used = list(entries.values())
     return dataclasses.replace(
         file,
-        environments={key: environments[key] for key in {entry.environment for entry in used}},
+        environments={key: environments[key] for entry in used for key in environments_of(entry)},
         policies={key: policies[key] for key in {entry.policy for entry in used}},
         entries=entries,
+        canaries={key: canaries[key] for key in {entry.canary for entry in used if entry.canary}},
     )
 
 
@@ -205,6 +229,8 @@ def _entry(record: NewEntry) -> Entry:
         config=dict(record.config),
         launches=record.launches,
         note=record.note,
+        bound=record.bound,
+        canary=content_id(record.canary) if record.canary else "",
     )
 
 

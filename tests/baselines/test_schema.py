@@ -104,6 +104,11 @@ def test_plain_is_what_json_gives_back() -> None:
     assert plain(value) == msgspec.json.decode(msgspec.json.encode(plain(value)))
 
 
+def anchor(median_us: float) -> dict[str, Any]:
+    """An anchor as the text holds it."""
+    return {"median_us": median_us, "recorded": "2026-01-02", "environment": content_id(HERE)}
+
+
 ENTRY = ("entries", KEY)
 PROCESS = (*ENTRY, "processes", 0)
 NAMED = f"x.json: entry '{KEY}': "
@@ -123,6 +128,8 @@ NAMED = f"x.json: entry '{KEY}': "
         ((*PROCESS, "median_us"), None, NAMED + "Expected `float`, got `null` - at `$.processes[0].median_us`"),
         ((*PROCESS, "median_us"), 0, NAMED + "field `processes[0]` holds a time that is not positive"),
         ((*PROCESS, "block_us"), [1, -2], NAMED + "field `processes[0]` holds a time that is not positive"),
+        ((*ENTRY, "canary"), "zz", NAMED + "field `canary` names 'zz', which is not in `canaries`"),
+        ((*ENTRY, "anchor"), anchor(0), NAMED + "field `anchor.median_us` is not positive, in microseconds per call"),
         ((*PROCESS, "timer"), "host", NAMED + "field `processes` mixes timers"),
         ((*ENTRY, "environment"), "zz", NAMED + "field `environment` names 'zz', which is not in `environments`"),
         ((*ENTRY, "policy"), "zz", NAMED + "field `policy` names 'zz', which is not in `policies`"),
@@ -137,12 +144,12 @@ def test_an_unsound_field_is_named(path: tuple[str | int, ...], value: object, t
     assert str(caught.value).startswith(text)
 
 
-@pytest.mark.parametrize("kind", ["environments", "policies"])
-def test_an_edited_policy_or_environment_is_found(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["environments", "policies", "canaries"])
+def test_edited_content_is_found(kind: str) -> None:
     """Content that no longer hashes to its id was edited by hand, and is not trusted."""
     raw = msgspec.json.decode(encode(sample()))
-    identity = next(iter(raw[kind]))
-    raw[kind][identity] = {"must_match": {}, "named": {}, "threshold_percent": 50}
+    identity = next(iter(raw[kind]), "0123")
+    raw[kind][identity] = {"must_match": {}, "named": {}, "threshold_percent": 50} if kind != "canaries" else {}
     with pytest.raises(BaselineError, match=f"field `{kind}` has '{identity}', whose content hashes to .* by hand"):
         decode(msgspec.json.encode(raw), "x.json")
 
@@ -175,6 +182,6 @@ def test_a_number_beyond_floats_is_refused() -> None:
 
 def test_unknown_fields_are_counted_as_lost() -> None:
     """A field this version does not know is readable but named, so that a rewrite can refuse to drop it."""
-    data = edited(*PROCESS, "clock_mhz", value=1980)
-    assert fields_lost(data, decode(data, "x.json"), "x.json") == [f"$.entries.{KEY}.processes[0].clock_mhz"]
+    data = edited(*PROCESS, "fan_rpm", value=1980)
+    assert fields_lost(data, decode(data, "x.json"), "x.json") == [f"$.entries.{KEY}.processes[0].fan_rpm"]
     assert fields_lost(encode(sample()), sample(), "x.json") == []

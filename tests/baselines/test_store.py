@@ -12,6 +12,7 @@ import filelock
 import pytest
 
 from pytest_attnperf.baselines import store as store_module
+from pytest_attnperf.baselines.schema import Anchor, content_id, decode
 from pytest_attnperf.baselines.store import BaselineStore, NewEntry
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import CheckReport, ErrorFigures, Fingerprint, Measurement, ProcessSummary
@@ -83,6 +84,57 @@ def test_merging_the_same_again_changes_no_byte(tmp_path: Path) -> None:
     store.merge(tmp_path, *PLACE, {"b": new_entry(2.0)})
     assert path.read_bytes() == before
     assert sorted(p.name for p in path.parent.iterdir() if p.suffix != ".lock") == ["prefill.json"]
+
+
+def canary(median_us: float) -> dict[str, tuple[ProcessSummary, ...]]:
+    """A GEMM measured in three processes."""
+    return {"gemm": (ProcessSummary(median_us, median_us, median_us, (), 6, "graph"),) * 3}
+
+
+def test_a_canary_is_stored_once(tmp_path: Path) -> None:
+    """Cases of one recording share its canary by the id of its content, and each finds it again."""
+    store = BaselineStore(tmp_path)
+    records = {key: new_entry(canary=canary(200.0)) for key in "abc"} | {"d": new_entry()}
+    path = store.merge(tmp_path, *PLACE, records)
+    assert list(decode(path.read_bytes(), "x").canaries) == [content_id(canary(200.0))]
+    found = store.load(*PLACE)
+    assert [found[key].canary for key in "abc"] == [canary(200.0)] * 3
+    assert found["d"].canary == {}
+
+
+def test_a_canary_nobody_uses_is_dropped(tmp_path: Path) -> None:
+    """A canary stays while one entry was recorded beside it, and goes with the last."""
+    store = BaselineStore(tmp_path)
+    store.merge(tmp_path, *PLACE, {key: new_entry(canary=canary(200.0)) for key in "ab"})
+    path = store.merge(tmp_path, *PLACE, {"b": new_entry(canary=canary(210.0))})
+    assert set(decode(path.read_bytes(), "x").canaries) == {content_id(canary(us)) for us in (200.0, 210.0)}
+    store.merge(tmp_path, *PLACE, {"a": new_entry()})
+    assert list(decode(path.read_bytes(), "x").canaries) == [content_id(canary(210.0))]
+
+
+def test_the_anchors_environment_is_kept(tmp_path: Path) -> None:
+    """An anchor made under an older driver keeps that environment in the file until the anchor itself moves."""
+    store = BaselineStore(tmp_path)
+    store.merge(tmp_path, *PLACE, {"a": new_entry(100.0)})
+    later = Fingerprint(HERE.must_match, {"torch": "2.12"})
+    path = store.merge(tmp_path, *PLACE, {"a": new_entry(103.0, fingerprint=later)})
+    file = decode(path.read_bytes(), "x")
+    assert set(file.environments) == {content_id(HERE), content_id(later)}
+    assert file.entries["a"].anchor == Anchor(100.0, "2026-01-02", content_id(HERE))
+    store.merge(tmp_path, *PLACE, {"b": new_entry(1.0, fingerprint=later)})
+    assert content_id(HERE) in decode(path.read_bytes(), "x").environments
+    store.merge(tmp_path, *PLACE, {"a": new_entry(99.0, fingerprint=later)})
+    assert set(decode(path.read_bytes(), "x").environments) == {content_id(later)}
+
+
+def test_an_acknowledged_slowdown_is_stored_with_its_reason(tmp_path: Path) -> None:
+    """What was said to be wanted stands beside the new anchor."""
+    store = BaselineStore(tmp_path)
+    store.merge(tmp_path, *PLACE, {"a": new_entry(100.0)})
+    store.merge(tmp_path, *PLACE, {"a": new_entry(120.0, acknowledged="exact softmax")})
+    found = store.find(*PLACE, "a")
+    assert found is not None
+    assert found.entry.anchor == Anchor(120.0, "2026-01-02", content_id(HERE), acknowledged="exact softmax")
 
 
 def test_earlier_roots_come_first(tmp_path: Path) -> None:

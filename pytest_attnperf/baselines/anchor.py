@@ -1,0 +1,49 @@
+"""The creep guard's anchor: what a case cost before any of the slowdowns that were accepted by recording them.
+
+A baseline follows the code: each recorded slowdown of 1 % becomes what the next one is compared with, and ten of them
+pass a 2 % gate one by one. The anchor moves only to a faster time, or where somebody says that the slowdown is wanted.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+
+from pytest_attnperf.baselines.schema import Anchor, Entry
+from pytest_attnperf.records import Fingerprint
+
+
+def next_anchor(
+    old: Entry | None,
+    new: Entry,
+    environments: Mapping[str, Fingerprint],
+    fingerprint: Fingerprint,
+    acknowledged: str = "",
+) -> Anchor:
+    """The anchor of `new`, recorded under `fingerprint`, where `old` was stored before.
+
+    acknowledged   why the new time is wanted; it then becomes the anchor, however slow
+
+    The old anchor stays while the new time is slower. It is forgotten where the new time cannot be compared with it:
+    on another machine state or method (`must_match` differs), or for another definition of the workload.
+    """
+    centre = statistics.median(process.median_us for process in new.processes)
+    fresh = Anchor(centre, new.recorded, new.environment, new.commit, acknowledged)
+    if old is None or acknowledged or old.workload != new.workload:
+        return fresh
+    anchor = old.anchor or anchor_of(old)
+    before = environments.get(anchor.environment)
+    if before is None or before.mismatches(fingerprint) or centre <= anchor.median_us:
+        return fresh
+    return anchor
+
+
+def anchor_of(entry: Entry) -> Anchor:
+    """The anchor of an entry that was stored before there were any: its own time."""
+    centre = statistics.median(process.median_us for process in entry.processes)
+    return Anchor(centre, entry.recorded, entry.environment, entry.commit)
+
+
+def environments_of(entry: Entry) -> tuple[str, ...]:
+    """Keys of the environments that an entry and its anchor need."""
+    return (entry.environment,) if entry.anchor is None else (entry.environment, entry.anchor.environment)
