@@ -5,17 +5,55 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pytest_attnperf import __version__
+from pytest_attnperf import __version__, bisect_command, worker_command
 from pytest_attnperf.errors import AttnperfError
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 EPILOG = """examples:
   attnperf report .attnperf/results.json     the tables of a stored run
   pytest --attnperf suites/                  make one
+  attnperf bisect v1.2 main NODEID           find the commit that made a case slower
 
 exit status: 0 done, 1 the run that is shown had failures, 2 the command or a file is off
+"""
+
+
+def _add_report(commands: Subparsers) -> None:
+    report = commands.add_parser("report", help="print the tables and the closing lines of a results.json")
+    report.add_argument("results", type=Path)
+
+
+def _report(options: argparse.Namespace) -> int:
+    from pytest_attnperf.reports import json_results
+    from pytest_attnperf.reports.tables import suite_table
+    from pytest_attnperf.reports.terminal import closing_lines
+
+    path: Path = options.results
+    run = json_results.decode(path.read_bytes(), str(path))
+    width = shutil.get_terminal_size((110, 24)).columns
+    for suite in dict.fromkeys(case.key.suite for case in run.cases):
+        print(suite)
+        print(suite_table([case for case in run.cases if case.key.suite == suite], width=width))
+        print()
+    print("\n".join(closing_lines(run, str(path))))
+    return 1 if any(case.fails for case in run.cases) else 0
+
+
+COMMANDS: dict[str, tuple[Callable[[Subparsers], None], Callable[[argparse.Namespace], int]]] = {
+    "report": (_add_report, _report),
+    "bisect": (bisect_command.add_to, bisect_command.run),
+    "worker": (worker_command.add_to, worker_command.run),
+}
+"""By name: what declares the subcommand's arguments, and what runs it and gives the exit status.
+
+All are declared whenever one is typed, and `worker` runs where our dependencies may be missing: import those inside
+functions.
 """
 
 
@@ -29,26 +67,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"pytest-attnperf {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    report = commands.add_parser("report", help="print the tables and the closing lines of a results.json")
-    report.add_argument("results", type=Path)
+    for add, _ in COMMANDS.values():
+        add(commands)
     options = parser.parse_args(arguments)
+    _, run = COMMANDS[options.command]
     try:
-        return _report(options.results)
+        return run(options)
     except (AttnperfError, OSError) as error:
         print(f"attnperf: {error}", file=sys.stderr)
         return 2
 
 
-def _report(path: Path) -> int:
-    from pytest_attnperf.reports import json_results
-    from pytest_attnperf.reports.tables import suite_table
-    from pytest_attnperf.reports.terminal import closing_lines
-
-    run = json_results.decode(path.read_bytes(), str(path))
-    width = shutil.get_terminal_size((110, 24)).columns
-    for suite in dict.fromkeys(case.key.suite for case in run.cases):
-        print(suite)
-        print(suite_table([case for case in run.cases if case.key.suite == suite], width=width))
-        print()
-    print("\n".join(closing_lines(run, str(path))))
-    return 1 if any(case.fails for case in run.cases) else 0
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pytest_attnperf import __version__
-from pytest_attnperf.cli import main
+from pytest_attnperf.cli import COMMANDS, main
 from pytest_attnperf.records import CaseKey, DeviceInfo, Verdict
 from pytest_attnperf.reports import json_results
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
@@ -114,3 +116,25 @@ def test_usage_errors(arguments: list[str], capsys: pytest.CaptureFixture[str]) 
         main(arguments)
     assert stopped.value.code == 2
     assert "usage: attnperf" in capsys.readouterr().err
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """`attnperf --help` lists what can be typed, and says of `worker` that it is not."""
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert all(name in printed for name in COMMANDS)
+    assert "worker serve a pytest of another tree or machine over stdin and stdout; not typed by hand" in printed
+
+
+def test_a_worker_needs_none_of_our_dependencies() -> None:
+    """A far interpreter that has pytest only can run `attnperf worker`: no command imports msgspec when declared."""
+    program = (
+        "import sys\n"
+        "sys.modules.update(dict.fromkeys(['msgspec', 'tabulate', 'filelock', 'torch']))\n"
+        "from pytest_attnperf.cli import main\n"
+        "sys.exit(main(['worker']))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], input="", capture_output=True, text=True, check=False)
+    assert result.stderr.startswith("attnperf: standard input ended before the start line")
+    assert result.returncode == 2

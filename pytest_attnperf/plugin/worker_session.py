@@ -35,14 +35,30 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 
 def pytest_configure(config: pytest.Config) -> None:
     """Turn this session into a worker."""
-    fd = config.getoption("attnperf_worker_fd")
-    if fd is None:
+    text = config.getoption("attnperf_worker_fd")
+    if text is None:
         raise pytest.UsageError("pytest_attnperf.plugin.worker_session is started by the controller, not by hand")
     _die_with_controller()
-    channel = Channel.from_fd(fd)
+    channel = channel_of(text)
     with usage_errors():
         collector = make_collector(config)
     config.pluginmanager.register(WorkerSession(config, channel, collector.register), "attnperf-worker")
+
+
+def channel_of(text: str) -> Channel:
+    """The channel of `--attnperf-worker-fd`: '7' for a socket, '10,11' for an end to read and one to write.
+
+    Raises pytest.UsageError when it is neither, or names a descriptor that is not open.
+    """
+    numbers = text.split(",")
+    try:
+        fds = [int(number) for number in numbers]
+        return Channel.from_fds(fds[0], fds[1]) if len(fds) == 2 else Channel.from_fd(*fds)
+    except (ValueError, TypeError, OSError) as error:
+        raise pytest.UsageError(
+            f"--attnperf-worker-fd={text!r} must name an open socket, or an open descriptor to read and one to write "
+            f"('10,11'): {error}; it is set by the controller, not by hand"
+        ) from error
 
 
 def _die_with_controller() -> None:

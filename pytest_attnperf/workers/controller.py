@@ -11,12 +11,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from pytest_attnperf.errors import CaseFailedError, WorkerError
 from pytest_attnperf.records import CaseKey, CheckReport, DeviceInfo, Fingerprint, NotProvenRightError, Role
+from pytest_attnperf.workers.command_plan import CommandPlan
 from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.protocol import (
     PROTOCOL_VERSION,
@@ -24,22 +25,36 @@ from pytest_attnperf.workers.protocol import (
     ChannelClosedError,
     ChannelTimeoutError,
     MalformedMessageError,
+    open_pidfd,
 )
+
+WorkerPlan: TypeAlias = LaunchPlan | CommandPlan
+"""How a run's workers are started: by this machine's pytest, or by a command."""
 
 LOG_TAIL_LINES = 25
 CRASH_LINES = 8
 EXIT_LIMIT_SECONDS = 10.0
+SEND_LIMIT_SECONDS = 30.0
+HANG_UP_SECONDS = 5.0
+"""How long a command has to end when its standard input is closed; `worker_command.py` needs half of it at most."""
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A worker's first message."""
+    """A worker's first message.
+
+    pid       in the worker's own numbering: a container counts for itself
+    harness   the version of pytest-attnperf that measures there, '' where it does not say
+    method    how numbers are made there (`records.METHOD_VERSION`), 0 where it does not say
+    """
 
     pid: int
     role: Role
     device: DeviceInfo
     fingerprint: Fingerprint
     cases: tuple[CaseKey, ...]
+    harness: str = ""
+    method: int = 0
 
 
 class WrongAsTimedError(CaseFailedError):
@@ -53,15 +68,17 @@ class WrongAsTimedError(CaseFailedError):
 class Worker:
     """One worker process. Every method that waits has a limit; a worker that overruns it is killed."""
 
-    def __init__(self, plan: LaunchPlan, name: str, gpu: str | None = None) -> None:
+    def __init__(self, plan: WorkerPlan, name: str, gpu: str | None = None) -> None:
         self.name = name
+        self._command = plan if isinstance(plan, CommandPlan) else None
+        self._title = f"worker {name} (`{self._command.title}`)" if self._command else f"worker {name}"
         self.gpu = gpu
         self.log = plan.scratch / f"{name}.log"
         self.poisoned = False
         self._next_id = 0
         self._ready: Ready | None = None
         self._channel, self._process = _start(plan, name, gpu, self.log)
-        self._pidfd = _open_pidfd(self._process.pid)
+        self._pidfd = open_pidfd(self._process.pid)
 
     @property
     def pid(self) -> int:
@@ -79,15 +96,17 @@ class Worker:
             message = self._receive(limit_seconds, "start")
             if message.get("event") != "ready":
                 self._wait_for_end()
-                raise self._died(f"worker {self.name} could not start: {message.get('message', message)}")
+                raise self._died(f"{self._title} could not start: {message.get('message', message)}")
             if message.get("protocol") != PROTOCOL_VERSION:
+                where = ", and its harness is the one that is installed there" if self._command else ""
                 raise self._died(
-                    f"worker {self.name} speaks protocol {message.get('protocol')}, this side {PROTOCOL_VERSION}: "
-                    "the harness of both sides must be the same"
+                    f"{self._title} speaks protocol {message.get('protocol')}, this side {PROTOCOL_VERSION}: "
+                    f"the harness of both sides must be the same{where}"
                 )
-            self._ready = msgspec.convert(
-                {key: message[key] for key in ("pid", "role", "device", "fingerprint", "cases")}, Ready
-            )
+            try:
+                self._ready = msgspec.convert(message, Ready)
+            except msgspec.ValidationError as error:
+                raise self._died(f"{self._title} says that it is ready, but not what it is: {error}") from None
         return self._ready
 
     def request(self, operation: str, limit_seconds: float, **fields: Any) -> dict[str, Any]:
@@ -98,12 +117,16 @@ class Worker:
         """
         self._next_id += 1
         try:
-            self._channel.send({"id": self._next_id, "op": operation, **fields})
+            self._channel.send({"id": self._next_id, "op": operation, **fields}, SEND_LIMIT_SECONDS)
         except ChannelClosedError as error:
-            raise self._died(f"worker {self.name} ended before {operation!r}") from error
+            raise self._died(f"{self._title} ended before {operation!r}") from error
+        except ChannelTimeoutError:
+            raise self._died(
+                f"{self._title} did not read {operation!r} within {SEND_LIMIT_SECONDS:.0f} s and was killed"
+            ) from None
         answer = self._receive(limit_seconds, operation)
         if answer.get("id") != self._next_id:
-            raise self._died(f"worker {self.name} answered {answer.get('id')!r} to request {self._next_id}")
+            raise self._died(f"{self._title} answered {answer.get('id')!r} to request {self._next_id}")
         if "error" in answer:
             raise self._refused(operation, answer["error"])
         ok: dict[str, Any] = answer["ok"]
@@ -112,8 +135,8 @@ class Worker:
     def ask_to_exit(self) -> None:
         """Let the worker begin to end: fixtures are torn down. `exit` waits for it."""
         if self.alive:
-            with contextlib.suppress(ChannelClosedError):
-                self._channel.send({"id": 0, "op": "exit"})
+            with contextlib.suppress(ChannelClosedError, ChannelTimeoutError):
+                self._channel.send({"id": 0, "op": "exit"}, EXIT_LIMIT_SECONDS)
 
     def exit(self) -> None:
         """End the worker in an orderly way, or kill it."""
@@ -124,6 +147,8 @@ class Worker:
 
     def kill(self) -> None:
         """Kill the whole process group and release what is held for it."""
+        if self._command:
+            self._hang_up()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -132,6 +157,16 @@ class Worker:
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
+
+    def _hang_up(self) -> None:
+        """Close a command's pipes, and give it the time to end.
+
+        SIGKILL ends the client only: `docker run` or `ssh` cannot pass it on, and what they started would go on and
+        hold the GPU. The end of its standard input reaches it, and the client ends behind it.
+        """
+        self._channel.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(HANG_UP_SECONDS)
 
     def log_tail(self) -> str:
         """The last lines of the worker's stdout and stderr."""
@@ -148,13 +183,14 @@ class Worker:
         except ChannelTimeoutError:
             waited = time.monotonic() - started
             raise self._died(
-                f"worker {self.name} did not answer {operation!r} within {waited:.0f} s and was killed "
-                "(--attnperf-case-limit sets the limit)"
+                f"{self._title} did not answer {operation!r} within {waited:.0f} s and was killed"
+                + ("" if operation == "start" else " (--attnperf-case-limit sets the limit)")
             ) from None
         except ChannelClosedError:
-            raise self._died(f"worker {self.name} died during {operation!r}: {self._cause()}") from None
+            raise self._died(f"{self._title} died during {operation!r}: {self._cause()}") from None
         except MalformedMessageError as error:
-            raise self._died(f"worker {self.name} answered {operation!r} with something else: {error}") from None
+            hint = "; a command may print banners on its standard error only" if self._command else ""
+            raise self._died(f"{self._title} answered {operation!r} with something else: {error}{hint}") from None
 
     def _wait_for_end(self) -> None:
         """Give a worker that gave up the time to write its log."""
@@ -169,7 +205,7 @@ class Worker:
             return "its channel was closed"
         if code < 0:
             return f"killed by {signal.Signals(-code).name}"
-        return f"exit status {code}"
+        return f"exit status {code}{_signal_in(code)}"
 
     def _died(self, message: str) -> WorkerError:
         self.kill()
@@ -181,7 +217,7 @@ class Worker:
         if kind == "not_proven":
             return NotProvenRightError(message)
         if kind != "case":
-            return self._died(f"worker {self.name} refused {operation!r}: {message}")
+            return self._died(f"{self._title} refused {operation!r}: {message}")
         if error.get("report"):
             return WrongAsTimedError(message, msgspec.convert(error["report"], CheckReport))
         return CaseFailedError(
@@ -200,7 +236,17 @@ def telling_lines(lines: Sequence[str]) -> list[str]:
     return [*lines[max(0, crash - LOG_TAIL_LINES) : crash], *lines[crash : crash + CRASH_LINES]]
 
 
-def _start(plan: LaunchPlan, name: str, gpu: str | None, log: Path) -> tuple[Channel, subprocess.Popen[bytes]]:
+def _signal_in(code: int) -> str:
+    """What a command means by an exit status above 128: the worker behind it was killed by a signal."""
+    try:
+        return f" ({signal.Signals(code - 128).name})"
+    except ValueError:
+        return ""
+
+
+def _start(plan: WorkerPlan, name: str, gpu: str | None, log: Path) -> tuple[Channel, subprocess.Popen[bytes]]:
+    if isinstance(plan, CommandPlan):
+        return plan.start(name, gpu, log)
     ours, theirs = socket.socketpair()
     log.parent.mkdir(parents=True, exist_ok=True)
     plan.link_harness()
@@ -216,11 +262,3 @@ def _start(plan: LaunchPlan, name: str, gpu: str | None, log: Path) -> tuple[Cha
             start_new_session=True,
         )
     return Channel(ours), process
-
-
-def _open_pidfd(pid: int) -> int | None:
-    """A descriptor that becomes readable when the process ends; None where the kernel has none (before Linux 5.3)."""
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        return None

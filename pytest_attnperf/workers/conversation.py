@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
 
 from pytest_attnperf.errors import WorkerError
+from pytest_attnperf.pairs import Turn, TurnPlan
 from pytest_attnperf.records import CaseKey, CheckReport, FinalReport, Rotation, Samples, WorkloadFigures
 from pytest_attnperf.workers.controller import Worker
 
@@ -38,11 +39,15 @@ class Closed:
 
 @dataclass(frozen=True)
 class BlockPlan:
-    """How much to measure in one process: at most `max_blocks` blocks of `block_us`, within `budget_us`."""
+    """How much to measure in one process: at most `max_blocks` blocks of `block_us`, within `budget_us`.
+
+    timer   'auto' lets the workload and the device choose; any other is used or the case fails
+    """
 
     max_blocks: int = 30
     block_us: float = 600.0
     budget_us: float = 120_000.0
+    timer: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ class OpenRequest:
     """What a case needs: which case comes next (a hint), the seeds of its checks, and how it is checked.
 
     repeats   calls on the same inputs whose bits are compared; 0 for none
+    pin       the stored configuration that the backend must run with; empty lets it choose
     """
 
     key: CaseKey
@@ -58,6 +64,7 @@ class OpenRequest:
     final_seed: int
     limit_seconds: float = 300.0
     repeats: int = 0
+    pin: Mapping[str, str] = field(default_factory=dict)
 
 
 class Conversation(Protocol):
@@ -67,6 +74,8 @@ class Conversation(Protocol):
     def check(self, *, profiled: bool = False) -> CheckReport: ...  # noqa: D102
     def blocks(self, plan: BlockPlan) -> Samples: ...  # noqa: D102
     def rotated(self, block_us: float) -> Rotation: ...  # noqa: D102
+    def turns(self, block_us: float, timer: str) -> TurnPlan: ...  # noqa: D102
+    def turn(self, place: int) -> Turn: ...  # noqa: D102
     def finish(self) -> FinalReport: ...  # noqa: D102
     def close(self) -> Closed: ...  # noqa: D102
 
@@ -99,6 +108,7 @@ class RemoteCase:
             key=msgspec.to_builtins(self.request.key),
             next_key=msgspec.to_builtins(following) if following else None,
             seeds={"check": self.request.check_seed, "final": self.request.final_seed},
+            pin=dict(self.request.pin),
         )
         opened = msgspec.convert(answer, Opened)
         self.inside = opened.state == "open"
@@ -117,6 +127,14 @@ class RemoteCase:
     def rotated(self, block_us: float) -> Rotation:
         """Measure calls on inputs that stay, and on inputs that change before every call."""
         return msgspec.convert(self._ask("rotate", block_us=block_us), Rotation)
+
+    def turns(self, block_us: float, timer: str) -> TurnPlan:
+        """Make the case ready for turns; refused by the worker unless the check passed."""
+        return msgspec.convert(self._ask("turns", block_us=block_us, timer=timer), TurnPlan)
+
+    def turn(self, place: int) -> Turn:
+        """Measure one block behind an unmeasured one."""
+        return msgspec.convert(self._ask("turn", place=place), Turn)
 
     def finish(self) -> FinalReport:
         """Check the last replay on fresh inputs, and free the case.

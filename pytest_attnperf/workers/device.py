@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend
     from pytest_attnperf.measure.subject_protocol import Subject
-    from pytest_attnperf.records import DeviceInfo, Fingerprint
+    from pytest_attnperf.records import DeviceInfo, Fingerprint, Samples
     from pytest_attnperf.workloads.base import Workload
 
 
@@ -26,6 +26,9 @@ class Device(Protocol):
 
     def subject(self, backend: Backend, workload: Workload, seeds: CheckSeeds) -> Subject:
         """Bind one backend to one workload; nothing is built yet."""
+
+    def canary(self) -> dict[str, Samples]:
+        """Time a fixed GEMM and a fixed copy, {'gemm': ..., 'copy': ...}: a machine shift moves them, code does not."""
 
     def healthy(self) -> bool:
         """Whether the device still answers after a case raised; False poisons this process."""

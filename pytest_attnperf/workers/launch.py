@@ -16,6 +16,10 @@ SCRUBBED_PREFIXES = ("PYTEST_XDIST_",)
 VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 """Set to one GPU per worker; ROCR_VISIBLE_DEVICES is left alone, because HIP counts within what it leaves."""
 
+START = "import sys; del sys.path[: sys.path[0] == '']; import pytest; sys.exit(pytest.main())"
+"""What a worker's interpreter runs. Not `-m pytest`, which puts the current folder first on the path, before the
+harness: in a base tree that holds an older copy of this package, that copy would run."""
+
 WORKER_NAME = "ATTNPERF_WORKER"
 """Environment variable that tells a worker its own name, for logs and for the fake device's biases."""
 
@@ -28,6 +32,8 @@ class LaunchPlan:
     rootdir        the tree whose suites and kernels run
     scratch        a folder of this run, for logs and private cache directories
     passed_options options of the user's command line that a worker needs too
+    moved          for a base side in another tree (old, new): the folder it stands in for and the folder it is.
+                   Entries of the inherited PYTHONPATH inside the old are read as inside the new
     """
 
     files: Sequence[str]
@@ -39,6 +45,7 @@ class LaunchPlan:
     passed_options: Sequence[str] = ()
     python: str = sys.executable
     extra_environment: Mapping[str, str] = field(default_factory=dict)
+    moved: tuple[Path, Path] | None = None
 
     @property
     def harness(self) -> Path:
@@ -56,13 +63,13 @@ class LaunchPlan:
         if not link.is_symlink():
             link.symlink_to(Path(pytest_attnperf.__file__).resolve().parent, target_is_directory=True)
 
-    def command(self, fd: int, name: str) -> list[str]:
+    def command(self, fd: int | str, name: str) -> list[str]:
         """The worker's argv. `addopts` is emptied: `-n2`, `--lf` or `--junitxml` in it would act in the worker."""
         config = ["-c", str(self.config_file)] if self.config_file else []
         return [
             self.python,
-            "-m",
-            "pytest",
+            "-c",
+            START,
             "-p",
             "pytest_attnperf.plugin.worker_session",
             *config,
@@ -94,8 +101,25 @@ class LaunchPlan:
             kept.setdefault("OMP_NUM_THREADS", "1")
         else:
             kept.pop("TRITON_INTERPRET", None)
-        paths = [str(self.harness), kept.get("PYTHONPATH", "")]
-        kept["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+        kept["PYTHONPATH"] = os.pathsep.join(self._import_path(kept.get("PYTHONPATH", "")))
         if gpu is not None:
             kept.update(dict.fromkeys(VISIBLE_DEVICES, gpu))
         return {**kept, **self.extra_environment}
+
+    def _import_path(self, inherited: str) -> list[str]:
+        """The harness before the tree, and the tree before everything inherited or installed."""
+        entries = [entry for entry in inherited.split(os.pathsep) if entry]
+        if self.moved is not None:
+            old, new = self.moved
+            entries = [_moved(Path(os.path.abspath(entry)), old, new) for entry in entries]
+        return list(dict.fromkeys([str(self.harness), str(self.rootdir), *entries]))
+
+
+def _moved(entry: Path, old: Path, new: Path) -> str:
+    """An entry of the import path as the other tree has it. An environment inside the old tree is no part of it."""
+    resolved = entry.resolve()
+    if not resolved.is_relative_to(old):
+        return str(entry)
+    part = resolved.relative_to(old)
+    installed = any(name.startswith(".") or name == "site-packages" for name in part.parts)
+    return str(entry if installed else new / part)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.errors import CaseFailedError, UsageError
-from pytest_attnperf.records import CheckReport, FinalReport, Role, Rotation, Samples, WorkloadFigures
+from pytest_attnperf.pairs import Turn, TurnPlan
+from pytest_attnperf.records import CheckReport, FinalReport, ProcessSummary, Role, Rotation, Samples, WorkloadFigures
 from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
 from pytest_attnperf.workers.conversation import BlockPlan, Closed, Conversation, Opened, OpenRequest
 from pytest_attnperf.workers.device import Device
@@ -53,6 +54,10 @@ class LocalPool:
         """This process, once it has been asked."""
         return self._known
 
+    def canary(self, place: int) -> dict[str, ProcessSummary]:
+        """Not measured: a run in this process never gates."""
+        return {}
+
     def start(self, places: Sequence[int]) -> None:
         """Nothing to start."""
 
@@ -90,12 +95,20 @@ class LocalCase:
     def blocks(self, plan: BlockPlan) -> Samples:
         """Measure."""
         try:
-            return self.subject.blocks(plan.max_blocks, plan.block_us, plan.budget_us)
+            return self.subject.blocks(plan.max_blocks, plan.block_us, plan.budget_us, plan.timer)
         except CaseFailedError as error:
             report = getattr(error, "report", None)
             if report is None:
                 raise
             raise WrongAsTimedError(error.summary, report) from error
+
+    def turns(self, block_us: float, timer: str) -> TurnPlan:
+        """Make ready for turns."""
+        return self.subject.turns(block_us, timer)
+
+    def turn(self, place: int) -> Turn:
+        """Measure one turn."""
+        return self.subject.turn(place)
 
     def finish(self) -> FinalReport:
         """Check the last replay."""

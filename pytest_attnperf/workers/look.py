@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field, replace
 
+from pytest_attnperf.pairs import TurnPlan
 from pytest_attnperf.records import (
     CheckReport,
     FinalReport,
@@ -54,19 +55,58 @@ def take_look(pool: Pool, place: int, request: OpenRequest, plan: BlockPlan | No
     Raises WorkerError when the process died or hung, CaseFailedError when the case raised.
     """
     ready = pool.ready(place)
+    samples = None
     with pool.case(place, request) as case:
-        opened = case.open()
-        if opened.state == "finished":
-            return _without_rendezvous(opened)
-        if opened.unsupported:
-            closed = case.close()
-            reasons = opened.unsupported or (closed.text,)
-            return Look(Ending.UNSUPPORTED, tuple(reasons), figures=opened.figures, fingerprint=ready.fingerprint)
-        look = _checked(case, opened, ready, plan, rotate=rotate)
-        closed = case.close()
-    if closed.outcome == "failed" and look.ending is not Ending.INCORRECT:
+        # A run without a plan times nothing in any process, so that a profiler does no harm there.
+        look = begin(case, ready, profiled=plan is None)
+        if look.ending is not Ending.RIGHT:
+            return look
+        try:
+            if plan is not None and not look.note:
+                samples = case.blocks(plan)
+                if rotate:
+                    look = replace(look, rotation=case.rotated(plan.block_us))
+        except WrongAsTimedError as error:
+            return wrong_as_timed(case, look, error)
+        look = end(case, look)
+    return look if samples is None or look.ending is not Ending.RIGHT else _measured(look, ready, samples)
+
+
+def begin(case: Conversation, ready: Ready, *, profiled: bool) -> Look:
+    """Open and check a case. It is still open, and may be timed, exactly when the look's ending is RIGHT.
+
+    A look with a note may not be timed; the note says why.
+    """
+    opened = case.open()
+    if opened.state == "finished":
+        return _without_rendezvous(opened)
+    look = Look(Ending.RIGHT, figures=opened.figures, fingerprint=ready.fingerprint, note=opened.not_timed)
+    if opened.unsupported:
+        case.close()
+        return replace(look, ending=Ending.UNSUPPORTED, reasons=tuple(opened.unsupported))
+    look = replace(look, report=case.check(profiled=profiled))
+    if look.report.right:
+        return look
+    case.close()
+    return _incorrect(look)
+
+
+def end(case: Conversation, look: Look) -> Look:
+    """Prove the last run of what was timed, close the case, and say how both ended."""
+    final = case.finish()
+    look = replace(look, final=final, report=look.report.joined(final.check))
+    closed = case.close()
+    if not look.report.right:
+        return _incorrect(look)
+    if closed.outcome == "failed":
         return replace(look, ending=Ending.BODY_FAILED, reasons=(closed.text,))
     return look
+
+
+def wrong_as_timed(case: Conversation, look: Look, error: WrongAsTimedError) -> Look:
+    """Close a case that is right when called and wrong when replayed."""
+    case.close()
+    return _incorrect(replace(look, report=look.report.joined(error.report)))
 
 
 def _without_rendezvous(opened: Opened) -> Look:
@@ -75,25 +115,6 @@ def _without_rendezvous(opened: Opened) -> Look:
     if opened.outcome == "failed":
         return Look(Ending.BODY_FAILED, (opened.text,))
     return Look(Ending.BODY_FAILED, ("the test ended without calling attnperf.run() or attnperf.gate()",))
-
-
-def _checked(case: Conversation, opened: Opened, ready: Ready, plan: BlockPlan | None, *, rotate: bool) -> Look:
-    look = Look(Ending.RIGHT, figures=opened.figures, fingerprint=ready.fingerprint, note=opened.not_timed)
-    try:
-        # A run without a plan times nothing in any process, so that a profiler does no harm there.
-        look = replace(look, report=case.check(profiled=plan is None))
-        if not look.report.right:
-            return _incorrect(look)
-        samples = None if plan is None or opened.not_timed else case.blocks(plan)
-        if rotate and plan is not None and samples is not None:
-            look = replace(look, rotation=case.rotated(plan.block_us))
-    except WrongAsTimedError as error:
-        return _incorrect(replace(look, report=look.report.joined(error.report)))
-    final = case.finish()
-    look = replace(look, final=final, report=look.report.joined(final.check))
-    if not look.report.right:
-        return _incorrect(look)
-    return look if samples is None else _measured(look, ready, samples)
 
 
 def _measured(look: Look, ready: Ready, samples: Samples) -> Look:
@@ -112,12 +133,12 @@ def _incorrect(look: Look) -> Look:
     return replace(look, ending=Ending.INCORRECT, reasons=reasons)
 
 
-def case_fingerprint(machine: Fingerprint, samples: Samples) -> Fingerprint:
+def case_fingerprint(machine: Fingerprint, samples: Samples | TurnPlan) -> Fingerprint:
     """The machine's fingerprint with what belongs to the case: timer and cache state.
 
     Under graph timing the ROCm version must match too: releases have had per-node costs of their own.
     """
     must = {**machine.must_match, "timer": samples.timer, "cache_state": samples.cache_state}
-    if samples.timer == "graph" and "rocm" in machine.named:
+    if samples.timer.startswith("graph") and "rocm" in machine.named:
         must["rocm"] = machine.named["rocm"]
     return Fingerprint(must, machine.named)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import msgspec
+
 from pytest_attnperf.errors import CaseFailedError, WorkerError
+from pytest_attnperf.records import ProcessSummary, Samples
+from pytest_attnperf.stats.summaries import summarise
+from pytest_attnperf.workers.command_plan import CommandPlan
 from pytest_attnperf.workers.controller import Ready, Worker
 from pytest_attnperf.workers.conversation import Conversation, OpenRequest, RemoteCase
 from pytest_attnperf.workers.launch import LaunchPlan
@@ -25,6 +30,9 @@ class Pool(Protocol):
     def ready(self, place: int) -> Ready:
         """What the process in that place runs on."""
 
+    def canary(self, place: int) -> dict[str, ProcessSummary]:
+        """The fixed GEMM and copy, timed in the process in that place before anything else: once per process."""
+
     def start(self, places: Sequence[int]) -> None:
         """Begin starting processes without waiting for them."""
 
@@ -37,22 +45,29 @@ class Pool(Protocol):
 
 @dataclass
 class WorkerPool:
-    """A Pool of worker processes. `gpus` are visible-device tokens, given to places in turn; `held` is kept alive as
-    long as the pool is (the lease of a GPU)."""
+    """A Pool of worker processes.
 
-    plan: LaunchPlan
+    gpus     visible-device tokens, given to places in turn
+    held     kept alive as long as the pool is (the lease of a GPU)
+    prefix   begins the names of its workers, and so of their logs
+    """
+
+    plan: LaunchPlan | CommandPlan
     gpus: Sequence[str] = ()
     held: object = None
+    prefix: str = "worker"
     _known: Ready | None = None
     _places: dict[int, Worker] = field(default_factory=dict)
     _started: int = 0
     _failed_starts: list[WorkerError] = field(default_factory=list)
+    _canaries: dict[str, dict[str, ProcessSummary]] = field(default_factory=dict)
 
     def start(self, places: Sequence[int]) -> None:
         """Begin starting processes without waiting for them."""
         for place in places:
             if place not in self._places:
-                self._places[place] = self._launch(place)
+                with contextlib.suppress(WorkerError):  # a command that does not exist is said when a place is asked
+                    self._places[place] = self._launch(place)
 
     def ready(self, place: int) -> Ready:
         """What the process in that place runs on.
@@ -70,6 +85,18 @@ class WorkerPool:
             raise
         self._failed_starts.clear()
         return self._known
+
+    def canary(self, place: int) -> dict[str, ProcessSummary]:
+        """The process's canary, measured when first asked for. Raises as `ready`, and CaseFailedError."""
+        ready, worker = self.ready(place), self._places[place]
+        if worker.name not in self._canaries:
+            answer = worker.request("canary", START_LIMIT_SECONDS)
+            samples = msgspec.convert(answer, dict[str, Samples])
+            self._canaries[worker.name] = {
+                name: replace(summarise(taken, ready.device.device_id, f"pid {ready.pid}"), block_us=())
+                for name, taken in samples.items()
+            }
+        return self._canaries[worker.name]
 
     def known(self) -> Ready | None:
         """What the last process that was asked runs on."""
@@ -119,5 +146,5 @@ class WorkerPool:
 
     def _launch(self, place: int) -> Worker:
         self._started += 1
-        name = f"worker{place}-{self._started}"
+        name = f"{self.prefix}{place}-{self._started}"
         return Worker(self.plan, name, self.gpus[place % len(self.gpus)] if self.gpus else None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import io
 import json
 import os
 import select
@@ -14,8 +15,11 @@ import socket
 import time
 from typing import Any
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 _CHUNK = 1 << 16
+_CHUNK_OUT = select.PIPE_BUF
+"""A pipe that polls as writable takes this much without blocking, so that a limit holds without O_NONBLOCK, which would
+change the descriptor for every process that shares it."""
 
 
 class State(str, enum.Enum):
@@ -28,8 +32,8 @@ class State(str, enum.Enum):
 
 
 ALLOWED: dict[State, frozenset[str]] = {
-    State.IDLE: frozenset({"list", "open", "exit", "ping"}),
-    State.OPEN: frozenset({"check", "block", "rotate", "finish", "close", "ping"}),
+    State.IDLE: frozenset({"list", "open", "canary", "exit", "ping"}),
+    State.OPEN: frozenset({"check", "block", "rotate", "turns", "turn", "finish", "close", "ping"}),
     State.FINISHED: frozenset({"close", "ping"}),
     State.ENDED: frozenset(),
 }
@@ -71,37 +75,63 @@ def protocol_error(state: State, op: object) -> dict[str, Any]:
 
 
 class Channel:
-    """JSON lines over a connected stream socket."""
+    """JSON lines over a connected stream socket, or over two pipes: the standard input and output of a command."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
+        fd = connection.detach()
+        self._adopt(fd, fd)
+
+    def _adopt(self, read_fd: int, write_fd: int) -> None:
+        """Own both descriptors. A forked and executed grandchild must not hold them: it would hide the end of file."""
+        for fd in (read_fd, write_fd):
+            os.set_inheritable(fd, False)
+        # File objects, because they close what nobody holds any more and know when they are closed: a bare number would
+        # soon be that of another file.
+        self._reader = io.FileIO(read_fd, "r")
+        self._writer = io.FileIO(write_fd, "w") if write_fd != read_fd else self._reader
         self._buffer = bytearray()
-        os.set_inheritable(connection.fileno(), False)
 
     @classmethod
     def from_fd(cls, fd: int) -> Channel:
-        """The channel of a file descriptor inherited from the process that started us."""
-        return cls(socket.socket(fileno=fd))
+        """The channel of a socket's descriptor inherited from the process that started us."""
+        return cls.from_fds(fd, fd)
 
-    def send(self, message: dict[str, Any]) -> None:
-        """Send one message whole. Raises ChannelClosedError when nobody can read it any more."""
-        try:
-            self._socket.sendall(json.dumps(message, separators=(",", ":")).encode() + b"\n")
-        except (BrokenPipeError, ConnectionResetError, OSError) as error:
-            raise ChannelClosedError(str(error)) from error
+    @classmethod
+    def from_fds(cls, read_fd: int, write_fd: int) -> Channel:
+        """The channel of two descriptors, which it closes; one number twice for a socket. Raises OSError."""
+        channel = cls.__new__(cls)
+        channel._adopt(read_fd, write_fd)
+        return channel
+
+    def send(self, message: dict[str, Any], limit_seconds: float | None = None) -> None:
+        """Send one message whole.
+
+        limit_seconds   None waits for ever for a reader (the worker's side: a controller may be busy for minutes)
+
+        Raises ChannelClosedError when nobody can read it any more, ChannelTimeoutError when nobody reads; the message
+        is cut short then, and the channel of no more use.
+        """
+        deadline = _deadline(limit_seconds)
+        rest = memoryview(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+        while rest:
+            _ready(self._writer, select.POLLOUT, deadline)
+            try:
+                rest = rest[os.write(self._writer.fileno(), rest[:_CHUNK_OUT]) :]
+            except OSError as error:
+                raise ChannelClosedError(str(error)) from error
 
     def receive(self, limit_seconds: float | None = None, process_fd: int | None = None) -> dict[str, Any]:
         """The next message.
 
         limit_seconds   None waits for ever (the worker's side, which dies with its controller)
         process_fd      a pidfd of the other side: its end counts as the end of the channel even where a forked
-                        grandchild still holds the socket open
+                        grandchild still holds the channel open
 
         Raises ChannelTimeoutError, ChannelClosedError, MalformedMessageError.
         """
-        deadline = None if limit_seconds is None else time.monotonic() + limit_seconds
+        deadline = _deadline(limit_seconds)
         while b"\n" not in self._buffer:
-            self._wait(deadline, process_fd)
+            _ready(self._reader, select.POLLIN, deadline, process_fd)
             chunk = self._read()
             if not chunk:
                 raise ChannelClosedError("the channel was closed")
@@ -112,26 +142,44 @@ class Channel:
 
     def _read(self) -> bytes:
         try:
-            return self._socket.recv(_CHUNK)
-        except (ConnectionResetError, OSError) as error:
+            return os.read(self._reader.fileno(), _CHUNK)
+        except OSError as error:
             raise ChannelClosedError(str(error)) from error
 
-    def _wait(self, deadline: float | None, process_fd: int | None) -> None:
-        poller = select.poll()
-        poller.register(self._socket.fileno(), select.POLLIN | select.POLLHUP)
-        if process_fd is not None:
-            poller.register(process_fd, select.POLLIN)
-        remaining_ms = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
-        ready = {fd for fd, _ in poller.poll(remaining_ms)}
-        if self._socket.fileno() in ready:
-            return
-        if process_fd is not None and process_fd in ready:
-            raise ChannelClosedError("the process ended")
-        raise ChannelTimeoutError("no answer within the limit")
-
     def close(self) -> None:
-        """Close this end."""
-        self._socket.close()
+        """Close this end; more than once does no harm."""
+        self._reader.close()
+        self._writer.close()
+
+
+def open_pidfd(pid: int) -> int | None:
+    """A descriptor that becomes readable when the process ends; None where the kernel has none (before Linux 5.3)."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def _deadline(limit_seconds: float | None) -> float | None:
+    return None if limit_seconds is None else time.monotonic() + limit_seconds
+
+
+def _ready(end: io.FileIO, event: int, deadline: float | None, process_fd: int | None = None) -> None:
+    """Wait until an end can be read or written, or the other one is closed."""
+    if end.closed:
+        raise ChannelClosedError("this end of the channel was closed")
+    fd = end.fileno()
+    poller = select.poll()
+    poller.register(fd, event)
+    if process_fd is not None:
+        poller.register(process_fd, select.POLLIN)
+    remaining_ms = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+    ready = {number for number, _ in poller.poll(remaining_ms)}
+    if fd in ready:
+        return
+    if process_fd is not None and process_fd in ready:
+        raise ChannelClosedError("the process ended")
+    raise ChannelTimeoutError("no answer within the limit" if event == select.POLLIN else "nobody reads the channel")
 
 
 def _parse(line: bytes) -> dict[str, Any]:

@@ -6,15 +6,17 @@ test's body and `item_finished` after its teardown.
 
 from __future__ import annotations
 
+import functools
 import os
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_attnperf import __version__
 from pytest_attnperf.errors import CaseFailedError, UsageError
-from pytest_attnperf.records import CaseKey, FinalReport, NotProvenRightError, Role
+from pytest_attnperf.records import METHOD_VERSION, CaseKey, FinalReport, NotProvenRightError, Role
 from pytest_attnperf.workers.device import Device
 from pytest_attnperf.workers.protocol import ALLOWED, PROTOCOL_VERSION, Channel, State, plain, protocol_error
 from pytest_attnperf.workers.sources import loaded_sources
@@ -46,6 +48,8 @@ class Server:
             {
                 "event": "ready",
                 "protocol": PROTOCOL_VERSION,
+                "harness": __version__,
+                "method": METHOD_VERSION,
                 "pid": os.getpid(),
                 "role": self._role.value,
                 "device": plain(self._device.info()),
@@ -64,6 +68,8 @@ class Server:
                 return None
             if request["op"] == "list":
                 self._answer(request, {"cases": [asdict(key) for key in self._keys]})
+            elif request["op"] == "canary":
+                self._reply(request, self._device.canary)
             elif request["op"] == "open":
                 self._pending, self._met = request, False
                 return request
@@ -85,10 +91,16 @@ class Server:
             )
         self._met = True
         request, seeds = self._pending, self._pending["seeds"]
-        subject = self._device.subject(backend, workload, (int(seeds["check"]), int(seeds["final"])))
         self.state = State.OPEN
-        self._reply(request, lambda: _opened(subject, workload))
-        self._serve(subject)
+        subjects: list[Subject] = []
+
+        def opened() -> dict[str, Any]:
+            wanted = _pinned(backend, request.get("pin") or {})
+            subjects.append(self._device.subject(wanted, workload, (int(seeds["check"]), int(seeds["final"]))))
+            return _opened(subjects[0], workload)
+
+        self._reply(request, opened)
+        self._serve(subjects)
 
     def item_finished(self, outcome: str, text: str) -> None:
         """Answer the request that the item ended under: `close`, or whichever the body did not live to see."""
@@ -97,22 +109,32 @@ class Server:
         if request is not None:
             self._answer(request, {"state": "finished", "outcome": outcome, "text": text})
 
-    def _serve(self, subject: Subject) -> None:
+    def _serve(self, subjects: Sequence[Subject]) -> None:
+        """Serve the one subject until `close`; none exists where opening failed, and then only `close` works."""
+        answers = self._answers(subjects[0]) if subjects else {}
         while True:
             request = self._receive()
             self._pending = request
             operation = request["op"]
             if operation == "close":
                 return
-            if operation == "check":
-                self._reply(request, lambda request=request: subject.check(**_check_arguments(request)))  # type: ignore[misc]
-            elif operation == "block":
-                self._reply(request, lambda request=request: subject.blocks(*_block_arguments(request)))  # type: ignore[misc]
-            elif operation == "rotate":
-                self._reply(request, lambda request=request: subject.rotated(float(request["block_us"])))  # type: ignore[misc]
-            elif operation == "finish":
-                self._reply(request, lambda: self._finish(subject))
+            if operation not in answers:
+                self._error(request, {"kind": "case", "message": "the case could not be opened"})
+                continue
+            self._reply(request, functools.partial(answers[operation], request))
+            if operation == "finish":
                 self.state = State.FINISHED
+
+    def _answers(self, subject: Subject) -> dict[str, Callable[[Request], Any]]:
+        """What answers each operation on an open case."""
+        return {
+            "check": lambda request: subject.check(**_check_arguments(request)),
+            "block": lambda request: subject.blocks(*_block_arguments(request)),
+            "rotate": lambda request: subject.rotated(float(request["block_us"])),
+            "turns": lambda request: subject.turns(float(request["block_us"]), _timer(request)),
+            "turn": lambda request: subject.turn(int(request["place"])),
+            "finish": lambda request: self._finish(subject),
+        }
 
     def _finish(self, subject: Subject) -> FinalReport:
         report = subject.finish()
@@ -159,6 +181,15 @@ class Server:
         self._channel.send({"id": request.get("id"), "error": error})
 
 
+def _pinned(backend: Backend, config: Mapping[str, str]) -> Backend:
+    """The backend with a stored configuration, where one came with the request. Raises UsageError as `pin` does."""
+    if not config:
+        return backend
+    from pytest_attnperf.measure.pinned_backend import pin
+
+    return pin(backend, config)
+
+
 def _opened(subject: Subject, workload: Workload) -> dict[str, Any]:
     """What `open` answers; builds and compiles the backend when it supports the workload."""
     reasons = subject.unsupported_reasons()
@@ -182,5 +213,9 @@ def _check_arguments(request: Request) -> dict[str, Any]:
     return {"profiled": bool(request.get("profiled", False)), "repeats": int(request.get("repeats", 0))}
 
 
-def _block_arguments(request: Request) -> tuple[int, float, float]:
-    return int(request["max_blocks"]), float(request["block_us"]), float(request["budget_us"])
+def _block_arguments(request: Request) -> tuple[int, float, float, str]:
+    return int(request["max_blocks"]), float(request["block_us"]), float(request["budget_us"]), _timer(request)
+
+
+def _timer(request: Request) -> str:
+    return str(request.get("timer", "auto"))

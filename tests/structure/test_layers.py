@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = "pytest_attnperf"
 
 ORDER: tuple[tuple[str, ...], ...] = (
-    ("records", "errors", "results", "backends", "atomic_file"),
+    ("records", "pairs", "errors", "results", "backends", "atomic_file"),
     ("stats", "workloads", "environment"),
     ("correctness", "roofline"),
     ("measure",),
@@ -20,11 +20,11 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("gate",),
     ("workers",),
     ("session",),
-    ("plugin", "cli"),
+    ("plugin", "cli", "worker_command", "bisect_command"),
 )
 """Lowest first. A layer may import itself, its neighbours in one tuple, and every layer before it."""
 
-BESIDE = {"reports": {"records", "errors", "results", "atomic_file"}}
+BESIDE = {"reports": {"records", "pairs", "errors", "results", "atomic_file"}}
 """Beside the layers: what each may import. The top layer and `testing` may import them."""
 
 FREE = "testing"

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -5,7 +7,7 @@ import pytest
 
 import pytest_attnperf
 from pytest_attnperf.records import Role
-from pytest_attnperf.workers.launch import LaunchPlan
+from pytest_attnperf.workers.launch import START, LaunchPlan
 
 
 @pytest.fixture
@@ -63,9 +65,54 @@ def test_a_worker_sees_one_gpu(plan: LaunchPlan) -> None:
 
 
 def test_every_worker_runs_this_harness(plan: LaunchPlan) -> None:
-    """The harness folder stands first on the path and holds a link to this package alone."""
+    """The harness folder stands first on the path and holds a link to this package alone; the tree comes next."""
     plan.link_harness()
     plan.link_harness()
     assert [path.name for path in plan.harness.iterdir()] == ["pytest_attnperf"]
     assert (plan.harness / "pytest_attnperf").resolve() == Path(pytest_attnperf.__file__).resolve().parent
-    assert plan.environment({"PYTHONPATH": "/mine"}, "w", None)["PYTHONPATH"] == f"{plan.harness}:/mine"
+    path = plan.environment({"PYTHONPATH": "/mine"}, "w", None)["PYTHONPATH"]
+    assert path == f"{plan.harness}:{plan.rootdir}:/mine"
+
+
+@pytest.mark.parametrize("safe_path", ["", "1"])
+def test_a_copy_of_the_harness_in_the_tree_does_not_run(plan: LaunchPlan, safe_path: str) -> None:
+    """A base tree of a project that ships this package holds an older copy, and the worker starts in that tree."""
+    (plan.rootdir / "pytest_attnperf").mkdir()
+    (plan.rootdir / "pytest_attnperf" / "__init__.py").write_text("raise ImportError('the copy of the tree ran')\n")
+    (plan.rootdir / "kernels.py").write_text("SIDE = 'the tree'\n")
+    plan.link_harness()
+    probe = "import pytest_attnperf, kernels; print(pytest_attnperf.__file__, kernels.SIDE)"
+    start = START.replace("import pytest; sys.exit(pytest.main())", probe)
+    assert plan.command(7, "w")[:3] == [sys.executable, "-c", START]
+    answer = subprocess.run(
+        [sys.executable, "-c", start],
+        cwd=plan.rootdir,
+        env=plan.environment({"PYTHONSAFEPATH": safe_path}, "w", None),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert answer.stdout.split(maxsplit=1) == [str(plan.harness / "pytest_attnperf/__init__.py"), "the tree\n"]
+
+
+def test_a_base_side_imports_from_its_own_tree(
+    plan: LaunchPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries of PYTHONPATH inside the working tree become those of the other tree; an environment that stands in the
+    working tree, and everything outside it, stay."""
+    old, new = (tmp_path / "old").resolve(), tmp_path / "new"
+    (old / "lib").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(old)
+    monkeypatch.chdir(old)
+    inherited = f"{old}:lib:{tmp_path}/link/src::/opt/lib:{old}/.venv/lib:{old}/env/site-packages"
+    base = replace(plan, rootdir=new, moved=(old, new))
+    path = base.environment({"PYTHONPATH": inherited}, "w", None)["PYTHONPATH"].split(":")
+    assert path == [
+        str(plan.harness),
+        str(new),
+        str(new / "lib"),
+        str(new / "src"),
+        "/opt/lib",
+        f"{old}/.venv/lib",
+        f"{old}/env/site-packages",
+    ]

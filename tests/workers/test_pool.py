@@ -208,11 +208,25 @@ def test_places_are_different_processes(attnperf_project: FakeProject, make_pool
     assert pool.ready(0).pid != pool.ready(1).pid
 
 
+def test_a_canary_is_measured_once_per_process(attnperf_project: FakeProject, make_pool: MakePool) -> None:
+    """Asked again the process gives the same answer, whatever the device does by then; a fresh one measures anew."""
+    attnperf_project.script["process_sd"] = 0.0
+    attnperf_project.backend("fake.a", time_us=10.0)
+    attnperf_project.device(canary={"gemm": 200.0, "copy": 50.0})
+    pool = make_pool()
+    first = pool.canary(0)
+    assert {name: canary.median_us for name, canary in first.items()} == {"gemm": 200.0, "copy": 50.0}
+    assert first["gemm"].process == f"pid {pool.ready(0).pid}"
+    attnperf_project.device(canary={"gemm": 220.0, "copy": 55.0})
+    assert pool.canary(0) == first
+    assert pool.canary(1)["gemm"].median_us == 220.0
+
+
 def test_a_worker_of_another_protocol_is_refused(attnperf_project: FakeProject, make_pool: MakePool) -> None:
     """A side with another harness version is named, not misread."""
     attnperf_project.backend("fake.a", time_us=10.0)
     attnperf_project.conftest("import pytest_attnperf.workers.server as s\ns.PROTOCOL_VERSION = 99\n")
-    with pytest.raises(WorkerError, match="speaks protocol 99, this side 2"):
+    with pytest.raises(WorkerError, match="speaks protocol 99, this side 3"):
         make_pool().ready(0)
 
 

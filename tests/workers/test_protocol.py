@@ -2,7 +2,9 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -62,6 +64,73 @@ def test_end_of_file_closes(ends: tuple[Channel, socket.socket]) -> None:
         channel.send({"id": 1})
 
 
+@pytest.fixture
+def piped() -> Iterator[tuple[Channel, Channel]]:
+    """Two channels joined by two pipes."""
+    near_in, far_out = os.pipe()
+    far_in, near_out = os.pipe()
+    near, far = Channel.from_fds(near_in, near_out), Channel.from_fds(far_in, far_out)
+    yield near, far
+    near.close()
+    far.close()
+
+
+def test_two_pipes_carry_messages_both_ways(piped: tuple[Channel, Channel]) -> None:
+    """A request goes one way and its answer the other, as over a socket."""
+    near, far = piped
+    near.send({"id": 1})
+    assert far.receive(1.0) == {"id": 1}
+    far.send({"id": 1, "ok": {}})
+    assert near.receive(1.0) == {"id": 1, "ok": {}}
+
+
+def test_a_message_larger_than_a_pipe_arrives_whole(piped: tuple[Channel, Channel]) -> None:
+    """A sender without a limit waits for its reader: a worker with many cases announces itself early."""
+    near, far = piped
+    message = {"cases": ["x" * 100] * 5000}
+    sender = threading.Thread(target=far.send, args=(message,))
+    sender.start()
+    time.sleep(0.05)
+    assert near.receive(10.0) == message
+    sender.join(5)
+    assert not sender.is_alive()
+
+
+@pytest.mark.parametrize("over", ["pipes", "socket"])
+def test_nobody_reads(over: str, piped: tuple[Channel, Channel], ends: tuple[Channel, socket.socket]) -> None:
+    """Sending to a side that stopped reading ends at its limit instead of blocking for ever."""
+    near = piped[0] if over == "pipes" else ends[0]
+    started = time.monotonic()
+    with pytest.raises(ChannelTimeoutError, match="nobody reads"):
+        near.send({"much": "x" * 4_000_000}, limit_seconds=0.1)
+    assert 0.09 < time.monotonic() - started < 5
+
+
+def test_the_end_of_a_pipe_closes(piped: tuple[Channel, Channel]) -> None:
+    """What was sent before the end is still read; then receiving and sending both see it."""
+    near, far = piped
+    far.send({"id": 1})
+    far.close()
+    assert near.receive(1.0) == {"id": 1}
+    with pytest.raises(ChannelClosedError):
+        near.receive(5.0)
+    with pytest.raises(ChannelClosedError):
+        near.send({"id": 2})
+
+
+def test_a_closed_channel_touches_no_descriptor(piped: tuple[Channel, Channel]) -> None:
+    """After close the numbers may be those of other files: using or closing it again does not reach them."""
+    near, _far = piped
+    number = near._reader.fileno()
+    near.close()
+    os.dup2(2, number)
+    near.close()
+    for use in (lambda: near.send({}), lambda: near.receive(1.0)):
+        with pytest.raises(ChannelClosedError, match="this end"):
+            use()
+    os.close(number)
+
+
 def test_a_dead_process_is_seen_although_a_grandchild_holds_the_socket() -> None:
     """The pidfd ends the wait when the worker dies but something it forked keeps the channel open."""
     ours, theirs = socket.socketpair()
@@ -92,9 +161,11 @@ def test_what_is_not_a_message_is_named(ends: tuple[Channel, socket.socket], lin
 def test_a_channel_is_not_inherited() -> None:
     """A forked and executed grandchild does not get the socket."""
     ours, _theirs = socket.socketpair()
-    os.set_inheritable(ours.fileno(), True)
-    Channel(ours)
-    assert not os.get_inheritable(ours.fileno())
+    fd = ours.fileno()
+    os.set_inheritable(fd, True)
+    channel = Channel(ours)
+    assert not os.get_inheritable(fd)
+    channel.close()
 
 
 def test_records_become_plain_and_keep_nan(ends: tuple[Channel, socket.socket]) -> None:
@@ -117,4 +188,4 @@ def test_the_state_table_is_the_documented_one() -> None:
     assert ALLOWED[State.ENDED] == frozenset()
     error = protocol_error(State.IDLE, "block")
     assert error["kind"] == "protocol"
-    assert error["message"] == "operation 'block' is not allowed in state IDLE; allowed: exit, list, open, ping"
+    assert error["message"] == "operation 'block' is not allowed in state IDLE; allowed: canary, exit, list, open, ping"

@@ -50,10 +50,10 @@ class Bench:
         assert answer["id"] == op
         return answer
 
-    def open(self) -> dict[str, Any]:
+    def open(self, **fields: Any) -> dict[str, Any]:
         """Open the only case."""
         key = {"suite": KEY.suite, "backend": KEY.backend, "workload": KEY.workload, "label": ""}
-        return self.ask("open", key=key, next_key=None, seeds={"check": 1, "final": 2})
+        return self.ask("open", key=key, next_key=None, seeds={"check": 1, "final": 2}, **fields)
 
     def block(self) -> dict[str, Any]:
         """Ask for five blocks."""
@@ -97,7 +97,7 @@ def test_what_a_state_does_not_allow_changes_nothing(bench: Bench, operation: st
     """A forbidden operation is a protocol error that lists what is allowed, and the worker goes on."""
     answer = bench.ask(operation)
     assert answer["error"]["kind"] == "protocol"
-    assert "allowed: exit, list, open, ping" in answer["error"]["message"]
+    assert "allowed: canary, exit, list, open, ping" in answer["error"]["message"]
     assert bench.server.state is State.IDLE
 
 
@@ -134,3 +134,33 @@ def test_an_unsupported_workload_is_not_built(tmp_path: Path) -> None:
     """Reasons come back with `open`, and the scripted compile error of `prepare` is never reached."""
     bench = Bench(tmp_path, {"supported": ["head_dim 16 is below 32"], "fault": "prepare"})
     assert bench.open()["ok"]["unsupported"] == ["head_dim 16 is below 32"]
+
+
+def test_the_canary_is_measured_between_cases(bench: Bench) -> None:
+    """`canary` answers with the samples of every fixed kernel while no case is open, and is refused inside one."""
+    answer = bench.ask("canary")["ok"]
+    assert {name: samples["block_us"] for name, samples in answer.items()} == {"gemm": [100.0] * 5, "copy": [100.0] * 5}
+    bench.open()
+    assert bench.ask("canary")["error"]["kind"] == "protocol"
+    bench.ask("close")
+
+
+def test_turns_are_answered_behind_the_check(bench: Bench) -> None:
+    """`turns` says how a side answers and `turn` measures one block; before the check both are refused."""
+    bench.open()
+    assert bench.ask("turns", block_us=1000.0, timer="auto")["error"]["kind"] == "not_proven"
+    bench.ask("check")
+    plan = bench.ask("turns", block_us=1000.0, timer="auto")["ok"]
+    assert (plan["timer"], plan["places"], plan["call_us"], plan["calls_per_block"]) == ("host", 2, 100.0, 10)
+    assert bench.ask("turn", place=1)["ok"] == {"us": 100.0, "clock_mhz": None}
+    bench.ask("close")
+
+
+def test_the_backend_is_pinned_where_the_case_is_opened(bench: Bench) -> None:
+    """A configuration sent with `open` is what the case runs with; the next case chooses again."""
+    for pin in ({"split": "4"}, {}):
+        bench.open(pin=pin)
+        bench.ask("check")
+        config = bench.ask("finish")["ok"]["config"]
+        bench.ask("close")
+        assert config == ({"split": "4", "pinned": "as stored"} if pin else {})

@@ -1,0 +1,168 @@
+"""`attnperf worker`: the far end of a worker that is reached through a command. See docs/worker-protocol.md.
+
+It keeps standard input and output for the protocol, reads the start line, runs pytest as a worker over them, and
+watches. Standard library only: this runs where our dependencies may be missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.workers.command_plan import StartLine
+from pytest_attnperf.workers.launch import LaunchPlan
+from pytest_attnperf.workers.protocol import open_pidfd
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+HELP = "serve a pytest of another tree or machine over stdin and stdout; not typed by hand"
+DESCRIPTION = """The far end of `pytest --attnperf --attnperf-against="COMMAND"`. Not typed by hand: COMMAND is, for
+example, `docker run -i --gpus all IMAGE attnperf worker --rootdir /src`. Reads a start line on standard input, runs
+pytest in DIR as a worker, and speaks the worker protocol on standard input and output; everything that is printed goes
+to standard error. Ends when standard input does."""
+
+FIRST_FREE_FD = 10
+START_LINE_BYTES = 1 << 20
+END_SECONDS = 2.0
+"""How long pytest has to end by itself when standard input ends; a worker inside a kernel never would."""
+POLL_MS = 500
+"""How often the end of pytest is looked for where the kernel has no pidfd."""
+
+
+def add_to(commands: Subparsers) -> None:
+    """Declare the subcommand."""
+    parser = commands.add_parser("worker", help=HELP, description=DESCRIPTION)
+    parser.add_argument(
+        "--rootdir", type=Path, default=Path(), metavar="DIR", help="the tree to run (default: the current folder)"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve one worker. The exit status is pytest's, 128 + N where signal N killed it.
+
+    Raises UsageError when standard input does not begin with a start line, or nothing it names exists under DIR.
+    """
+    if os.isatty(0):
+        raise UsageError(
+            "`attnperf worker` is not typed by hand: it is what COMMAND in --attnperf-against=COMMAND runs, with "
+            "the worker protocol on its standard input and output"
+        )
+    read_fd, write_fd = _take_standard_fds()
+    start = StartLine.parse(_first_line(read_fd))
+    root: Path = options.rootdir.resolve()
+    files = _present(root, start.files)
+    signal.signal(signal.SIGTERM, _terminated)
+    with tempfile.TemporaryDirectory(prefix="attnperf-worker-") as scratch:
+        plan = LaunchPlan(
+            files=files,
+            rootdir=root,
+            scratch=Path(scratch),
+            role=start.role,
+            passed_options=start.options,
+            extra_environment=start.environment,
+        )
+        return _status(_serve(plan, start.name, read_fd, write_fd))
+
+
+def _take_standard_fds() -> tuple[int, int]:
+    """Standard input and output under other numbers. What a kernel prints then goes to standard error, and what it
+    reads is empty, so that neither can corrupt the protocol."""
+    read_fd, write_fd = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FIRST_FREE_FD) for fd in (0, 1))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return read_fd, write_fd
+
+
+def _first_line(fd: int) -> bytes:
+    """The first line. Read byte by byte, because what follows belongs to pytest, which has its own buffer."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        byte = os.read(fd, 1)
+        if not byte:
+            raise UsageError(f"standard input ended before the start line was whole; it held {bytes(line[:120])!r}")
+        line += byte
+        if len(line) > START_LINE_BYTES:
+            raise UsageError(
+                f"the first line on standard input is longer than {START_LINE_BYTES} bytes, so it is no start line; "
+                f"it begins with {bytes(line[:120])!r}"
+            )
+    return bytes(line)
+
+
+def _present(root: Path, files: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the files that this tree has. A case of any other exists on the near side only, which is said there."""
+    if not root.is_dir():
+        raise UsageError(f"--rootdir={root} is no folder; name the tree that holds {files[0]}")
+    present = tuple(file for file in files if (root / file).exists())
+    if not present:
+        raise UsageError(
+            f"none of the {len(files)} test files exists in {root}, e.g. {files[0]}; name their tree by --rootdir=DIR"
+        )
+    for file in files:
+        if file not in present:
+            sys.stderr.write(f"attnperf worker: {root} has no {file}; it is left out\n")
+    return present
+
+
+def _serve(plan: LaunchPlan, name: str, read_fd: int, write_fd: int) -> int:
+    """Run pytest until it ends, or until standard input does. Its return code, negative for a signal."""
+    plan.link_harness()
+    process = subprocess.Popen(
+        plan.command(f"{read_fd},{write_fd}", name),
+        cwd=plan.rootdir,
+        env=plan.environment(os.environ, name, None),
+        pass_fds=(read_fd, write_fd),
+        start_new_session=True,
+    )
+    # Only pytest holds standard output now, so that its death is an end of file at the other side.
+    os.close(write_fd)
+    try:
+        _wait(process, read_fd)
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], read_fd: int) -> None:
+    """Return when pytest ended, or a moment after nobody can write to standard input any more.
+
+    Watched from here, because a worker that is inside a kernel does not read. Through a container, this is the only
+    way in which the controller can end it.
+    """
+    poller = select.poll()
+    poller.register(read_fd, select.POLLRDHUP)  # and POLLHUP, which is always reported
+    pidfd = open_pidfd(process.pid)
+    if pidfd is not None:
+        poller.register(pidfd, select.POLLIN)
+    limit_ms = None if pidfd is not None else POLL_MS
+    while process.poll() is None:
+        if read_fd in {fd for fd, _ in poller.poll(limit_ms)}:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_SECONDS)
+            return
+
+
+def _status(code: int) -> int:
+    if code >= 0:
+        return code
+    sys.stderr.write(f"attnperf worker: pytest was killed by {signal.Signals(-code).name}\n")
+    return 128 - code
+
+
+def _terminated(number: int, frame: object) -> NoReturn:
+    """End pytest and the scratch folder too when this process is asked to end (`docker stop`)."""
+    sys.exit(128 + number)

@@ -1,0 +1,240 @@
+"""The base side of a comparison: `--attnperf-against` made into something that workers can be started on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.workers.base_build import (
+    build_folders,
+    remove_stale_locks,
+    run_build,
+    short_hash,
+    toolchain_id,
+)
+from pytest_attnperf.workers.base_spec import OPTION, BaseKind, BaseSpec, parse
+from pytest_attnperf.workers.counterparts import config_file, missing_files, relative_files
+from pytest_attnperf.workers.launch import LaunchPlan
+from pytest_attnperf.workers.revisions import USE_A_COPY, Repository
+from pytest_attnperf.workers.trees import Tree, cache_folder, exclusive, opened_tree
+
+SHORT_COMMIT = 8
+
+
+@dataclass(frozen=True)
+class BaseSide:
+    """What the base workers run.
+
+    kind           a revision, a directory, an interpreter or a command
+    label          for people: 'origin/main (4f2c1abc)'
+    root           the folder that stands in for the working tree's rootdir; None for a command
+    python         the interpreter; None where it is the working tree's
+    command        argv of a command that speaks the worker protocol; None for the other kinds
+    environment    variables set for its workers beside what every worker gets
+    notes          what a reader must know, a sentence each
+    missing_files  files of the suite, relative to the rootdir, that this side lacks: their cases exist on one side only
+    commit         full commit id, '+dirty' behind it where a directory differs from it; 'unknown' without git history
+    moved          (folder of the working tree, its counterpart here); None where both sides are one tree
+    held           keep it as long as workers run: while it lives no other run removes the tree
+    """
+
+    kind: BaseKind
+    label: str
+    root: Path | None = None
+    python: str | None = None
+    command: tuple[str, ...] | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    missing_files: tuple[str, ...] = ()
+    commit: str = "unknown"
+    moved: tuple[Path, Path] | None = None
+    held: object = field(default=None, repr=False, compare=False)
+
+
+def resolve_base_side(text: str, plan: LaunchPlan, *, build: str = "", cache_root: Path | None = None) -> BaseSide:
+    """The base side that `--attnperf-against=TEXT` names, its tree made and built.
+
+    `plan` is the working tree's. `build` is a shell command, run in the base side's root: for a revision once per
+    (commit, command, toolchain), in a tree of its own; for a directory once per call, because nothing tells cheaply
+    whether its files changed; never in the working tree itself. `cache_root` stands for $XDG_CACHE_HOME.
+
+    Raises UsageError when nothing fits, the suite is missing there, or the build fails.
+    """
+    spec = parse(text, Path.cwd())
+    if spec.kind is BaseKind.COMMAND:
+        notes = _not_built(build, "the command brings a built tree")
+        return BaseSide(spec.kind, f"command {spec.text}", command=spec.argv, notes=notes)
+    if spec.kind is BaseKind.PYTHON:
+        return _interpreter_side(spec, plan, build)
+    cache = cache_folder(cache_root, os.environ)
+    if spec.kind is BaseKind.DIR:
+        return _directory_side(spec, plan, build, cache)
+    return _revision_side(spec, plan, build, cache)
+
+
+def base_plan(plan: LaunchPlan, side: BaseSide) -> LaunchPlan:
+    """The plan of the base side's workers: `plan`, the working tree's, on the other tree or interpreter.
+
+    Raises ValueError for a command, which has a plan of another type.
+    """
+    if side.root is None:
+        raise ValueError(f"base side {side.label}: a command starts its workers itself; use CommandPlan")
+    moved = replace(
+        plan,
+        python=side.python or plan.python,
+        moved=side.moved,
+        extra_environment={**plan.extra_environment, **side.environment},
+    )
+    if side.root == plan.rootdir:
+        return moved
+    missing = set(side.missing_files)
+    return replace(
+        moved,
+        rootdir=side.root,
+        files=tuple(str(side.root / name) for name in relative_files(plan) if name not in missing),
+        config_file=config_file(plan, side.root),
+    )
+
+
+def _interpreter_side(spec: BaseSpec, plan: LaunchPlan, build: str) -> BaseSide:
+    assert spec.path is not None
+    # A build folder of an interpreter is not kept: what torch it holds is not known without running it.
+    folders = build_folders(_run_folder(plan, spec), own_aiter="AITER_JIT_DIR" in os.environ)
+    path = os.pathsep.join([str(spec.path.parent), os.environ.get("PATH", os.defpath)])
+    return BaseSide(
+        spec.kind,
+        f"{spec.text} (the same tree, another interpreter)",
+        root=plan.rootdir,
+        python=str(spec.path),
+        environment={**folders, "PATH": path},
+        notes=_not_built(build, "an interpreter runs the working tree itself"),
+        commit=_state_of(plan.rootdir),
+    )
+
+
+def _directory_side(spec: BaseSpec, plan: LaunchPlan, build: str, cache: Path) -> BaseSide:
+    assert spec.path is not None
+    root, commit = spec.path, _state_of(spec.path)
+    same = root == plan.rootdir.resolve()
+    side = BaseSide(
+        spec.kind,
+        f"{spec.text} ({'the working tree itself: same-code control' if same else _short(commit)})",
+        root=plan.rootdir if same else root,
+        environment=build_folders(_run_folder(plan, spec), own_aiter=_brings_aiter(root)),
+        notes=_also_a_revision(spec, plan) if not same else _not_built(build, "the directory is the working tree"),
+        missing_files=missing_files(plan, root, f"the directory {root}", _subfolder_hint(spec, plan)),
+        commit=commit,
+        moved=None if same else (plan.rootdir.resolve(), root),
+    )
+    if build and not same:
+        with exclusive(cache / "directories" / short_hash(str(root))):
+            _build(build, plan, side, plan.scratch / "base-build.log")
+    return side
+
+
+def _revision_side(spec: BaseSpec, plan: LaunchPlan, build: str, cache: Path) -> BaseSide:
+    repository = Repository.around(plan.rootdir)
+    if repository is None:
+        raise _nothing_fits(spec, f"{plan.rootdir} is not in a git repository; {USE_A_COPY}")
+    try:
+        commit = repository.commit_of(spec.text)
+    except UsageError as error:
+        raise _nothing_fits(spec, str(error)) from None
+    toolchain = toolchain_id(plan.python)
+    variant = short_hash(build, toolchain) if build else ""
+    with opened_tree(repository, commit, cache, variant=variant) as tree:
+        side = _side_in(tree, spec, plan, repository, commit, tree.folder / "builds" / toolchain)
+        if build and not tree.whole:
+            _build(build, plan, side, tree.folder / "build.log")
+            tree.mark_whole()
+    return side
+
+
+def _side_in(
+    tree: Tree, spec: BaseSpec, plan: LaunchPlan, repository: Repository, commit: str, builds: Path
+) -> BaseSide:
+    label = f"{spec.text} ({_short(commit)})"
+    part = plan.rootdir.resolve().relative_to(repository.top)
+    root = tree.top / part
+    if not root.is_dir():
+        raise UsageError(f"{OPTION}={spec.text}: {label} has no folder {part}, where the suite's rootdir is")
+    if tree.alone:
+        remove_stale_locks(builds)
+    return BaseSide(
+        spec.kind,
+        label,
+        root=root,
+        environment=build_folders(builds, own_aiter=_brings_aiter(root)),
+        notes=tree.notes,
+        missing_files=missing_files(plan, root, f"the revision {label}"),
+        commit=commit,
+        moved=(repository.top, tree.top),
+        held=tree.held,
+    )
+
+
+def _build(command: str, plan: LaunchPlan, side: BaseSide, log: Path) -> None:
+    """The build sees what the side's workers will see."""
+    assert side.root is not None
+    base = base_plan(plan, side)
+    base.link_harness()
+    environment = base.environment(os.environ, "base-build", None)
+    run_build(command, label=side.label, folder=side.root, python=base.python, environment=environment, log=log)
+
+
+def _nothing_fits(spec: BaseSpec, reason: str) -> UsageError:
+    if not spec.tried:
+        return UsageError(f"{OPTION}={spec.text}: {reason}")
+    tried = "".join(f"\n  {line}" for line in (*spec.tried, f"no revision: {reason}"))
+    return UsageError(f"{OPTION}={spec.text} is neither a directory, an interpreter, a command nor a revision:{tried}")
+
+
+def _run_folder(plan: LaunchPlan, spec: BaseSpec) -> Path:
+    return plan.scratch / f"base-{short_hash(str(spec.path))}"
+
+
+def _brings_aiter(root: Path) -> bool:
+    return (root / "aiter" / "jit").is_dir()
+
+
+def _not_built(build: str, reason: str) -> tuple[str, ...]:
+    return (f"the build command was not run: {reason}",) if build else ()
+
+
+def _state_of(folder: Path) -> str:
+    try:
+        repository = Repository.around(folder)
+        return (repository.state_of(folder) if repository else "") or "unknown"
+    except UsageError:
+        return "unknown"
+
+
+def _short(commit: str) -> str:
+    name, plus, rest = commit.partition("+")
+    return f"{name[:SHORT_COMMIT]}{plus}{rest}" if name != "unknown" else "no git history"
+
+
+def _also_a_revision(spec: BaseSpec, plan: LaunchPlan) -> tuple[str, ...]:
+    repository = Repository.around(plan.rootdir)
+    try:
+        known = repository is not None and repository.knows(spec.text)
+    except UsageError:
+        return ()
+    if not known:
+        return ()
+    return (f"{spec.text!r} is taken as the directory; it is a revision, too: {OPTION}=rev:{spec.text} means that",)
+
+
+def _subfolder_hint(spec: BaseSpec, plan: LaunchPlan) -> str:
+    """What to type where the top of another checkout was named, and the rootdir is a folder below the top."""
+    repository = Repository.around(plan.rootdir)
+    hint = f"; name the counterpart of {plan.rootdir}, or use rev:{spec.text} for a revision of that name"
+    if repository is None or spec.path is None:
+        return hint
+    part = plan.rootdir.resolve().relative_to(repository.top)
+    if part != Path() and any((spec.path / part / name).is_file() for name in relative_files(plan)):
+        return f"; use {OPTION}={Path(spec.text) / part}"
+    return hint

@@ -1,0 +1,130 @@
+"""What `--attnperf-against` names: a revision, a directory, an interpreter or a command. Starts nothing."""
+
+from __future__ import annotations
+
+import enum
+import os
+import shlex
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_attnperf.errors import UsageError
+
+OPTION = "--attnperf-against"
+INTERPRETER_NAME = "python"
+
+
+class BaseKind(str, enum.Enum):
+    """What the base side is made from. The value is the prefix that forces the kind: `dir:main`."""
+
+    REV = "rev"
+    DIR = "dir"
+    PYTHON = "python"
+    COMMAND = "command"
+
+
+@dataclass(frozen=True)
+class BaseSpec:
+    """A parsed `--attnperf-against`.
+
+    kind   what it is
+    text   the value without its prefix
+    path   the directory or the interpreter, absolute; None for the other kinds
+    argv   the command's words, empty for the other kinds
+    tried  for a revision that no prefix forced: why the value is none of the other kinds, a sentence each
+    """
+
+    kind: BaseKind
+    text: str
+    path: Path | None = None
+    argv: tuple[str, ...] = ()
+    tried: tuple[str, ...] = ()
+
+
+def parse(value: str, cwd: Path) -> BaseSpec:
+    """The spec of an option's value; relative paths are relative to `cwd`.
+
+    Without a prefix the first that fits: an existing directory, an executable file whose name begins with python, words
+    of which the first is a command, else a revision, whose existence is not asked here. Raises UsageError for an empty
+    value, and for a prefix whose kind does not fit.
+    """
+    if not value.strip():
+        raise UsageError(f"{OPTION} is empty; name a revision, a directory, an interpreter or a command")
+    prefix, colon, rest = value.partition(":")
+    if colon and prefix in {kind.value for kind in BaseKind}:
+        return _forced(BaseKind(prefix), rest.strip(), cwd)
+    tried: list[str] = []
+    for reader in (_directory, _interpreter, _command):
+        read = reader(value, cwd)
+        if isinstance(read, BaseSpec):
+            return read
+        tried.append(read)
+    return BaseSpec(BaseKind.REV, value, tried=tuple(tried))
+
+
+def _forced(kind: BaseKind, text: str, cwd: Path) -> BaseSpec:
+    if not text:
+        raise UsageError(f"{OPTION}={kind.value}: names nothing; write the value behind the colon")
+    if kind is BaseKind.REV:
+        return BaseSpec(kind, text)
+    if kind is BaseKind.DIR:
+        read = _directory(text, cwd)
+    elif kind is BaseKind.PYTHON:
+        read = _interpreter(text, cwd, any_name=True)
+    else:
+        read = _command(text, cwd, one_word=True)
+    if isinstance(read, BaseSpec):
+        return read
+    raise UsageError(
+        f"{OPTION}={kind.value}:{text}: {read}; leave the prefix {kind.value!r} out to have the value looked at as "
+        "every kind"
+    )
+
+
+# Each reader returns the spec, or in a few words why the value is not of its kind.
+
+
+def _directory(text: str, cwd: Path) -> BaseSpec | str:
+    path = _absolute(text, cwd)
+    if not os.path.isdir(path):
+        return f"no directory: {path} {'is a file' if os.path.exists(path) else 'does not exist'}"
+    return BaseSpec(BaseKind.DIR, text, Path(path).resolve())
+
+
+def _interpreter(text: str, cwd: Path, *, any_name: bool = False) -> BaseSpec | str:
+    """The path is made absolute but its links are kept: a virtual environment is found by the link it is called by."""
+    if not any_name and not Path(text).name.startswith(INTERPRETER_NAME):
+        return f"no interpreter: the name does not begin with {INTERPRETER_NAME}"
+    path = _absolute(text, cwd)
+    if not os.path.isfile(path) and "/" not in text and (found := shutil.which(text)):
+        path = os.path.abspath(found)
+    if not os.path.isfile(path):
+        return f"no interpreter: {path} does not exist"
+    if not os.access(path, os.X_OK):
+        return f"no interpreter: {path} is not executable"
+    return BaseSpec(BaseKind.PYTHON, text, Path(path))
+
+
+def _command(text: str, cwd: Path, *, one_word: bool = False) -> BaseSpec | str:
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        return f"no command: {error}"
+    if not one_word and len(words) < 2:
+        return f"no command: it is one word (write {BaseKind.COMMAND.value}:{text} to mean one)"
+    if not words:
+        return "no command: it has no word"
+    if "/" in words[0]:
+        path = _absolute(words[0], cwd)
+        if not os.path.isfile(path):
+            return f"no command: {path} does not exist"
+        words[0] = path
+    elif shutil.which(words[0]) is None:
+        return f"no command: {words[0]!r} is not on PATH"
+    return BaseSpec(BaseKind.COMMAND, text, argv=tuple(words))
+
+
+def _absolute(text: str, cwd: Path) -> str:
+    """A text as a path. os.path and not pathlib: of a long command, or an unknown ~user, pathlib raises."""
+    return os.path.abspath(os.path.join(cwd, os.path.expanduser(text)))

@@ -1,0 +1,170 @@
+"""Workers behind any command that speaks the worker protocol on its standard input and output.
+
+    docker run -i --gpus all IMAGE attnperf worker --rootdir /src
+
+`CommandPlan` is the near end, used by `controller.py`; `worker_command.py` is the far end. `StartLine` is what the one
+tells the other before the protocol begins. Standard library only: the far end may lack our dependencies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path, PurePath
+from typing import Any
+
+from pytest_attnperf.errors import UsageError, WorkerError
+from pytest_attnperf.records import Role
+from pytest_attnperf.workers.launch import VISIBLE_DEVICES, LaunchPlan
+from pytest_attnperf.workers.protocol import Channel, ChannelClosedError, ChannelTimeoutError
+
+START_LINE_LIMIT_SECONDS = 10.0
+"""How long a command may leave a start line unread that does not fit into its pipe (64 KiB on Linux)."""
+
+_EXPECTED = '{"start": {"files": ["suites/test_a.py"], "options": [], "name": "base0-1", "role": "device"}}'
+
+
+@dataclass(frozen=True)
+class StartLine:
+    """The first line a worker behind a command reads.
+
+    files        test files, relative to the far tree's rootdir
+    options      options for its pytest
+    name         of the worker, for its logs and private folders
+    environment  variables that are set before its pytest starts
+    """
+
+    files: tuple[str, ...]
+    options: tuple[str, ...]
+    name: str
+    role: Role
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def message(self) -> dict[str, Any]:
+        """What is sent."""
+        return {"start": {**asdict(self), "role": self.role.value}}
+
+    @classmethod
+    def parse(cls, line: bytes) -> StartLine:
+        """What was sent. Raises UsageError naming the field that is off, what it holds, and what it must hold."""
+        try:
+            message = json.loads(line)
+        except ValueError:
+            message = None
+        start = message.get("start") if isinstance(message, dict) else None
+        if not isinstance(start, dict):
+            raise UsageError(f"the first line on standard input must be like {_EXPECTED}; it is {line[:120]!r}")
+        name = start.get("name")
+        if not isinstance(name, str) or not name or PurePath(name).name != name:
+            raise _bad("name", name, "a word that can name a folder")
+        files = _texts(start, "files")
+        if not files or any(PurePath(file).is_absolute() for file in files):
+            raise _bad("files", list(files), "at least one path, relative to the rootdir")
+        return cls(files, _texts(start, "options"), name, _role(start), _environment(start))
+
+
+@dataclass(frozen=True)
+class CommandPlan:
+    """How workers are started by a command: what `LaunchPlan` is for workers of this machine.
+
+    argv             the command; it runs in the current folder, with the user's environment
+    files            test files, relative to the rootdir of the tree behind the command
+    scratch          a folder of this run, for logs
+    options          options for the far pytest: what `LaunchPlan.passed_options` are, and `--import-mode`
+    visible_devices  variables that are set to a worker's GPU, for the command and, where it passes none on (a
+                     container), by the far end; empty where the command chooses the GPU itself
+    """
+
+    argv: Sequence[str]
+    files: Sequence[str]
+    role: Role
+    scratch: Path
+    options: Sequence[str] = ()
+    visible_devices: Sequence[str] = VISIBLE_DEVICES
+
+    @classmethod
+    def beside(cls, plan: LaunchPlan, argv: Sequence[str]) -> CommandPlan:
+        """The same files, options and role as a plan of this machine. Raises UsageError for a file outside its tree."""
+        files = []
+        for file in plan.files:
+            path = Path(plan.rootdir, file)
+            if not path.is_relative_to(plan.rootdir):
+                raise UsageError(
+                    f"{file} lies outside {plan.rootdir}: `{shlex.join(argv)}` finds test files by their path "
+                    "relative to the rootdir; move the file there, or select files of the rootdir only"
+                )
+            files.append(path.relative_to(plan.rootdir).as_posix())
+        options = (f"--import-mode={plan.import_mode}", *plan.passed_options)
+        return cls(tuple(argv), tuple(files), plan.role, plan.scratch, options)
+
+    @property
+    def title(self) -> str:
+        """The command as a shell would read it."""
+        return shlex.join(self.argv)
+
+    def start(self, name: str, gpu: str | None, log: Path) -> tuple[Channel, subprocess.Popen[bytes]]:
+        """Start the command, its standard error going to `log`, and send the start line.
+
+        Raises WorkerError when there is no such command. One that dies at once, or does not read, is seen by whoever
+        waits for the worker's first message.
+        """
+        devices = dict.fromkeys(self.visible_devices, gpu) if gpu is not None else {}
+        channel, process = self._spawn({**os.environ, **devices}, log)
+        line = StartLine(tuple(self.files), tuple(self.options), name, self.role, devices)
+        with contextlib.suppress(ChannelClosedError, ChannelTimeoutError):
+            channel.send(line.message(), START_LINE_LIMIT_SECONDS)
+        return channel, process
+
+    def _spawn(self, environment: Mapping[str, str], log: Path) -> tuple[Channel, subprocess.Popen[bytes]]:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        # Pipes of our own, because a Popen object closes those it made when it is collected, and so does the channel.
+        their_input, our_output = os.pipe()
+        our_input, their_output = os.pipe()
+        channel = Channel.from_fds(our_input, our_output)
+        try:
+            with log.open("wb") as output:
+                process = subprocess.Popen(
+                    list(self.argv),
+                    env=environment,
+                    stdin=their_input,
+                    stdout=their_output,
+                    stderr=output,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            channel.close()
+            raise WorkerError(f"`{self.title}` could not be started: {error}") from error
+        finally:
+            os.close(their_input)
+            os.close(their_output)
+        return channel, process
+
+
+def _bad(name: str, seen: object, expected: str) -> UsageError:
+    return UsageError(f"the start line's {name!r} is {seen!r}; it must be {expected}")
+
+
+def _texts(start: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    value = start.get(name)
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise _bad(name, value, "a list of strings")
+    return tuple(value)
+
+
+def _role(start: Mapping[str, Any]) -> Role:
+    try:
+        return Role(start.get("role"))
+    except ValueError:
+        raise _bad("role", start.get("role"), f"one of {', '.join(role.value for role in Role)}") from None
+
+
+def _environment(start: Mapping[str, Any]) -> dict[str, str]:
+    value = start.get("environment", {})
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+        raise _bad("environment", value, "an object of strings")
+    return value

@@ -1,0 +1,70 @@
+"""What another tree holds of this run's suite: its files and its pytest settings, under the same relative paths."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.workers.launch import LaunchPlan
+
+CONFIG_FILES = {
+    "pytest.toml": "",
+    ".pytest.toml": "",
+    "pytest.ini": "",
+    ".pytest.ini": "",
+    "pyproject.toml": "[tool.pytest",
+    "tox.ini": "[pytest]",
+    "setup.cfg": "[tool:pytest]",
+}
+"""Where pytest looks for its settings, in its order, and what a file must hold to count."""
+
+
+def relative_files(plan: LaunchPlan) -> list[str]:
+    """The plan's files relative to its rootdir, without those outside it."""
+    return [name for file in plan.files if (name := _relative(file, plan.rootdir)) is not None]
+
+
+def missing_files(plan: LaunchPlan, root: Path, where: str, hint: str = "") -> tuple[str, ...]:
+    """Files of the suite that are not under `root`. Raises UsageError when none is."""
+    names = [_relative(file, plan.rootdir) for file in plan.files]
+    missing = tuple(
+        str(file) if name is None else name
+        for file, name in zip(plan.files, names, strict=True)
+        if name is None or not (root / name).is_file()
+    )
+    if len(missing) == len(plan.files):
+        raise UsageError(f"{where} lacks the suite: {_listed(missing)} is not there{hint}")
+    return missing
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{names[0]}, nor any other of {len(names)} files," if len(names) > 1 else "".join(names)
+
+
+def _relative(file: str, rootdir: Path) -> str | None:
+    """A suite file relative to the rootdir; None when it lies outside, where no other tree has a counterpart."""
+    path, root = Path(os.path.abspath(rootdir / file)), Path(os.path.abspath(rootdir))
+    if not path.is_relative_to(root):
+        path, root = path.resolve(), root.resolve()
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else None
+
+
+def config_file(plan: LaunchPlan, root: Path) -> Path:
+    """The other tree's own pytest settings: the file that the working tree uses, else the one pytest would find.
+
+    With none, /dev/null: pytest would search the folders above the tree, and take the settings of something else.
+    """
+    if plan.config_file is not None:
+        name = _relative(str(plan.config_file), plan.rootdir)
+        if name is None:
+            return plan.config_file
+        if _holds_settings(root / name, CONFIG_FILES.get(name, "")):
+            return root / name
+    found = (root / name for name, mark in CONFIG_FILES.items() if _holds_settings(root / name, mark))
+    return next(found, Path(os.devnull))
+
+
+def _holds_settings(path: Path, mark: str) -> bool:
+    return path.is_file() and mark in path.read_text(errors="replace")

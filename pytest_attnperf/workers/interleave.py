@@ -1,0 +1,229 @@
+"""One pair of fresh processes, one of each side, measured in turns: A B B A, then B A A B, and so on.
+
+What both sides share (clock, heat, the hour) cancels within a quad; what a process brings of its own (where its memory
+lies) does not, which is why a pair is one unit and several pairs are needed. Every turn is an unmeasured block followed
+by a measured one, so that a side finds the device as it left it, not as the other side did.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+
+from pytest_attnperf.errors import CaseFailedError, WorkerError
+from pytest_attnperf.pairs import PairSummary, Turn, TurnPlan
+from pytest_attnperf.records import NotProvenRightError
+from pytest_attnperf.stats.pairs import Quad, pair_summary
+from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
+from pytest_attnperf.workers.conversation import Conversation, OpenRequest
+from pytest_attnperf.workers.look import Ending, Look, begin, case_fingerprint, end, wrong_as_timed
+from pytest_attnperf.workers.pool import Pool
+
+QUADS_LEAST = 8
+"""Fewer quads leave a pair's centre to one disturbed block."""
+
+
+MEMORY_ADVICE = "; the idle processes of other pairs hold memory: try --attnperf-pairs=4"
+
+
+@dataclass(frozen=True)
+class InterleavePlan:
+    """How much to measure: `pairs` fresh pairs of processes, shared by all cases of a run; in each at most `quads`, of
+    blocks of `block_us`, within `budget_us` of blocks.
+    """
+
+    pairs: int = 8
+    quads: int = 40
+    block_us: float = 1000.0
+    budget_us: float = 400_000.0
+    timer: str = "auto"
+
+    def quads_of(self, base: TurnPlan, new: TurnPlan) -> int:
+        """How many quads the budget allows: even, so that both orders come equally often, and at least QUADS_LEAST."""
+        quad_us = sum(4 * plan.call_us * plan.calls_per_block for plan in (base, new))
+        affordable = int(self.budget_us / max(quad_us, 1e-3))
+        chosen = max(QUADS_LEAST, min(self.quads, affordable))
+        return chosen + chosen % 2
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a pair: where its processes come from, and what its errors call it."""
+
+    pool: Pool
+    name: str
+
+
+class SideFailedError(CaseFailedError):
+    """The case raised on one side; the text begins with the side's name, `side` is it."""
+
+    def __init__(self, side: str, message: str, traceback: str, *, out_of_memory: bool = False) -> None:
+        advice = MEMORY_ADVICE if out_of_memory else ""
+        super().__init__(f"{side}: {message}{advice}", traceback=traceback, out_of_memory=out_of_memory)
+        self.side = side
+
+
+@dataclass(frozen=True)
+class PairLook:
+    """What one pair said: each side's own look (its proof, what it ran), and the pair's ratio if both were right.
+
+    problems   why the two sides may not be compared; empty when they may, or when one of them was not right
+    """
+
+    base: Look
+    new: Look
+    pair: PairSummary | None = None
+    problems: tuple[str, ...] = ()
+
+
+@dataclass
+class _Open:
+    """One side while its case is open; `plan` None where it is not to be timed."""
+
+    side: Side
+    case: Conversation
+    ready: Ready
+    look: Look
+    plan: TurnPlan | None = None
+
+    def turn(self, place: int) -> Turn:
+        with _named(self.side):
+            return self.case.turn(place)
+
+
+def take_pair(
+    base: Side,
+    new: Side,
+    place: int,
+    request: OpenRequest,
+    plan: InterleavePlan,
+    *,
+    at_once: bool = True,
+    clock: Callable[[], float] = time.monotonic,
+) -> PairLook:
+    """Open and prove the case on both sides, measure in turns, prove both again and close.
+
+    at_once   prove both sides at the same time, which takes twice the memory
+
+    Raises WorkerError when a process died or hung, SideFailedError when the case raised on a side.
+    """
+    with base.pool.case(place, request) as base_case, new.pool.case(place, request) as new_case:
+        # Asked here: a process that a thread starts is killed when that thread ends (PR_SET_PDEATHSIG).
+        running = (_ready(new, place), _ready(base, place))
+        openings = (lambda: _opened(new, new_case, running[0]), lambda: _opened(base, base_case, running[1]))
+        ours, theirs = _both(*openings) if at_once else (openings[0](), openings[1]())
+        # Who comes first alternates from pair to pair: what that makes of memory then differs between pairs.
+        in_order = (ours, theirs) if place % 2 else (theirs, ours)
+        if all(side.look.ending is Ending.RIGHT and not side.look.note for side in (ours, theirs)):
+            for side in in_order:  # one after the other: each learns here how long a call takes
+                _ready_for_turns(side, plan)
+        problems = _incomparable(theirs, ours)
+        if theirs.plan is None or ours.plan is None or problems:
+            return PairLook(_closed(theirs), _closed(ours), problems=problems)
+        started = clock()
+        quads = _measured(theirs, ours, plan.quads_of(theirs.plan, ours.plan))
+        pair = _summary(theirs, ours, quads, clock() - started)
+        return PairLook(_closed(theirs), _closed(ours), pair)
+
+
+def _both(one: Callable[[], _Open], other: Callable[[], _Open]) -> tuple[_Open, _Open]:
+    """Both at once: compiling and proving may overlap, nothing is timed yet. Returns, or raises, when both have ended:
+    a case is closed over the channel that its thread would still be reading.
+    """
+    executor = ThreadPoolExecutor(2)
+    try:
+        futures = [executor.submit(work) for work in (one, other)]
+        wait(futures)
+        first, second = (future.result() for future in futures)
+        return first, second
+    finally:
+        # After an interrupt the workers are killed by whoever holds the cases, which ends the threads too.
+        executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _ready(side: Side, place: int) -> Ready:
+    with _named(side):
+        return side.pool.ready(place)
+
+
+def _opened(side: Side, case: Conversation, ready: Ready) -> _Open:
+    with _named(side):
+        return _Open(side, case, ready, begin(case, ready, profiled=False))
+
+
+def _ready_for_turns(opened: _Open, plan: InterleavePlan) -> None:
+    with _named(opened.side):
+        try:
+            opened.plan = opened.case.turns(plan.block_us, plan.timer)
+        except WrongAsTimedError as error:
+            opened.look = wrong_as_timed(opened.case, opened.look, error)
+            return
+    opened.look = replace(opened.look, fingerprint=case_fingerprint(opened.ready.fingerprint, opened.plan))
+
+
+def _measured(base: _Open, new: _Open, count: int) -> list[Quad]:
+    """Quads at the places that both sides have, in turn; the order alternates from quad to quad and at every place."""
+    assert base.plan is not None
+    assert new.plan is not None
+    places = min(base.plan.places, new.plan.places)
+    quads = []
+    for index in range(count):
+        place = index % places
+        base_first = (place + index // places) % 2 == 0
+        outer, inner = (base, new) if base_first else (new, base)
+        first, second, third, fourth = (side.turn(place) for side in (outer, inner, inner, outer))
+        own, other = (first, fourth), (second, third)
+        quads.append(Quad(own, other, place) if base_first else Quad(other, own, place))
+    return quads
+
+
+def _summary(base: _Open, new: _Open, quads: Sequence[Quad], seconds: float) -> PairSummary:
+    assert new.plan is not None
+    return pair_summary(
+        quads,
+        timer=new.plan.timer,
+        base_process=f"pid {base.ready.pid}",
+        new_process=f"pid {new.ready.pid}",
+        device_id=new.ready.device.device_id,
+        seconds=seconds,
+    )
+
+
+def _incomparable(base: _Open, new: _Open) -> tuple[str, ...]:
+    """Why these two may not be compared although both are right; nothing where one of them is not timed anyway."""
+    if base.plan is None or new.plan is None:
+        return ()
+    pairs = [("device", base.ready.device.device_id, new.ready.device.device_id)]
+    pairs += [("method", str(base.ready.method), str(new.ready.method))]
+    pairs += [("timer", base.plan.timer, new.plan.timer)]
+    pairs += [("cache state", base.plan.cache_state, new.plan.cache_state)]
+    found = [f"{what}: {theirs} on the base side, {ours} here" for what, theirs, ours in pairs if theirs != ours]
+    if base.look.figures is not None and new.look.figures is not None:
+        theirs, ours = base.look.figures.definition, new.look.figures.definition
+        fields = sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key))
+        found += [f"workload {key}: {theirs.get(key)} on the base side, {ours.get(key)} here" for key in fields]
+    return tuple(found)
+
+
+def _closed(opened: _Open) -> Look:
+    """Prove the last replay and close; a case that has ended already stays as it is."""
+    if opened.look.ending is not Ending.RIGHT:
+        return opened.look
+    with _named(opened.side):
+        return end(opened.case, opened.look)
+
+
+@contextlib.contextmanager
+def _named(side: Side) -> Iterator[None]:
+    """Say on which side a case raised, or a process died."""
+    try:
+        yield
+    except WorkerError as error:
+        raise WorkerError(f"{side.name}: {error.summary}", error.log_tail) from error
+    except (CaseFailedError, NotProvenRightError) as error:
+        text = error.summary if isinstance(error, CaseFailedError) else str(error)
+        out_of_memory = isinstance(error, CaseFailedError) and error.out_of_memory
+        raise SideFailedError(side.name, text, str(error), out_of_memory=out_of_memory) from error

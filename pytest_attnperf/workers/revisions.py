@@ -1,0 +1,219 @@
+"""What is asked of git for a base side. Reads the repository only: its working tree and index are not touched."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_attnperf.errors import UsageError
+
+GIT_LIMIT_SECONDS = 900.0
+"""A partial clone fetches the files of an old revision while they are checked out."""
+
+DROPPED_VARIABLES = (
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_COMMON_DIR",
+    "GIT_PREFIX",
+    "GIT_NAMESPACE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+)
+"""Set inside a git hook, where they name the repository that is being committed to or pushed."""
+
+SETTINGS = (
+    "core.hooksPath=/dev/null",  # post-index-change would run, also for an index that is not the repository's
+    "core.fsmonitor=false",
+    "core.splitIndex=false",  # would write a shared index file into the repository
+    "submodule.recurse=false",
+)
+
+USE_A_COPY = "copy the base tree somewhere and use --attnperf-against=DIR"
+CLOSE_NAMES = 3
+_PLAIN_NAME = re.compile(r"[\w./+-]+")
+_SHA = re.compile(r"[0-9a-f]{7,64}")
+_WHOLE_SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A git repository with a working tree: `top` is the tree, `git_dir` its `.git`, which may be a file.
+
+    git is told the repository outright instead of finding it, and so does not ask who owns it: a container that runs
+    as root sees the user's files as somebody else's, and every version of git would refuse ("dubious ownership").
+    pytest has already run this tree's conftest, so nothing is trusted that was not.
+    """
+
+    top: Path
+    git_dir: Path
+
+    @classmethod
+    def around(cls, folder: Path) -> Repository | None:
+        """The repository that `folder` stands in, None when it stands in none."""
+        folder = folder.resolve()
+        for top in (folder, *folder.parents):
+            git_dir = top / ".git"
+            if git_dir.is_file() or os.path.lexists(git_dir / "HEAD"):
+                return cls(top, git_dir)
+        return None
+
+    def commit_of(self, revision: str) -> str:
+        """The full commit id of a revision, or of the merge base for `A...` and `A...B` (an empty side is HEAD).
+
+        Raises UsageError, saying what to fetch in a shallow clone, and which names are close otherwise.
+        """
+        if "..." not in revision:
+            return self._commit_of_one(revision)
+        left, _, right = revision.partition("...")
+        sides = [self._commit_of_one(side or "HEAD") for side in (left, right)]
+        answer = self.run("merge-base", *sides)
+        if answer.returncode == 0:
+            return answer.stdout.splitlines()[0]
+        text = f"{revision!r} in {self.top}: the two sides have no merge base"
+        if self.is_shallow():
+            text += f" in this shallow clone; fetch the history first: git fetch --unshallow {self._remote()}"
+        raise UsageError(text)
+
+    def knows(self, revision: str) -> bool:
+        """Whether the text names a commit."""
+        return self._looked_up(revision)[0] != ""
+
+    def is_shallow(self) -> bool:
+        """Whether history was cut off when the repository was cloned."""
+        return self.run("rev-parse", "--is-shallow-repository").stdout.strip() == "true"
+
+    def common_dir(self) -> Path:
+        """The folder that all worktrees of the repository share. Raises UsageError."""
+        return (self.top / self._answer("rev-parse", "--git-common-dir").strip()).resolve()
+
+    def state_of(self, folder: Path) -> str:
+        """The commit of a folder of this working tree, '+dirty' behind it where tracked files differ; '' when git does
+        not have the folder at HEAD."""
+        part = folder.resolve().relative_to(self.top).as_posix()
+        if self.run("rev-parse", "--verify", "--quiet", f"HEAD:{'' if part == '.' else part}").returncode != 0:
+            return ""
+        commit = self._answer("rev-parse", "HEAD").strip()
+        changed = self.run("status", "--porcelain", "--untracked-files=no", "--ignore-submodules", "--", part)
+        return commit + ("+dirty" if changed.stdout.strip() else "")
+
+    def submodules(self, commit: str) -> list[str]:
+        """Paths of a commit's submodules."""
+        listed = self._answer("ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
+        return [line.partition("\t")[2] for line in listed if line.startswith("160000 ")]
+
+    def check_out(self, commit: str, folder: Path, index: Path) -> None:
+        """Write every file of a commit into a new folder, and beside it the index that describes it.
+
+        Not `git archive`, which leaves out what .gitattributes marks as export-ignore. Raises UsageError.
+        """
+        folder.mkdir(parents=True)
+        self._answer("read-tree", commit, index=index, work_tree=folder)
+        self._answer("checkout-index", "--all", "--force", "--index", "--quiet", index=index, work_tree=folder)
+
+    def changed_files(self, folder: Path, index: Path) -> list[str]:
+        """Files that are no longer as `check_out` wrote them."""
+        options = ("--name-only", "-z", "--ignore-submodules")
+        listed = self._answer("diff-files", *options, index=index, work_tree=folder)
+        return [name for name in listed.split("\0") if name]
+
+    def run(
+        self, *args: str, index: Path | None = None, work_tree: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """One git command on this repository, never through a hook. Raises UsageError when git is missing or hangs."""
+        tree = work_tree or self.top
+        settings = [word for setting in (*SETTINGS, f"safe.directory={self.top}") for word in ("-c", setting)]
+        try:
+            return subprocess.run(
+                [_git(), *settings, f"--git-dir={self.git_dir}", f"--work-tree={tree}", *args],
+                cwd=tree,
+                env=_environment(index),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                encoding="utf-8",
+                errors="surrogateescape",
+                timeout=GIT_LIMIT_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise UsageError(f"git {args[0]} in {self.top} took more than {GIT_LIMIT_SECONDS:.0f} s") from None
+
+    def _answer(self, *args: str, index: Path | None = None, work_tree: Path | None = None) -> str:
+        answer = self.run(*args, index=index, work_tree=work_tree)
+        if answer.returncode != 0:
+            raise UsageError(
+                f"git {' '.join(args[:2])} failed in {self.top}: {answer.stderr.strip() or 'it said nothing'}; "
+                f"mend the repository, or {USE_A_COPY}"
+            )
+        return answer.stdout
+
+    def _commit_of_one(self, revision: str) -> str:
+        if revision.startswith("-") or "\n" in revision:
+            raise UsageError(f"{revision!r} is no revision: it begins with '-' or holds a line break")
+        commit, said = self._looked_up(revision)
+        if not commit:
+            raise UsageError(self._unknown(revision, said))
+        return commit
+
+    def _looked_up(self, revision: str) -> tuple[str, str]:
+        """(full commit id, '') or ('', what git said). In two steps: `:/text^{commit}` would look for all of it."""
+        if revision.startswith(("-", "^")) or "\n" in revision or ".." in revision:
+            return "", ""
+        found = self.run("rev-parse", "--verify", revision)
+        if found.returncode == 0:
+            found = self.run("rev-parse", "--verify", f"{found.stdout.strip()}^{{commit}}")
+        return (found.stdout.strip(), "") if found.returncode == 0 else ("", found.stderr.strip())
+
+    def _unknown(self, revision: str, said: str) -> str:
+        text = f"no commit {revision!r} in {self.top}"
+        if "ambiguous" in said or "corrupt" in said or "not a git repository" in said:
+            return f"{text}; git said: {said}"
+        if self.is_shallow():
+            return f"{text}, which is a shallow clone; fetch it first: {self._how_to_fetch(revision)}"
+        if ".." in revision:
+            return f"{text}: A..B is a range; A...B, with three dots, is the merge base of the two"
+        close = self._close_names(revision)
+        known = f"; close: {', '.join(close)}" if close else ""
+        return f"{text}{known}; `git branch -a` and `git tag` list what exists, `git fetch` brings what is newer"
+
+    def _how_to_fetch(self, revision: str) -> str:
+        remote, _, branch = revision.partition("/")
+        if branch and remote in self.run("remote").stdout.split() and _PLAIN_NAME.fullmatch(branch):
+            return f"git fetch --depth=1 {remote} {branch}:refs/remotes/{revision}"
+        if _WHOLE_SHA.fullmatch(revision):
+            return f"git fetch --depth=1 {self._remote()} {revision}"
+        if _SHA.fullmatch(revision) or not _PLAIN_NAME.fullmatch(revision) or revision.startswith("HEAD"):
+            return f"git fetch --unshallow {self._remote()}"
+        fetch = f"git fetch --depth=1 {self._remote()} {shlex.quote(revision)}"
+        return f"{fetch}, then use --attnperf-against=FETCH_HEAD"
+
+    def _remote(self) -> str:
+        remotes = self.run("remote").stdout.split()
+        return "origin" if "origin" in remotes or not remotes else remotes[0]
+
+    def _close_names(self, revision: str) -> list[str]:
+        listed = self.run("for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/remotes", "refs/tags")
+        names = listed.stdout.split()
+        same_end = [name for name in names if name.endswith(f"/{revision}")]
+        similar = difflib.get_close_matches(revision, names, n=CLOSE_NAMES)
+        return list(dict.fromkeys([*same_end, *similar]))[:CLOSE_NAMES]
+
+
+def _git() -> str:
+    found = shutil.which("git")
+    if found is None:
+        raise UsageError(f"git is not installed, so a revision cannot be read; {USE_A_COPY}")
+    return found
+
+
+def _environment(index: Path | None) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if key not in DROPPED_VARIABLES}
+    # No lock is taken on the user's index to refresh it, nobody is asked for a password, and messages can be read.
+    kept |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    return kept if index is None else kept | {"GIT_INDEX_FILE": str(index)}

@@ -1,0 +1,234 @@
+"""Trees of old revisions, outside the repository, kept from run to run.
+
+    <cache>/pytest-attnperf/trees/<repository>/<commit>[-<variant>]/
+        tree/        the files of the commit
+        index        git's description of them: tells whether somebody changed the tree since
+        users/       a locked file per run that uses it
+        whole        written when nothing is left to do (a build command has ended well)
+        used         its time is the last use
+
+Beside each folder lies `<name>.lock`, held while the folder is made, built or removed. So whatever is half-made while
+the lock is free was left by a process that died, and is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.workers.revisions import USE_A_COPY, Repository
+
+KEEP = 5
+"""Trees kept per repository."""
+LOCK_LIMIT_SECONDS = 3600.0
+"""How long to wait for another run that makes or builds the same tree."""
+NAMED_FILES = 3
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+LFS_POINTER_BYTES_MAX = 1024
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A checked-out commit. `held` is a lock: while it lives no other run removes the tree.
+
+    top      the root of the files
+    folder   the tree's own folder in the cache, for logs and build outputs that belong to it
+    whole    whether an earlier run finished everything; see `mark_whole`
+    alone    whether no other run uses the tree now
+    notes    what a reader must know of the tree, a sentence each
+    """
+
+    top: Path
+    folder: Path
+    whole: bool
+    alone: bool
+    notes: tuple[str, ...] = ()
+    held: object = field(default=None, repr=False, compare=False)
+
+    def mark_whole(self) -> None:
+        """Say that nothing is left to do: the next run takes the tree as it is."""
+        (self.folder / "whole").touch()
+
+
+def cache_folder(cache_root: Path | None, environ: Mapping[str, str]) -> Path:
+    """Where trees and locks lie: under `cache_root`, else $XDG_CACHE_HOME, else ~/.cache. Raises UsageError."""
+    named = environ.get("XDG_CACHE_HOME", "")
+    if cache_root is None:
+        try:
+            cache_root = Path(named) if os.path.isabs(named) else Path.home() / ".cache"
+        except RuntimeError:
+            raise UsageError("no home folder to keep base trees in; set XDG_CACHE_HOME to a folder") from None
+    return cache_root.resolve() / "pytest-attnperf"
+
+
+@contextlib.contextmanager
+def opened_tree(repository: Repository, commit: str, cache: Path, *, variant: str = "") -> Iterator[Tree]:
+    """The tree of a commit, made when it is not there. While the context lasts nobody else makes or builds it.
+
+    With a `variant` (a build command and its toolchain) the tree is one of its own, and is made again unless
+    `mark_whole` was called: a build that failed leaves nothing behind. Raises UsageError.
+    """
+    trees = _trees_folder(repository, cache)
+    folder = trees / (f"{commit}-{variant}" if variant else commit)
+    with exclusive(folder):
+        notes = _made(repository, commit, folder, needs_whole=bool(variant))
+        alone = not _users(folder)
+        held = _register_user(folder)
+        (folder / "used").touch()
+        _tidy(trees, folder)
+        top = folder / "tree"
+        notes += _incomplete_parts(repository, commit, top)
+        yield Tree(top, folder, (folder / "whole").exists(), alone, tuple(notes), held)
+
+
+def _trees_folder(repository: Repository, cache: Path) -> Path:
+    if cache.is_relative_to(repository.top):
+        raise UsageError(
+            f"the cache folder {cache} lies inside the repository {repository.top}, whose conftest and configuration "
+            "would reach into a base tree there; set XDG_CACHE_HOME to a folder outside it"
+        )
+    shared = repository.common_dir()
+    name = (shared.parent if shared.name == ".git" else shared).name
+    return cache / "trees" / f"{name}-{hashlib.sha256(os.fsencode(shared)).hexdigest()[:10]}"
+
+
+@contextlib.contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Hold `<folder>.lock`, so that no other run makes or builds the same tree. Raises UsageError."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"cannot keep base trees in {folder.parent}: {error.strerror}; set XDG_CACHE_HOME to a folder that can be "
+            "written"
+        ) from error
+    lock = FileLock(f"{folder}.lock", timeout=LOCK_LIMIT_SECONDS)
+    try:
+        with lock:
+            yield
+    except Timeout:
+        raise UsageError(
+            f"another run has been making the base tree {folder} for {LOCK_LIMIT_SECONDS:.0f} s; wait for it, or end it"
+        ) from None
+
+
+def _made(repository: Repository, commit: str, folder: Path, *, needs_whole: bool) -> list[str]:
+    """Bring `folder`/tree about; what must be said of a tree that was reused."""
+    top, index = folder / "tree", folder / "index"
+    if top.is_dir() and index.is_file():
+        if needs_whole:
+            if (folder / "whole").is_file():
+                return []
+        else:
+            changed = repository.changed_files(top, index)
+            if not changed:
+                return []
+            if _users(folder):
+                return [f"the base tree {top}, which another run uses, was changed: {_some(changed)}"]
+    _clear(folder)
+    partial, partial_index = folder / "tree.partial", folder / "index.partial"
+    try:
+        repository.check_out(commit, partial, partial_index)
+    except OSError as error:
+        raise UsageError(f"cannot write the base tree {top}: {error.strerror}; free space there") from error
+    partial_index.replace(index)
+    partial.rename(top)
+    return []
+
+
+def _clear(folder: Path) -> None:
+    """Remove a folder so that a crash on the way never leaves a tree that looks whole."""
+    (folder / "whole").unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        (folder / "tree").rename(folder / f"{uuid.uuid4().hex}.partial")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _register_user(folder: Path) -> FileLock:
+    """A locked file that says, as long as this process holds it, that the tree is in use."""
+    users = folder / "users"
+    users.mkdir(exist_ok=True)
+    lock = FileLock(users / f"{uuid.uuid4().hex}.lock", timeout=0)
+    lock.acquire()
+    return lock
+
+
+def _users(folder: Path) -> int:
+    """How many runs use a tree. What dead ones left is removed; call with the folder's lock held."""
+    return sum(map(_is_held, (folder / "users").glob("*.lock")))
+
+
+def _is_held(path: Path) -> bool:
+    try:
+        with FileLock(path, timeout=0):
+            path.unlink(missing_ok=True)
+    except Timeout:
+        return True
+    return False
+
+
+def _tidy(trees: Path, own: Path) -> None:
+    """Keep the trees used last, and of no tree what a dead process left half-made. Never waits, never a tree in use."""
+    others = [path for path in trees.iterdir() if path.is_dir() and path != own]
+    others.sort(key=_last_used, reverse=True)
+    for rank, folder in enumerate(others, start=1):
+        with contextlib.suppress(Timeout), FileLock(f"{folder}.lock", timeout=0):
+            if rank >= KEEP and not _users(folder):
+                _clear(folder)
+            for partial in folder.glob("*.partial"):
+                _remove(partial)
+            if not (folder / "tree").is_dir():
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _last_used(folder: Path) -> float:
+    try:
+        return (folder / "used").stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _incomplete_parts(repository: Repository, commit: str, top: Path) -> list[str]:
+    notes = []
+    if submodules := repository.submodules(commit):
+        notes.append(
+            f"submodules are not checked out, their folders are empty in the base tree: {_some(submodules)}; "
+            f"where the suite needs them, {USE_A_COPY}"
+        )
+    if pointers := _lfs_pointers(top):
+        notes.append(
+            f"files kept in git LFS are pointers in the base tree, git-lfs did not fetch them: {_some(pointers)}; "
+            f"where the suite needs them, {USE_A_COPY}"
+        )
+    return notes
+
+
+def _lfs_pointers(top: Path) -> list[str]:
+    """Files that hold a pointer in place of their content; looked for only where .gitattributes speaks of LFS."""
+    attributes = (path for path in top.rglob(".gitattributes") if path.is_file())
+    if not any(b"filter=lfs" in path.read_bytes() for path in attributes):
+        return []
+    small = (p for p in top.rglob("*") if p.is_file() and p.stat().st_size <= LFS_POINTER_BYTES_MAX)
+    return sorted(p.relative_to(top).as_posix() for p in small if p.read_bytes().startswith(LFS_POINTER))
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - NAMED_FILES
+    return ", ".join(names[:NAMED_FILES]) + (f" and {more} more" if more > 0 else "")
