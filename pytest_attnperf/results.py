@@ -10,10 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import (
     CaseKey,
     CheckReport,
     DeviceInfo,
+    DeviceState,
     Fingerprint,
     Launch,
     ProcessSummary,
@@ -29,8 +31,11 @@ class CaseResult:
     """Everything one case's verdict was made from. Times in microseconds per call, ratios as new / stored.
 
     `first` and `second` are the processes of the two looks; `median_us` is the deciding look's centre.
+    `pairs` are those of an interleaved look, which then decided, `against` the base side it was held against; `canary`
+    the processes of each canary that were measured beside the deciding look.
     `fails` says whether the test failed by it. `interval` is the 95 % interval of `ratio` over processes; `threshold`
-    the ratio beyond which it would be SLOWER. `launches` is what one call of the first look ran, empty where unknown.
+    the ratio beyond which it would be SLOWER, `standard_error` the relative standard deviation of `ratio` as known by
+    `degrees_of_freedom`. `launches` is what one call of the first look ran, empty where unknown.
     """
 
     key: CaseKey
@@ -45,8 +50,13 @@ class CaseResult:
     ratio: float | None = None
     interval: tuple[float, float] | None = None
     threshold: float | None = None
+    standard_error: float | None = None
+    degrees_of_freedom: int | None = None
     first: tuple[ProcessSummary, ...] = ()
     second: tuple[ProcessSummary, ...] = ()
+    pairs: tuple[PairSummary, ...] = ()
+    against: str = ""
+    canary: dict[str, tuple[ProcessSummary, ...]] = field(default_factory=dict)
     checks: tuple[CheckReport, ...] = ()
     figures: WorkloadFigures | None = None
     floor_us: float | None = None
@@ -81,3 +91,6 @@ class RunResult:
     complete: bool = True
     seconds: float = 0.0
     baseline_paths: tuple[str, ...] = ()
+    device_state: DeviceState | None = None
+    against: str = ""
+    notes: tuple[str, ...] = ()

@@ -16,15 +16,20 @@ from pytest_attnperf.baselines.published import PublishedFigure, figures_for, lo
 from pytest_attnperf.baselines.record import new_entry
 from pytest_attnperf.baselines.store import BaselineStore, NewEntry
 from pytest_attnperf.errors import BaselineError
+from pytest_attnperf.gate.creep import CREPT
 from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.calibrating import calibration_lines
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports import json_results
+from pytest_attnperf.reports.conditions import condition_lines, interleaved_line
 from pytest_attnperf.reports.proof import cost_line, determinism_lines
 from pytest_attnperf.reports.tables import published_table, suite_table, tolerance_notes
 from pytest_attnperf.reports.terminal import closing_lines
 from pytest_attnperf.results import CaseResult, RunResult
-from pytest_attnperf.session.judge import LOCAL, LOOSENED
+from pytest_attnperf.session.case_records import DRIFTED, LOOSENED
+from pytest_attnperf.session.judge import LOCAL
 from pytest_attnperf.session.plausibility import CHANGED, NEAR_FLOOR
+from pytest_attnperf.session.suite_findings import run_findings
 
 LOG_WIDTH = 132
 """Columns of a table that is written to a file: every column of the table, and still readable."""
@@ -62,16 +67,16 @@ class Closing:
     def finish(self, run: RunResult, store: BaselineStore, *, interrupted: bool) -> int:
         """Write everything; 1 when the run as a whole must fail although every test passed."""
         merged: tuple[str, ...] = ()
-        findings = [*run.findings, *loosened(run)]
+        findings = [*run.findings, *loosened(run), *crept(run)]
         if run.mode == "update":
             if interrupted:
                 findings.append("interrupted: no baseline was written")
             else:
-                written, problems = merge_baselines(run, store)
+                written, problems = merge_baselines(run, store, options.run_text(self._config, "accept"))
                 merged = tuple(str(self._relative(path)) for path in written)
                 findings += problems
                 self._failed_for += problems
-        elif run.mode == "gate" and self._unfiltered() and run.complete:
+        elif run.mode == "gate" and self.unfiltered() and run.complete:
             findings += unused_entries(run, store)
         run = replace(run, findings=tuple(findings), baseline_paths=merged)
         if run.mode != "check":
@@ -101,12 +106,19 @@ class Closing:
         reporter.section("attnperf")
         for line in unresolved_lines(run):
             reporter.write_line(line)
-        for line in filter(None, [*determinism_lines(run.cases), cost_line(run)]):
+        said = [*run.notes, *condition_lines(run), interleaved_line(run), *determinism_lines(run.cases), cost_line(run)]
+        for line in filter(None, [*said, *run_findings(run.cases), *self._calibration(run)]):
             reporter.write_line(line)
         for line in closing_lines(run, str(self._relative(self._results_path))):
             reporter.write_line(line)
         for reason in self._failed_for:
             reporter.write_line(f"exit status 1: {reason}")
+
+    def _calibration(self, run: RunResult) -> list[str]:
+        if run.mode != "calibrate":
+            return []
+        second_look = int(options.run_number(self._config, "second-look", minimum=1, integer=True))
+        return list(calibration_lines(run, second_look))
 
     def _show_proof(self, reporter: Any, run: RunResult) -> None:
         """What a run that only checks has to say beside pytest's own report: often nothing."""
@@ -145,7 +157,7 @@ class Closing:
             reasons.append(f"strict: gated 0 of {run.selected}")
         return reasons
 
-    def _unfiltered(self) -> bool:
+    def unfiltered(self) -> bool:
         """Whether everything was selected: only then does an entry without a case mean that a case has gone."""
         get = self._config.getoption
         filters = (get("keyword", default=""), get("markexpr", default=""), get("lf", default=False))
@@ -170,7 +182,9 @@ def unresolved_lines(run: RunResult) -> list[str]:
             f"{fresh} of them recorded in this run: it shows that code agrees with itself, not that it got no slower"
         )
     close = [f"warning: {case.key}: {note}" for case in run.cases for note in case.notes if note.startswith(NEAR_FLOOR)]
-    changed = [f"{case.key}: {note}" for case in run.cases for note in case.notes if note.startswith(CHANGED)]
+    changed = [
+        f"{case.key}: {note}" for case in run.cases for note in case.notes if note.startswith((CHANGED, DRIFTED))
+    ]
     if len(changed) > SHOWN_UNRESOLVED:
         changed = [*changed[:SHOWN_UNRESOLVED], f"{CHANGED} in {len(changed) - SHOWN_UNRESOLVED} more cases"]
     return lines + close + changed
@@ -187,6 +201,11 @@ def is_strict(config: pytest.Config) -> bool:
 def loosened(run: RunResult) -> list[str]:
     """Findings about policies that let more through than what the baseline was stored with."""
     return [f"{case.key}: {note}" for case in run.cases for note in case.notes if note.startswith(LOOSENED)]
+
+
+def crept(run: RunResult) -> list[str]:
+    """Findings about cases that have become slower step by step."""
+    return [f"{case.key}: {note}" for case in run.cases for note in case.notes if note.startswith(CREPT)]
 
 
 def unused_entries(run: RunResult, store: BaselineStore) -> list[str]:
@@ -209,13 +228,18 @@ def unused_entries(run: RunResult, store: BaselineStore) -> list[str]:
     return found
 
 
-def merge_baselines(run: RunResult, store: BaselineStore) -> tuple[list[Path], list[str]]:
-    """Merge every RECORDED case into its file; (paths written, problems)."""
+def merge_baselines(run: RunResult, store: BaselineStore, accepted: str = "") -> tuple[list[Path], list[str]]:
+    """Merge every RECORDED case into its file; (paths written, problems).
+
+    accepted   why a slowdown since the creep guard's anchor is wanted; '' leaves the anchors where they are
+    """
     groups: dict[tuple[str, str, str], dict[str, NewEntry]] = defaultdict(dict)
     for case in run.cases:
         if case.verdict is Verdict.RECORDED and case.fingerprint is not None:
             must = case.fingerprint.must_match
-            groups[must["arch"], must["product"], case.key.suite][case.key.entry] = new_entry(case, run.commit)
+            groups[must["arch"], must["product"], case.key.suite][case.key.entry] = new_entry(
+                case, run.commit, accepted
+            )
     paths: list[Path] = []
     problems: list[str] = []
     for (arch, product, suite), entries in sorted(groups.items()):

@@ -31,7 +31,7 @@ def configure(config: pytest.Config) -> None:
 
 def timed(config: pytest.Config) -> bool:
     """Whether this run measures."""
-    return bool(config.getoption("attnperf") or config.getoption("attnperf_update_baselines"))
+    return any(config.getoption(name) for name in ("attnperf", "attnperf_update_baselines", "attnperf_calibrate"))
 
 
 def is_xdist_controller(config: pytest.Config) -> bool:
@@ -41,8 +41,11 @@ def is_xdist_controller(config: pytest.Config) -> bool:
 
 def refuse_contradictions(config: pytest.Config, *, on_gpu: bool) -> None:
     """Usage errors for options that would turn a verdict into something else, each with the way out."""
+    if config.getoption("attnperf_calibrate") == "":
+        raise pytest.UsageError("--attnperf-calibrate is empty; give the number of fresh processes, e.g. 20")
     if not timed(config):
         return
+    _refuse_two_modes(config)
     if config.getoption("reruns", default=None):
         raise pytest.UsageError(
             "--reruns turns a SLOWER into a pass by repeating it until it is lucky; with --attnperf the second look "
@@ -66,6 +69,23 @@ def refuse_contradictions(config: pytest.Config, *, on_gpu: bool) -> None:
         )
     if config.getoption("attnperf_update_baselines") and options.run_text(config, "isolate") == "none":
         raise pytest.UsageError("--update-baselines needs fresh processes; drop --attnperf-isolate=none")
+
+
+def _refuse_two_modes(config: pytest.Config) -> None:
+    """One run records, calibrates, or gates; an option of one of them that another would not heed is an error."""
+    updates, calibrates = config.getoption("attnperf_update_baselines"), config.getoption("attnperf_calibrate")
+    if updates and calibrates:
+        raise pytest.UsageError("--update-baselines and --attnperf-calibrate: a run does one of them; drop one")
+    for name in ("against", "candidate"):
+        if (updates or calibrates) and options.run_text(config, name):
+            mode = "--update-baselines" if updates else "--attnperf-calibrate"
+            raise pytest.UsageError(f"{mode} with --attnperf-{name}: it measures the working tree only; drop one")
+    if options.run_text(config, "candidate") and not options.run_text(config, "against"):
+        raise pytest.UsageError("--attnperf-candidate needs --attnperf-against: what is it to be held against?")
+    if options.run_text(config, "against") and options.run_text(config, "isolate") == "none":
+        raise pytest.UsageError("--attnperf-against needs processes of its own; drop --attnperf-isolate=none")
+    if options.run_text(config, "accept") and not updates:
+        raise pytest.UsageError("--attnperf-accept says why a recorded slowdown is wanted; it needs --update-baselines")
 
 
 class ControllerSession:

@@ -63,6 +63,7 @@ class CaseHandle:
         flops: float | None = None,
         bytes_min: float | None = None,
         tolerance: Tolerance | None = None,
+        cache_state: str = "hot",
     ) -> None:
         """Prove and gate any callable.
 
@@ -70,12 +71,18 @@ class CaseHandle:
         reference(*tensors)   the same in plain torch; run on upcast inputs for the truth, and as it is for the budget
         inputs(seed)          one tensor or a tuple of tensors, the same for the same seed, on the device
         flops, bytes_min      useful work of one call, for rates and the plausibility floor
+        cache_state           'hot', or 'cold': no call finds its inputs in the last-level cache
         tolerance             an error budget other than 2x the plain computation's, with its source
         """
         from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 
         workload = AdHoc(
-            name=self._name, make_inputs_fn=inputs, reference_fn=reference, flops=flops, bytes_min=bytes_min
+            name=self._name,
+            make_inputs_fn=inputs,
+            reference_fn=reference,
+            flops=flops,
+            bytes_min=bytes_min,
+            cache_state=cache_state,
         )
         self._server.rendezvous(CallableBackend(name=name, fn=fn, tolerance=tolerance or Tolerance()), workload)
 

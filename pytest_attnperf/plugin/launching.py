@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -14,9 +15,15 @@ import pytest
 
 from pytest_attnperf.environment.gpus import visible_gpus
 from pytest_attnperf.environment.lease import lease_gpu
+from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.session_setup import device_kind, role_of
+from pytest_attnperf.session.interleaved import Against
 from pytest_attnperf.session.settings import Mode, RunSettings
+from pytest_attnperf.workers.base_side import BaseSide, base_plan, resolve_base_side
+from pytest_attnperf.workers.command_plan import CommandPlan
+from pytest_attnperf.workers.controller import WorkerPlan
+from pytest_attnperf.workers.interleave import InterleavePlan
 from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.pool import WorkerPool
 
@@ -25,14 +32,80 @@ KEPT_OUT_PLUGINS = frozenset(
 )
 """Values of `-p` that a worker must not repeat; it loads this plugin itself."""
 KEPT_RUNS = 5
+TIMER_CHOICES = ("auto", "graph", "graph_cold", "event", "profiler", "host", "host_cold")
+"""The timers of `measure.timers`, which is not imported here: it is only ever needed where torch is."""
 
 
-def make_pool(
-    config: pytest.Config, cases: Sequence[pytest.Item], settings: RunSettings, *, on_gpu: bool
-) -> WorkerPool:
-    """The pool of this run, its log folder made, a GPU leased where cases are timed on one."""
+@dataclass(frozen=True)
+class Sides:
+    """Where the processes of a run come from.
+
+    tokens    visible-device tokens of the GPUs that are used, empty on a CPU
+    base      the base side, where one was asked for, and `against` what a session makes of it
+    """
+
+    pool: WorkerPool
+    tokens: tuple[str, ...] = ()
+    base: BaseSide | None = None
+    against: Against | None = None
+
+
+def make_sides(config: pytest.Config, cases: Sequence[pytest.Item], settings: RunSettings, *, on_gpu: bool) -> Sides:
+    """The pools of this run, its log folder made, trees of revisions made and built, a GPU leased where one is timed.
+
+    Raises UsageError for a side that does not exist or cannot be built.
+    """
+    plan = launch_plan(config, cases)
+    build, candidate = options.run_text(config, "build"), options.run_text(config, "candidate")
+    candidate_plan: WorkerPlan = plan
+    if candidate:
+        candidate_plan = plan_of(plan, _candidate(candidate, plan, build))
+    text = options.run_text(config, "against")
+    base = resolve_base_side(text, plan, build=build) if text else None
+    tokens, lease = _gpus(settings.mode) if on_gpu else ((), None)
+    pool = WorkerPool(candidate_plan, gpus=tokens, held=lease)
+    if base is None:
+        return Sides(pool, tokens)
+    against = Against(
+        pool=WorkerPool(plan_of(plan, base), gpus=tokens, prefix="base"),
+        label=base.label,
+        notes=side_notes(base),
+        plan=interleave_plan(config),
+        everything=options.choice(config, "interleave", ("suspects", "all")) == "all",
+    )
+    return Sides(pool, tokens, base, against)
+
+
+def _candidate(text: str, plan: LaunchPlan, build: str) -> BaseSide:
+    try:
+        return resolve_base_side(text, plan, build=build)
+    except UsageError as error:
+        raise UsageError(str(error).replace("--attnperf-against", "--attnperf-candidate")) from error
+
+
+def plan_of(plan: LaunchPlan, side: BaseSide) -> WorkerPlan:
+    """How workers of a side are started, given how this tree's are."""
+    return CommandPlan.beside(plan, side.command) if side.command else base_plan(plan, side)
+
+
+def side_notes(side: BaseSide) -> tuple[str, ...]:
+    """What a reader must know of a side."""
+    missing = (
+        [f"lacks {', '.join(side.missing_files)}: their cases exist on one side only"] if side.missing_files else []
+    )
+    return tuple(f"base side {side.label}: {note}" for note in [*side.notes, *missing])
+
+
+def interleave_plan(config: pytest.Config) -> InterleavePlan:
+    """How much an interleaved look measures."""
+    pairs = int(options.run_number(config, "pairs", minimum=2, integer=True))
+    return InterleavePlan(pairs=pairs, timer=options.choice(config, "timer", TIMER_CHOICES))
+
+
+def launch_plan(config: pytest.Config, cases: Sequence[pytest.Item]) -> LaunchPlan:
+    """How workers of this tree are started; makes the run's log folder."""
     kind, _ = device_kind(config)
-    plan = LaunchPlan(
+    return LaunchPlan(
         files=tuple(dict.fromkeys(str(item.path) for item in cases)),
         rootdir=config.rootpath,
         scratch=_scratch(config.rootpath),
@@ -41,8 +114,6 @@ def make_pool(
         import_mode=config.getoption("importmode"),
         passed_options=passed_options(config, kind),
     )
-    tokens, lease = _gpus(settings.mode) if on_gpu else ((), None)
-    return WorkerPool(plan, gpus=tokens, held=lease)
 
 
 def passed_options(config: pytest.Config, kind: str) -> tuple[str, ...]:
@@ -74,7 +145,7 @@ def commit_of(root: Path) -> str:
 def _gpus(mode: Mode) -> tuple[tuple[str, ...], object]:
     """Visible-device tokens and what holds them: all behind a baseline, one leased GPU for a gate."""
     tokens = visible_gpus(os.environ)
-    if mode is Mode.UPDATE or not tokens:
+    if mode in (Mode.UPDATE, Mode.CALIBRATE) or not tokens:
         return tokens, None
     if mode is Mode.CHECK:
         return tokens[:1], None

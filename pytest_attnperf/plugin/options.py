@@ -48,6 +48,22 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("device", "auto", "auto, gpu or cpu: where cases run", "KIND"),
     Option("isolate", "worker", "worker, or none: run cases in this process, for debugging; never gates", "HOW"),
+    Option(
+        "against",
+        "",
+        "settle suspects by A B B A against a git revision, a directory, another python, or a command that speaks the "
+        "worker protocol",
+        "REV|DIR|PYTHON|COMMAND",
+        path=True,
+    ),
+    Option("candidate", "", "measure this revision or directory instead of the working tree", "REV|DIR", path=True),
+    Option(
+        "interleave", "suspects", "suspects: interleave what the stored baseline leaves open; all: every case", "HOW"
+    ),
+    Option("pairs", "8", "fresh pairs of processes of an interleaved look", "N"),
+    Option("build", "", "shell command that builds a revision's tree, run once per revision", "COMMAND"),
+    Option("timer", "auto", "auto, or a timer that must be used: graph, graph_cold, event, profiler, host", "NAME"),
+    Option("accept", "", "with --update-baselines: why a slowdown since the creep guard's anchor is wanted", "REASON"),
     Option("processes", str(MIN_BASELINE_PROCESSES), "fresh processes behind a baseline entry (at least 7)", "N"),
     Option("second-look", "3", "fresh processes of the second look", "N"),
     Option("blocks", "30", "most blocks measured per process", "N"),
@@ -61,6 +77,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("worker-args", "", "options of your own conftest that workers need too", "ARGS"),
     Option("threshold", "2", "slowdown in percent that fails a case", "PERCENT", case=True),
     Option("floor-us", "0.5", "slowdown in microseconds below which nothing fails", "US", case=True),
+    Option(
+        "creep",
+        "5",
+        "slowdown in percent since the anchor, over all recordings, that is a finding",
+        "PERCENT",
+        case=True,
+    ),
     Option("suite-rate", "0.01", "false alarms allowed per suite run, as a fraction", "RATE", case=True),
     Option("fail-on", "SLOWER,INCORRECT,SUSPICIOUS,ERROR", "verdicts that fail a test", "VERDICTS", case=True),
 )
@@ -90,6 +113,17 @@ def add_options(parser: pytest.Parser) -> None:
         default=None,
         help="UNDECIDED, NO_BASELINE, INCOMPARABLE, ENVIRONMENT and findings fail the run (default where CI is set)",
     )
+    group.addoption(
+        "--attnperf-calibrate",
+        default=None,
+        metavar="N",
+        help="measure every case in N fresh processes of this code and say what the gate would make of their spread",
+    )
+    group.addoption(
+        "--attnperf-pin-config",
+        action="store_true",
+        help="run autotuned and compiled backends with the configuration stored in the baseline",
+    )
     group.addoption("--no-attnperf-strict", dest="attnperf_strict", action="store_false", help="they do not")
     group.addoption(
         "--attnperf-override",
@@ -98,7 +132,7 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="KEY=VALUE",
         help="a case setting that beats markers, e.g. threshold=5; repeatable",
     )
-    group.addoption("--attnperf-worker-fd", type=int, default=None, help="internal: this session is a worker")
+    group.addoption("--attnperf-worker-fd", default=None, metavar="FD", help="internal: this session is a worker")
     for option in OPTIONS:
         group.addoption(option.flag, dest=option.dest, default=None, metavar=option.metavar, help=option.help)
         parser.addini(option.dest, f"default of {option.flag}", default=None)
@@ -119,7 +153,7 @@ def given(config: pytest.Config) -> tuple[str, ...]:
 
     What selects cases or says where results go is left out, and the seed, which is named where it matters.
     """
-    left_out = {"backend", "results", "seed"}
+    left_out = {"backend", "results", "seed", "accept"}
     typed = [(option, config.getoption(option.dest, default=None)) for option in OPTIONS]
     chosen = [
         f"{o.flag}={shlex.quote(str(value))}" for o, value in typed if value is not None and o.name not in left_out

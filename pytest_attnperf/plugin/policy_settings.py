@@ -27,6 +27,7 @@ def policy_for(config: pytest.Config, item: pytest.Item) -> Policy:
             threshold_percent=options.parse_number("threshold", chosen["threshold"], minimum=0),
             floor_us=options.parse_number("floor_us", chosen["floor_us"], minimum=0),
             suite_false_alarm_rate=options.parse_number("suite_rate", chosen["suite_rate"], minimum=1e-9),
+            creep_percent=options.parse_number("creep", chosen["creep"], minimum=0),
             fail_on=_verdicts(chosen["fail_on"]),
         )
     except (UsageError, ValueError) as error:

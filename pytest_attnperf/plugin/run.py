@@ -9,7 +9,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,12 @@ import pytest
 
 from pytest_attnperf import __version__
 from pytest_attnperf.baselines.store import BaselineStore
+from pytest_attnperf.environment import device_state
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.closing import Closing
 from pytest_attnperf.plugin.fixtures import SERVER
-from pytest_attnperf.plugin.launching import commit_of, make_pool
+from pytest_attnperf.plugin.launching import TIMER_CHOICES, Sides, commit_of, make_sides
 from pytest_attnperf.plugin.policy_settings import policy_for
 from pytest_attnperf.plugin.progress import Progress
 from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint
@@ -52,6 +53,7 @@ class Run:
     started: float = field(default_factory=time.monotonic)
     started_at: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
     results: dict[CaseKey, CaseResult] = field(default_factory=dict)
+    watch: device_state.Watch | None = None
 
     @classmethod
     def of(cls, config: pytest.Config, cases: Sequence[pytest.Item], *, on_gpu: bool) -> Run:
@@ -59,14 +61,19 @@ class Run:
         settings = run_settings(config, len(cases))
         in_process = options.choice(config, "isolate", ("worker", "none")) == "none"
         # An xdist controller has no cases: it gathers what its workers report, and must not hold a GPU.
-        pool: Pool = LocalPool() if in_process or not cases else make_pool(config, cases, settings, on_gpu=on_gpu)
-        root = config.rootpath
-        store = BaselineStore(root / options.run_text(config, "baselines"), root / LOCAL_STORE)
-        session = Session(settings, pool, store, root / LOCAL_STORE, commit_of(root))
+        sides = None if in_process or not cases else make_sides(config, cases, settings, on_gpu=on_gpu)
+        pool: Pool = LocalPool() if sides is None else sides.pool
+        store = BaselineStore(*baseline_roots(config, sides))
+        local = config.rootpath / LOCAL_STORE
+        against = None if sides is None else sides.against
+        session = Session(settings, pool, store, local, commit_of(config.rootpath), against)
         run = cls(config, session, settings, len(cases), Progress(config, len(cases)), Closing(config))
-        if cases and not in_process:
-            places = range(RECORD_PLACES, RECORD_PLACES + settings.processes) if settings.mode is Mode.UPDATE else [0]
-            pool.start(list(places))
+        if sides is not None and settings.mode is not Mode.CHECK:
+            run.watch = device_state.begin(sides.tokens[0] if sides.tokens else "")
+        if sides is not None:
+            recording = settings.mode in (Mode.UPDATE, Mode.CALIBRATE)
+            places = range(RECORD_PLACES, RECORD_PLACES + settings.processes) if recording else range(1)
+            pool.start(places)
         return run
 
     @property
@@ -118,12 +125,18 @@ class Run:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """End the workers, write what there is, and set the run's exit status."""
         device, fingerprint = self._where()
+        missing = self._only_on_base()
         with _uninterrupted():
-            self.session.pool.shutdown()
+            self.session.shutdown()
         if hasattr(self.config, "workerinput"):
             return
         interrupted = int(exitstatus) in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR)
         record = self.record(device, fingerprint, complete=not interrupted)
+        record = replace(
+            record,
+            device_state=self.watch.end(device.device_id if device else "") if self.watch else None,
+            findings=missing,
+        )
         status = self.closing.finish(record, self.session.store, interrupted=interrupted)
         if int(exitstatus) in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and status:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -150,7 +163,17 @@ class Run:
             selected=selected,
             complete=complete and len(self.results) >= selected,
             seconds=time.monotonic() - self.started,
+            against=self.session.against.label if self.session.against else "",
+            notes=self.session.against.notes if self.session.against else (),
         )
+
+    def _only_on_base(self) -> tuple[str, ...]:
+        """Findings about cases that the base side has and this tree has lost, where everything was selected."""
+        against = self.session.against
+        if against is None or not self.closing.unfiltered() or not against.started:
+            return ()
+        gone = against.only_there(self.results)
+        return tuple(f"{key} exists on {against.name} and not here: it was removed or renamed" for key in gone)
 
     def _where(self) -> tuple[DeviceInfo | None, Fingerprint | None]:
         fingerprints = [result.fingerprint for result in self.results.values() if result.fingerprint]
@@ -169,18 +192,21 @@ def run_settings(config: pytest.Config, cases: int) -> RunSettings:
     mode = Mode.CHECK
     if config.getoption("attnperf_update_baselines"):
         mode = Mode.UPDATE
+    elif config.getoption("attnperf_calibrate"):
+        mode = Mode.CALIBRATE
     elif config.getoption("attnperf"):
         mode = Mode.GATE
     seed = options.run_text(config, "seed")
     return RunSettings(
         mode=mode,
         cases=cases,
-        processes=int(options.run_number(config, "processes", minimum=options.MIN_BASELINE_PROCESSES, integer=True)),
+        processes=_processes(config, mode),
         second_look=int(options.run_number(config, "second-look", minimum=1, integer=True)),
         plan=BlockPlan(
             max_blocks=int(options.run_number(config, "blocks", minimum=3, integer=True)),
             block_us=options.run_number(config, "block-us", minimum=10),
             budget_us=options.run_number(config, "budget-ms", minimum=1) * 1000,
+            timer=options.choice(config, "timer", TIMER_CHOICES),
         ),
         case_limit_seconds=options.run_number(config, "case-limit", minimum=0.5),
         seed=int(options.parse_number("--attnperf-seed", seed, minimum=0, integer=True))
@@ -190,7 +216,29 @@ def run_settings(config: pytest.Config, cases: int) -> RunSettings:
         record_local=bool(config.getoption("attnperf_record_local")),
         gates=options.run_text(config, "isolate") != "none",
         given_options=options.given(config),
+        pin_config=bool(config.getoption("attnperf_pin_config")),
+        accepted=options.run_text(config, "accept"),
     )
+
+
+def _processes(config: pytest.Config, mode: Mode) -> int:
+    """Fresh processes behind an entry, or behind a calibration. Raises UsageError for too few."""
+    if mode is Mode.CALIBRATE:
+        given = config.getoption("attnperf_calibrate")
+        return int(options.parse_number("--attnperf-calibrate", given, minimum=2, integer=True))
+    return int(options.run_number(config, "processes", minimum=options.MIN_BASELINE_PROCESSES, integer=True))
+
+
+def baseline_roots(config: pytest.Config, sides: Sides | None) -> tuple[Path, ...]:
+    """Where baselines are read, first found first: the base revision's own before this tree's, which a change under
+    review could have edited; then those recorded on this machine.
+    """
+    root, name = config.rootpath, options.run_text(config, "baselines")
+    roots = [root / name, root / LOCAL_STORE]
+    base = None if sides is None or sides.base is None else sides.base.root
+    if base is not None and not Path(name).is_absolute() and (base / name).is_dir():
+        roots.insert(0, base / name)
+    return tuple(dict.fromkeys(roots))
 
 
 def _determinism_repeats(config: pytest.Config) -> int:

@@ -25,6 +25,8 @@ def properties(case: CaseResult) -> list[Property]:
         "ratio_high": high,
         "threshold": case.threshold,
         "processes": len(case.first) + len(case.second) or None,
+        "pairs": len(case.pairs) or None,
+        "against": case.against or None,
         "flops": figures.flops if figures else None,
         "bytes_min": figures.bytes_min if figures else None,
         "floor_us": case.floor_us,

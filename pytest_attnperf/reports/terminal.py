@@ -107,7 +107,8 @@ def _change_lines(case: CaseResult) -> list[str]:
             f"{format_change(case.ratio)}{f' ({interval})' if interval else ''}{allowed}"
         )
     looks = (("first look", case.first), ("second look", case.second))
-    return lines + [_look_line(name, processes) for name, processes in looks if processes]
+    lines += [_look_line(name, processes) for name, processes in looks if processes]
+    return [*lines, _pairs_line(case)] if case.pairs else lines
 
 
 def _reason_lines(case: CaseResult) -> list[str]:
@@ -126,6 +127,16 @@ def _look_line(name: str, processes: Sequence[ProcessSummary]) -> str:
     count = f"{len(medians)} process{'' if len(medians) == 1 else 'es'}"
     spread = f" ({format_us(min(medians))} .. {format_us(max(medians))})" if len(medians) > 1 else ""
     return f"  {name}: {centre} us{spread}, {count}, {processes[0].timer} timer"
+
+
+def _pairs_line(case: CaseResult) -> str:
+    """The interleaved look: how far its pairs lie apart, and what it took."""
+    ratios = [pair.ratio for pair in case.pairs]
+    seconds = sum(pair.seconds for pair in case.pairs)
+    return (
+        f"  interleaved against {one_line(case.against)}: {format_change(min(ratios))} .. {format_change(max(ratios))} "
+        f"in {len(ratios)} pairs of fresh processes, {case.pairs[0].quads} quads each, {seconds:.1f} s of turns"
+    )
 
 
 def _problem_lines(case: CaseResult) -> list[str]:

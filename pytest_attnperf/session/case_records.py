@@ -7,13 +7,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from pytest_attnperf.baselines.store import Found
 from pytest_attnperf.environment.device_specs import spec_for
+from pytest_attnperf.gate.config_drift import advice, config_changes
+from pytest_attnperf.gate.creep import crept
 from pytest_attnperf.gate.decide import Decision
 from pytest_attnperf.records import DeviceInfo, Measurement, ProcessSummary, Verdict
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.roofline.floors import floor as floor_of
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.workers.look import Look
+
+LOOSENED = "policy loosened since the baseline:"
+"""Begins a note that the run repeats as a finding."""
+
+DRIFTED = "configuration differs from the baseline's:"
+"""Begins a note: an autotuner or a dispatcher chose otherwise."""
 
 
 def case_result(case: Case, verdict: Verdict, summary: str, **fields: Any) -> CaseResult:
@@ -41,6 +50,30 @@ def from_look(case: Case, verdict: Verdict, summary: str, look: Look) -> CaseRes
     )
 
 
+def with_notes(base: CaseResult, case: Case, found: Found) -> CaseResult:
+    """Notes on what has changed since the entry was stored, beside times and launches: policy and configuration."""
+    notes = [f"{LOOSENED} {what}" for what in case.policy.loosened(found.policy)]
+    drift = config_changes(found.entry.config, base.config)
+    if drift:
+        notes.append("; ".join([f"{DRIFTED} {'; '.join(drift)}", *filter(None, [advice(drift)])]))
+    return replace(base, notes=(*base.notes, *notes))
+
+
+def with_creep(base: CaseResult, case: Case, found: Found) -> CaseResult:
+    """A note where the case has become slower than its anchor, however small each step was."""
+    judged = base.verdict in (Verdict.SAME, Verdict.FASTER, Verdict.UNDECIDED)
+    note = crept(found.entry, base.ratio, case.policy, case.nodeid, base.threshold) if judged and base.ratio else ""
+    return replace(base, notes=(*base.notes, note)) if note else base
+
+
+def calibrated(recorded: CaseResult) -> CaseResult:
+    """A recording that is only looked at: nothing is stored and nothing is gated."""
+    if recorded.verdict is not Verdict.RECORDED:
+        return recorded
+    summary = f"measured in {len(recorded.first)} processes, to see how far apart they lie"
+    return replace(recorded, verdict=Verdict.RIGHT, summary=summary)
+
+
 def with_figures(base: CaseResult, device: DeviceInfo) -> CaseResult:
     """The floor of the workload on this device added, where the device is in the table."""
     spec = spec_for(device)
@@ -58,6 +91,8 @@ def decided(base: CaseResult, decision: Decision) -> CaseResult:
         ratio=decision.ratio,
         interval=decision.interval,
         threshold=decision.threshold,
+        standard_error=decision.standard_error,
+        degrees_of_freedom=decision.degrees_of_freedom,
     )
 
 

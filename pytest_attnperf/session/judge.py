@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,12 +11,15 @@ from pytest_attnperf.baselines.record import new_entry
 from pytest_attnperf.baselines.store import BaselineStore, Found
 from pytest_attnperf.environment.device_specs import spec_for
 from pytest_attnperf.errors import BaselineError, CaseFailedError, WorkerError
+from pytest_attnperf.gate.canary import canary_shift
 from pytest_attnperf.gate.comparable import comparable
+from pytest_attnperf.gate.creep import crept
 from pytest_attnperf.gate.decide import first_look, second_look
-from pytest_attnperf.records import CaseKey, DeviceInfo, Measurement, NotProvenRightError, Verdict
+from pytest_attnperf.records import CaseKey, DeviceInfo, Measurement, NotProvenRightError, ProcessSummary, Verdict
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.case_records import (
+    calibrated,
     case_result,
     decided,
     first_line,
@@ -24,16 +27,17 @@ from pytest_attnperf.session.case_records import (
     from_look,
     joined_measurement,
     median_us_of,
+    with_creep,
     with_figures,
+    with_notes,
 )
+from pytest_attnperf.session.interleaved import Against, supported_there
 from pytest_attnperf.session.settings import Case, Mode, RunSettings
 from pytest_attnperf.stats.noise import NoiseEstimate, NoiseModel
 from pytest_attnperf.workers.conversation import BlockPlan, OpenRequest
+from pytest_attnperf.workers.interleave import SideFailedError
 from pytest_attnperf.workers.look import Ending, Look, take_look
 from pytest_attnperf.workers.pool import Pool
-
-LOOSENED = "policy loosened since the baseline:"
-"""Begins a note that the run repeats as a finding."""
 
 LOCAL = "baseline under .attnperf/local,"
 """Begins a note that the run counts: such a baseline was made on this machine and is not under version control."""
@@ -51,6 +55,7 @@ class Session:
     store        baselines, read from every root in order
     local_root   where `record_local` writes
     commit       of the working tree, or 'unknown'
+    against      the base side that an interleaved look is taken against; None without one
     """
 
     settings: RunSettings
@@ -58,6 +63,7 @@ class Session:
     store: BaselineStore
     local_root: Path
     commit: str = "unknown"
+    against: Against | None = None
     clock: Callable[[], float] = time.monotonic
 
     def judge(self, case: Case) -> CaseResult:
@@ -72,9 +78,16 @@ class Session:
         result = replace(result, seconds=self.clock() - started, fails=result.fails or self._fails(case, result))
         return replace(result, reproduce=self._reproduce(result))
 
+    def shutdown(self) -> None:
+        """End every process of every side."""
+        for pool in (self.pool, *([self.against.pool] if self.against is not None else [])):
+            pool.shutdown()
+
     def _by_mode(self, case: Case) -> CaseResult:
         if self.settings.mode is Mode.UPDATE:
             return self._record(case)
+        if self.settings.mode is Mode.CALIBRATE:
+            return calibrated(self._record(case))
         plan = None if self.settings.mode is Mode.CHECK else self.settings.plan
         look = self._look(GATE_PLACE, case, plan, case.next_key)
         if look.ending is not Ending.MEASURED:
@@ -92,11 +105,19 @@ class Session:
         rotate: bool = False,
     ) -> Look:
         """`fresh` moves the seeds of the checks on to inputs that the case has not seen in this run."""
+        return take_look(self.pool, place, self._request(case, next_key, fresh), plan, rotate=rotate)
+
+    def _request(self, case: Case, next_key: CaseKey | None, fresh: int = 0) -> OpenRequest:
         seed, settings = self.settings.seed + fresh, self.settings
-        request = OpenRequest(
-            case.key, next_key, seed, seed + 1, settings.case_limit_seconds, settings.determinism_repeats
+        pin = self._stored_config(case) if settings.pin_config else {}
+        return OpenRequest(
+            case.key, next_key, seed, seed + 1, settings.case_limit_seconds, settings.determinism_repeats, pin
         )
-        return take_look(self.pool, place, request, plan, rotate=rotate)
+
+    def _stored_config(self, case: Case) -> dict[str, str]:
+        """What the baseline's processes ran with; empty where nothing is stored."""
+        found = self._find(case)
+        return {} if found is None else dict(found.entry.config)
 
     def _not_measured(self, case: Case, look: Look) -> CaseResult:
         """The verdicts that need no time: wrong, broken, unsupported, or right without being timed."""
@@ -114,17 +135,25 @@ class Session:
         return result
 
     def _was_supported(self, case: Case, result: CaseResult) -> CaseResult:
-        """A case that the baseline holds a time for must not disappear by calling itself unsupported."""
+        """A case that the baseline holds a time for, or the base side runs, must not disappear by calling itself so."""
         found = self._find(case)
-        if found is None:
+        if found is not None:
+            text = f"unsupported now, but a baseline is stored in {found.path.name}: {result.summary}"
+        elif self.against is not None and self.against.supports(self._request(case, None)):
+            text = f"unsupported now, but {self.against.name} runs it: {result.summary}"
+        else:
             return result
-        text = f"unsupported now, but a baseline is stored in {found.path.name}: {result.summary}"
         return replace(result, summary=text, reasons=(text, *result.reasons), fails=True)
 
     def _gate(self, case: Case, look: Look) -> CaseResult:
         measurement = joined_measurement([look])
         base = with_figures(from_look(case, Verdict.SAME, "", look), self._device())
-        base = replace(base, first=measurement.processes, median_us=measurement.medians_us[0])
+        base = replace(
+            base,
+            first=measurement.processes,
+            median_us=measurement.medians_us[0],
+            canary=self._canary([GATE_PLACE]) if self.settings.gates else {},
+        )
         base = self._plausible(base)
         if base.verdict is Verdict.SUSPICIOUS:
             return base
@@ -136,9 +165,14 @@ class Session:
         found, notes = self._baseline_for(case, look)
         if isinstance(found, CaseResult):
             return found
+        base = replace(base, notes=base.notes + notes)
         if found is None:
-            return self._without_baseline(case, base)
-        return self._against(case, replace(base, notes=base.notes + notes), look, found)
+            return self._interleaved(case, base) or self._without_baseline(case, base)
+        if self.against is not None and self.against.everything:
+            settled = self._interleaved(case, with_notes(base, case, found))
+            if settled is not None:
+                return settled if self._differences(look, found) else with_creep(settled, case, found)
+        return self._held_against(case, base, look, found)
 
     def _baseline_for(self, case: Case, look: Look) -> tuple[Found | CaseResult | None, tuple[str, ...]]:
         """The stored entry; recorded first under .attnperf/local where that was asked for and none exists."""
@@ -159,33 +193,51 @@ class Session:
         note = f"{LOCAL} recorded in this run, in {len(recorded.first)} other processes"
         return self._find(case), (note,)
 
-    def _against(self, case: Case, base: CaseResult, look: Look, found: Found) -> CaseResult:
+    def _held_against(self, case: Case, base: CaseResult, look: Look, found: Found) -> CaseResult:
         assert look.fingerprint is not None
         assert look.figures is not None
         entry = found.entry
         assert look.summary is not None
-        differences = comparable(
-            entry, found.fingerprint, look.fingerprint, timer=look.summary.timer, definition=look.figures.definition
-        )
+        differences = self._differences(look, found)
         base = replace(base, baseline_us=median_us_of(entry.processes))
         if found.path.is_relative_to(self.local_root) and not any(note.startswith(LOCAL) for note in base.notes):
             base = replace(base, notes=(*base.notes, f"{LOCAL} recorded {entry.recorded}"))
         if differences:
-            return replace(
+            unlike = replace(
                 base,
                 verdict=Verdict.INCOMPARABLE,
                 summary=f"not comparable: {differences[0]}",
                 reasons=tuple(differences),
             )
+            settled = self._interleaved(case, replace(base, notes=(*base.notes, f"stored baseline: {unlike.summary}")))
+            return settled or unlike
         stored, new = entry.measurement(), joined_measurement([look])
-        noise = self._noise(case, stored)
+        noise = self._noise(case, stored, base.floor_bound)
         decision = first_look(stored, new, noise, case.policy, self.settings.cases)
-        base = replace(
-            base, notes=base.notes + tuple(f"{LOOSENED} {what}" for what in case.policy.loosened(found.policy))
-        )
+        base = with_notes(base, case, found)
         if not decision.needs_second_look:
             base = plausibility.with_changes(decided(base, decision), entry.launches)
+            base = with_creep(base, case, found)
             return self._recheck_jump(case, base) if plausibility.is_jump(base) else base
+        settled = self._interleaved(case, plausibility.with_changes(base, entry.launches), decision.ratio)
+        if settled is not None:
+            return with_creep(settled, case, found)
+        return self._second(case, base, look, found, noise)
+
+    def _differences(self, look: Look, found: Found) -> list[str]:
+        """Why a look and a stored entry may not be compared; empty when they may."""
+        assert look.fingerprint is not None
+        assert look.figures is not None
+        assert look.summary is not None
+        timer, definition = look.summary.timer, look.figures.definition
+        return comparable(found.entry, found.fingerprint, look.fingerprint, timer=timer, definition=definition)
+
+    def _second(
+        self, case: Case, base: CaseResult, look: Look, found: Found, noise: NoiseEstimate | None
+    ) -> CaseResult:
+        """Settle against the stored processes, by fresh ones."""
+        assert look.fingerprint is not None
+        stored, new = found.entry.measurement(), joined_measurement([look])
         looks = self._second_look(case)
         wrong = next((again for again in looks if again.ending is not Ending.MEASURED), None)
         if wrong is not None:
@@ -195,13 +247,53 @@ class Session:
             return foreign
         second = joined_measurement(looks)
         changes = look.fingerprint.changes(found.fingerprint)
-        decision = second_look(stored, new, second, noise, case.policy, self.settings.cases, changes)
-        settled = plausibility.with_changes(decided(base, decision), entry.launches)
-        return replace(settled, second=second.processes, median_us=median_us_of(second.processes))
+        canary = self._canary(self._second_places())
+        decision = second_look(
+            stored,
+            new,
+            second,
+            noise,
+            case.policy,
+            self.settings.cases,
+            changes,
+            canary=canary_shift(canary, found.canary),
+            bound=base.floor_bound,
+        )
+        settled = plausibility.with_changes(decided(base, decision), found.entry.launches)
+        settled = replace(settled, second=second.processes, median_us=median_us_of(second.processes), canary=canary)
+        return with_creep(settled, case, found)
+
+    def _interleaved(self, case: Case, base: CaseResult, first_ratio: float | None = None) -> CaseResult | None:
+        """The verdict against the base side; None where there is none, or where only this side has the case."""
+        against = self.against
+        if against is None or not against.has(case.key):
+            return None
+        try:
+            bytes_min = 0.0 if base.figures is None else base.figures.bytes_min or 0.0
+            looks = against.look(self.pool, self._request(case, None), bytes_min)
+        except SideFailedError as error:
+            if error.side == against.name:
+                return against.failed(base, error)
+            raise
+        if not supported_there(looks):
+            return None
+        wrong = next((look.new for look in looks if look.new.ending is not Ending.RIGHT), None)
+        if wrong is not None:
+            return replace(self._not_measured(case, wrong), first=base.first)
+        return against.settle(case, base, looks, self.settings.cases, first_ratio)
+
+    def _canary(self, places: Iterable[int]) -> dict[str, tuple[ProcessSummary, ...]]:
+        """The canary of these processes, by its name."""
+        taken = [self.pool.canary(place) for place in places]
+        names = sorted({name for canary in taken for name in canary})
+        return {name: tuple(canary[name] for canary in taken if name in canary) for name in names}
+
+    def _second_places(self) -> range:
+        return range(SECOND_LOOK_PLACES, SECOND_LOOK_PLACES + self.settings.second_look)
 
     def _second_look(self, case: Case) -> list[Look]:
         """Fresh processes, none of which made the first look; started once and kept for the run's other suspects."""
-        places = range(SECOND_LOOK_PLACES, SECOND_LOOK_PLACES + self.settings.second_look)
+        places = self._second_places()
         self.pool.start(places)
         return [self._look(place, case, self.settings.plan, None) for place in places]
 
@@ -209,8 +301,9 @@ class Session:
         """Measure in `processes` fresh processes; RECORDED only if every one was right and ran this tree's code."""
         places = range(RECORD_PLACES, RECORD_PLACES + self.settings.processes)
         self.pool.start(places)
-        following = case.next_key if self.settings.mode is Mode.UPDATE else None
+        following = case.next_key if self.settings.mode in (Mode.UPDATE, Mode.CALIBRATE) else None
         looks = []
+        canary = self._canary(places)
         for place in places:
             # Once is enough to see whether a kernel remembers its results.
             look = self._look(place, case, self.settings.plan, following, rotate=place == RECORD_PLACES)
@@ -226,6 +319,7 @@ class Session:
             median_us=centre,
             checks=measurement.proof,
             peak_memory_bytes=measurement.peak_memory_bytes,
+            canary=canary,
         )
         foreign = from_another_tree(base, looks)
         if foreign is not None:
@@ -240,13 +334,15 @@ class Session:
             return replace(base, summary="recorded; nothing was stored before")
         before = median_us_of(found.entry.processes)
         ratio = base.median_us / before
-        return replace(
+        base = replace(
             base, baseline_us=before, ratio=ratio, summary=f"recorded; {ratio - 1:+.1%} against what was stored"
         )
+        note = "" if self.settings.accepted else crept(found.entry, ratio, case.policy, case.nodeid)
+        return replace(base, notes=(*base.notes, note)) if note else base
 
     def _plausible(self, base: CaseResult) -> CaseResult:
         """SUSPICIOUS when faster than the device's floor; a note when so close to it that one should look twice."""
-        place = RECORD_PLACES if self.settings.mode is Mode.UPDATE else GATE_PLACE
+        place = GATE_PLACE if self.settings.mode in (Mode.CHECK, Mode.GATE) else RECORD_PLACES
         return plausibility.by_floor(base, spec_for(self._device(place)))
 
     def _recheck_jump(self, case: Case, base: CaseResult) -> CaseResult:
@@ -270,15 +366,18 @@ class Session:
         return replace(base, verdict=Verdict.NO_BASELINE, summary=text, reasons=(text,))
 
     def _find(self, case: Case) -> Found | None:
-        device = self._device(RECORD_PLACES if self.settings.mode is Mode.UPDATE else GATE_PLACE)
+        device = self._device(RECORD_PLACES if self.settings.mode in (Mode.UPDATE, Mode.CALIBRATE) else GATE_PLACE)
         return self.store.find(device.arch, device.product, case.key.suite, case.key.entry)
 
-    def _noise(self, case: Case, stored: Measurement) -> NoiseEstimate | None:
+    def _noise(self, case: Case, stored: Measurement, bound: str) -> NoiseEstimate | None:
         """What unchanged code does between processes, pooled over the suite's stored cases like this one."""
         device = self._device()
         entries = self.store.load(device.arch, device.product, case.key.suite)
-        model = NoiseModel.from_processes({key: found.entry.processes for key, found in entries.items()})
-        return model.sd(case.key.entry, median_us_of(stored.processes), stored.timer)
+        model = NoiseModel.from_processes(
+            {key: found.entry.processes for key, found in entries.items()},
+            bounds={key: found.entry.bound for key, found in entries.items()},
+        )
+        return model.sd(case.key.entry, median_us_of(stored.processes), stored.timer, bound)
 
     def _device(self, place: int = GATE_PLACE) -> DeviceInfo:
         return self.pool.ready(place).device

@@ -16,6 +16,7 @@ class Mode(str, enum.Enum):
     CHECK = "check"
     GATE = "gate"
     UPDATE = "update"
+    CALIBRATE = "calibrate"
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class RunSettings:
 
     given_options         options of the command line, quoted, without which a case could not be run again as it was
     determinism_repeats   calls on the same inputs whose bits are compared; 0 compares none
+    pin_config            whether backends run with the configuration stored in the baseline
+    accepted              why a recorded slowdown since the creep guard's anchor is wanted; '' where nobody said so
     """
 
     mode: Mode
@@ -37,6 +40,8 @@ class RunSettings:
     gates: bool = True
     given_options: tuple[str, ...] = ()
     determinism_repeats: int = 0
+    pin_config: bool = False
+    accepted: str = ""
 
 
 @dataclass(frozen=True)

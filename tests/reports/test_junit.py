@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from typing import TypeAlias
 
+from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.reports.junit import properties
 from pytest_attnperf.results import CaseResult
 
@@ -20,6 +21,14 @@ def test_figures_are_unrounded_builtins(case: CaseFactory) -> None:
     assert found["attnperf.processes"] == 5
     assert {type(value) for value in found.values()} <= {str, int, float}
     assert json.loads(json.dumps(found)) == found
+
+
+def test_pairs_and_what_they_were_against(case: CaseFactory) -> None:
+    """A case settled by pairs says how many and against what; another has neither property."""
+    pairs = (PairSummary(1.061, 24.6, 26.1, 8, "graph"),) * 8
+    found = dict(properties(case(pairs=pairs, against="main (4f2c1ab)")))
+    assert (found["attnperf.pairs"], found["attnperf.against"]) == (8, "main (4f2c1ab)")
+    assert {"attnperf.pairs", "attnperf.against"}.isdisjoint(dict(properties(case())))
 
 
 def test_unknown_figures_are_left_out(case: CaseFactory) -> None:

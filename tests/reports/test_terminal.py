@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import pytest
 
+from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import CheckReport, ErrorFigures, Tolerance, Verdict
 from pytest_attnperf.reports.terminal import ORDER, closing_lines, failure_text
 from pytest_attnperf.results import CaseResult, RunResult
@@ -34,6 +35,19 @@ def test_slower_says_what_changed(case: CaseFactory) -> None:
         "reproduce with:",
         COMMAND,
     ]
+
+
+def test_pairs_have_their_own_line(case: CaseFactory) -> None:
+    """An interleaved look says against what, how far its pairs lie apart, and what it took; the first look stays."""
+    pairs = tuple(PairSummary(ratio, 24.6, 26.1, 12, "graph", seconds=1.25) for ratio in (1.058, 1.063, 1.061))
+    text = failure_text(case(second=(), pairs=pairs, against="main\n(4f2c1ab)"))
+    assert text.splitlines()[2:5] == [
+        "  24.60 us -> 26.10 us per call, +6.1 % (95 %: +5.2 % .. +7.0 %), allowed +2.0 %",
+        "  first look: 26.10 us (26.00 .. 26.20), 3 processes, graph timer",
+        "  interleaved against main (4f2c1ab): +5.8 % .. +6.3 % in 3 pairs of fresh processes, 12 quads each, "
+        "3.8 s of turns",
+    ]
+    assert "interleaved" not in failure_text(case())
 
 
 def incorrect(case: CaseFactory, *figures: ErrorFigures, problems: tuple[str, ...] = ("too far",)) -> list[str]:

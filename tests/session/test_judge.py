@@ -1,120 +1,23 @@
-"""The session's judge over an in-memory pool: scripted subjects, no processes."""
+"""The session's judge over an in-memory pool (see conftest.py)."""
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_attnperf.baselines.record import new_entry
-from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.errors import BaselineError, CaseFailedError, WorkerError
 from pytest_attnperf.gate.policy import Policy
-from pytest_attnperf.records import CaseKey, DeviceInfo, FinalReport, Fingerprint, Role, Verdict
-from pytest_attnperf.results import CaseResult
-from pytest_attnperf.session.judge import Session
-from pytest_attnperf.session.settings import Case, Mode, RunSettings
-from pytest_attnperf.testing.fake_device import FakeSubject
-from pytest_attnperf.workers.controller import Ready
-from pytest_attnperf.workers.conversation import Conversation, OpenRequest
-from pytest_attnperf.workers.local import LocalCase
-from pytest_attnperf.workloads.prefill import Prefill
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.session.settings import Mode
 
-WORKLOAD = Prefill(batch=1, seq_q=64, heads=1, head_dim=16)
-CASE = Case(CaseKey("prefill", "fake.a", WORKLOAD.id), "suites/test_prefill.py::test_prefill[fake.a]", Policy())
-DEVICE = DeviceInfo("cpu", "fake", "fake1")
-MACHINE = Fingerprint({"arch": "fake", "product": "fake1"}, {"driver": "1"})
+if TYPE_CHECKING:
+    from tests.session.conftest import Bench
+
 RECORD_PLACES = list(range(100, 107))
-
-
-@dataclass
-class Served(LocalCase):
-    """A case whose process may have loaded code of another tree."""
-
-    foreign: tuple[str, ...] = ()
-
-    def finish(self) -> FinalReport:
-        """The subject's report, with where code came from."""
-        return replace(super().finish(), foreign_sources=self.foreign)
-
-
-@dataclass
-class FakePool:
-    """A Pool without processes: `common` scripts every place, `by_place` single ones, `error` is raised instead.
-
-    `visited` holds the places whose process served a case, in order. Processes differ by up to 0.3 %.
-    """
-
-    common: dict[str, Any] = field(default_factory=lambda: {"time_us": 100.0})
-    by_place: dict[int, dict[str, Any]] = field(default_factory=dict)
-    visited: list[int] = field(default_factory=list)
-    started: list[int] = field(default_factory=list)
-
-    @contextlib.contextmanager
-    def case(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
-        """The scripted case in that place."""
-        self.visited.append(place)
-        script = {**self.common, **self.by_place.get(place, {})}
-        if "error" in script:
-            raise script["error"]
-        subject = FakeSubject(script, 1 + 0.001 * (place % 7 - 3), (request.check_seed, request.final_seed))
-        yield Served(subject, WORKLOAD, request.repeats, script.get("foreign", ()))
-
-    def ready(self, place: int) -> Ready:
-        """Each place is a process of its own."""
-        return Ready(1000 + place, Role.INTERPRET, DEVICE, MACHINE, (CASE.key,))
-
-    def start(self, places: Sequence[int]) -> None:
-        """Remember."""
-        self.started += places
-
-    def known(self) -> Ready | None:
-        """Some place."""
-        return self.ready(0)
-
-    def shutdown(self) -> None:
-        """Nothing runs."""
-
-
-class Bench:
-    """Sessions over one store, each with a fresh pool."""
-
-    def __init__(self, folder: Path) -> None:
-        self.store = BaselineStore(folder / "baselines", folder / "local")
-        self.local = folder / "local"
-        self.pool = FakePool()
-
-    def judge(
-        self, mode: Mode = Mode.GATE, case: Case = CASE, settings: dict[str, Any] | None = None, **common: Any
-    ) -> CaseResult:
-        """One case judged; `common` scripts every place, `self.pool.by_place` those set before."""
-        self.pool.visited.clear()
-        self.pool.common = {"time_us": 100.0, **common}
-        run = RunSettings(mode, cases=1, seed=41, **(settings or {}))
-        return Session(run, self.pool, self.store, self.local).judge(case)
-
-    def record(self, case: Case = CASE, **common: Any) -> None:
-        """Store a baseline."""
-        result = self.judge(Mode.UPDATE, case, **common)
-        self.store.merge(self.store.roots[0], "fake", "fake1", "prefill", {case.key.entry: new_entry(result, "c0")})
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    """Nothing is stored."""
-    return Bench(tmp_path)
-
-
-@pytest.fixture
-def stored(bench: Bench) -> Bench:
-    """The case is stored at 100 us."""
-    bench.record()
-    return bench
 
 
 def test_unchanged_code_takes_one_look(stored: Bench) -> None:
@@ -224,16 +127,16 @@ def test_recording_again_names_the_change(stored: Bench) -> None:
 def test_only_incorrect_names_the_seed(stored: Bench) -> None:
     """Inputs of a check decide whether it fails; they do not decide how long a call takes."""
     wrong, slower = stored.judge(fault="wrong"), stored.judge(time_us=110.0)
-    assert wrong.reproduce == f'pytest --attnperf --attnperf-seed=41 "{CASE.nodeid}"'
-    assert slower.reproduce == f'pytest --attnperf "{CASE.nodeid}"'
-    assert stored.judge(Mode.CHECK, fault="wrong").reproduce == f'pytest --attnperf-seed=41 "{CASE.nodeid}"'
+    assert wrong.reproduce == f'pytest --attnperf --attnperf-seed=41 "{stored.case.nodeid}"'
+    assert slower.reproduce == f'pytest --attnperf "{stored.case.nodeid}"'
+    assert stored.judge(Mode.CHECK, fault="wrong").reproduce == f'pytest --attnperf-seed=41 "{stored.case.nodeid}"'
 
 
 def test_a_loosened_policy_is_noted(stored: Bench) -> None:
     """A threshold above the stored one lets more through, and says so; a tighter one does not."""
-    looser = stored.judge(case=replace(CASE, policy=Policy(threshold_percent=5)))
+    looser = stored.judge(case=replace(stored.case, policy=Policy(threshold_percent=5)))
     assert looser.notes == ("policy loosened since the baseline: threshold_percent 2 -> 5",)
-    assert stored.judge(case=replace(CASE, policy=Policy(threshold_percent=1))).notes == ()
+    assert stored.judge(case=replace(stored.case, policy=Policy(threshold_percent=1))).notes == ()
 
 
 def test_correctness_alone_is_not_timed(stored: Bench) -> None:
@@ -326,3 +229,53 @@ def test_determinism_is_asked_for_and_reported(bench: Bench) -> None:
     assert (check.repeats, check.bit_equal) == (5, False)
     (check,) = bench.judge(Mode.CHECK).checks
     assert (check.repeats, check.bit_equal) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("canary_us", "verdict"), [(220.0, Verdict.ENVIRONMENT), (200.0, Verdict.SLOWER), (180.0, Verdict.SLOWER)]
+)
+def test_a_canary_that_moved_as_much_is_the_machine(stored: Bench, canary_us: float, verdict: Verdict) -> None:
+    """10 % slower beside a canary 10 % slower is ENVIRONMENT; beside one that stayed, or is faster, it is SLOWER."""
+    result = stored.judge(time_us=110.0, canary_us=canary_us)
+    assert result.verdict is verdict
+    assert [process.process for process in result.canary["gemm"]] == ["pid 1001", "pid 1002", "pid 1003"]
+
+
+def test_only_the_deciding_processes_canary_counts(stored: Bench) -> None:
+    """A machine that was slower in the first look only explains nothing of the second."""
+    stored.pool.by_place[0] = {"canary_us": 220.0}
+    assert stored.judge(time_us=110.0).verdict is Verdict.SLOWER
+    first = stored.judge()
+    assert (first.verdict, first.canary["gemm"][0].median_us) == (Verdict.SAME, pytest.approx(220, rel=0.01))
+
+
+def test_a_calibration_measures_and_stores_nothing(stored: Bench) -> None:
+    """The processes of a recording, said to be RIGHT; a wrong one among them is INCORRECT."""
+    before = stored.store.find("fake", "fake1", "prefill", stored.case.key.entry)
+    result = stored.judge(Mode.CALIBRATE, time_us=120.0)
+    assert (result.verdict, len(result.first), stored.pool.visited) == (Verdict.RIGHT, 7, RECORD_PLACES)
+    assert result.summary == "measured in 7 processes, to see how far apart they lie"
+    assert stored.store.find("fake", "fake1", "prefill", stored.case.key.entry) == before
+    stored.pool.by_place[106] = {"fault": "wrong"}
+    assert stored.judge(Mode.CALIBRATE).verdict is Verdict.INCORRECT
+
+
+def test_a_changed_configuration_is_noted(bench: Bench) -> None:
+    """What was chosen otherwise than when the baseline was recorded is said whatever the verdict."""
+    bench.record(config={"split": "4"})
+    assert bench.judge(config={"split": "8"}).notes == (
+        "configuration differs from the baseline's: split: 8 here, 4 stored",
+    )
+    assert bench.judge(config={"split": "4"}).notes == ()
+
+
+def test_every_process_is_pinned(bench: Bench) -> None:
+    """With pin_config both looks, and both sides of every pair, run with the stored configuration; else none does."""
+    bench.record(config={"split": "4"})
+    bench.judge(time_us=110.0, settings={"pin_config": True})
+    assert bench.pool.pins == [{"split": "4"}] * 4
+    bench.against_base()
+    bench.judge(time_us=110.0, settings={"pin_config": True})
+    assert (bench.pool.pins, bench.base.pins) == ([{"split": "4"}] * 4, [{"split": "4"}] * 3)
+    bench.judge(time_us=110.0)
+    assert bench.pool.pins == [{}] * 4

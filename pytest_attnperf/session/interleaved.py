@@ -1,0 +1,187 @@
+"""The interleaved look of a run: fresh pairs of processes shared by all of its cases, and what their ratios decide."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pytest_attnperf.correctness.what_ran import differences
+from pytest_attnperf.errors import CaseFailedError, WorkerError
+from pytest_attnperf.gate.config_drift import config_changes
+from pytest_attnperf.gate.interleaved import interleaved_look
+from pytest_attnperf.pairs import PairSummary
+from pytest_attnperf.records import CaseKey, NotProvenRightError, Verdict
+from pytest_attnperf.results import CaseResult
+from pytest_attnperf.session.case_records import decided, first_line
+from pytest_attnperf.session.settings import Case
+from pytest_attnperf.stats.pairs import pair_noise
+from pytest_attnperf.workers.conversation import OpenRequest
+from pytest_attnperf.workers.interleave import InterleavePlan, PairLook, Side, SideFailedError, take_pair
+from pytest_attnperf.workers.look import Ending, take_look
+from pytest_attnperf.workers.pool import Pool
+
+PAIR_PLACES = 1000
+"""First place, on both sides, of the processes of pairs: none of them has made a first look."""
+
+CHECK_PLACE = PAIR_PLACES - 1
+"""A base process that only proves cases: it may use a profiler, and is never asked for a time."""
+
+SAME_FILES = "both sides ran the same files"
+"""Begins a note: the ratio is that of unchanged code."""
+
+CHANGES_SHOWN = 5
+
+LARGE_BYTES = 2.0**30
+"""Proving takes several times a workload's inputs and outputs in fp32 beside them."""
+
+
+@dataclass
+class Against:
+    """The base side of a run.
+
+    pool         its processes; `label` names it in verdicts, e.g. 'origin/main (4f2c1ab)'
+    everything   every case is interleaved, not only those that a stored baseline leaves open
+    notes        what a reader of the run must know of the side
+    """
+
+    pool: Pool
+    label: str
+    plan: InterleavePlan = field(default_factory=InterleavePlan)
+    everything: bool = False
+    notes: tuple[str, ...] = ()
+    _measured: dict[CaseKey, tuple[PairSummary, ...]] = field(default_factory=dict)
+    _bounds: dict[CaseKey, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """What errors call the side."""
+        return f"base side {self.label}"
+
+    @property
+    def started(self) -> bool:
+        """Whether the base side has answered in this run."""
+        return self.pool.known() is not None
+
+    def has(self, key: CaseKey) -> bool:
+        """Whether the base side has this case. Raises WorkerError, naming the side, when it cannot start."""
+        return key in self.cases()
+
+    def cases(self) -> tuple[CaseKey, ...]:
+        """Every case of the base side's suites. Raises as `has`."""
+        try:
+            return self.pool.ready(PAIR_PLACES).cases
+        except WorkerError as error:
+            raise WorkerError(f"{self.name}: {error.summary}", error.log_tail) from error
+
+    def supports(self, request: OpenRequest) -> bool:
+        """Whether the case is right on the base side; a case that breaks there, or ends its process, is not."""
+        if not self.has(request.key):
+            return False
+        try:
+            return take_look(self.pool, CHECK_PLACE, request, None).ending is Ending.RIGHT
+        except (CaseFailedError, NotProvenRightError, WorkerError):
+            return False
+
+    def look(self, new: Pool, request: OpenRequest, bytes_min: float = 0.0) -> list[PairLook]:
+        """Measure a case in every pair; stops at the first pair that gives no ratio, which is then the last.
+
+        bytes_min   of the workload: the sides of a large one are proven one after the other, for want of memory
+
+        Raises WorkerError and SideFailedError as `take_pair` does.
+        """
+        places = range(PAIR_PLACES, PAIR_PLACES + self.plan.pairs)
+        new.start(places)
+        self.pool.start(places)
+        looks: list[PairLook] = []
+        base, ours = Side(self.pool, self.name), Side(new, "this side")
+        for place in places:
+            looks.append(take_pair(base, ours, place, request, self.plan, at_once=bytes_min < LARGE_BYTES))
+            if looks[-1].pair is None or _wrong(looks[-1]):
+                break
+        return looks
+
+    def settle(
+        self, case: Case, base: CaseResult, looks: Sequence[PairLook], cases: int, first_ratio: float | None
+    ) -> CaseResult:
+        """The verdict of the pairs; `base` is what is known of the case, whose candidate side was right in all."""
+        base = replace(base, against=self.label)
+        problem = _unusable(looks)
+        if problem:
+            summary = f"not comparable with {self.name}: {problem[0]}"
+            return replace(base, verdict=Verdict.INCOMPARABLE, summary=summary, reasons=problem)
+        pairs = tuple(look.pair for look in looks if look.pair is not None)
+        self._measured[case.key], self._bounds[case.key] = pairs, base.floor_bound
+        noise = pair_noise(
+            {str(key): taken for key, taken in self._measured.items()},
+            bounds={str(key): bound for key, bound in self._bounds.items()},
+        )
+        decision = interleaved_look(
+            pairs,
+            noise.sd(
+                str(case.key), statistics.median(pair.base_us for pair in pairs), pairs[0].timer, base.floor_bound
+            ),
+            case.policy,
+            cases,
+            first_ratio=first_ratio,
+            base_label=self.label,
+            bound=base.floor_bound,
+        )
+        base = replace(
+            decided(base, decision),
+            pairs=pairs,
+            baseline_us=statistics.median(pair.base_us for pair in pairs),
+            median_us=statistics.median(pair.new_us for pair in pairs),
+        )
+        return replace(base, notes=(*base.notes, *_notes(looks[0])))
+
+    def failed(self, base: CaseResult, error: SideFailedError) -> CaseResult:
+        """A case that raised on the base side: nothing is known of a change, and nothing is wrong here."""
+        reasons = (error.summary, str(error))
+        summary = f"not comparable: {first_line(error)}"
+        return replace(base, verdict=Verdict.INCOMPARABLE, summary=summary, reasons=reasons, against=self.label)
+
+    def only_there(self, here: Mapping[CaseKey, object]) -> list[CaseKey]:
+        """Cases of the base side that this tree does not have, as its processes said; none before one has answered."""
+        known = self.pool.known()
+        return [] if known is None else [key for key in known.cases if key not in here]
+
+
+def supported_there(looks: Sequence[PairLook]) -> bool:
+    """Whether the base side could run the case at all."""
+    return looks[-1].base.ending not in (Ending.UNSUPPORTED, Ending.SKIPPED)
+
+
+def _wrong(look: PairLook) -> bool:
+    return Ending.RIGHT not in (look.base.ending, look.new.ending) or look.base.ending is not look.new.ending
+
+
+def _unusable(looks: Sequence[PairLook]) -> tuple[str, ...]:
+    """Why the pairs decide nothing."""
+    for look in looks:
+        if look.base.ending is not Ending.RIGHT:
+            reason = look.base.reasons[0] if look.base.reasons else look.base.note
+            return (f"the base side is {look.base.ending.value}: {reason}", *look.base.reasons)
+        if look.problems:
+            return look.problems
+        foreign = (*look.base.final.foreign_sources, *look.new.final.foreign_sources)
+        if foreign:
+            return ("code from another tree ran", *foreign)
+        if look.pair is None:
+            return (look.new.note or look.base.note or "a side may not be timed",)
+    return ()
+
+
+def _notes(look: PairLook) -> list[str]:
+    """What differs between what the sides ran, beside their time."""
+    notes = []
+    if look.base.final.sources and look.base.final.sources == look.new.final.sources:
+        notes.append(f"{SAME_FILES} ({len(look.new.final.sources)}): the ratio is that of unchanged code")
+    if look.base.final.launches and look.new.final.launches:
+        changes = differences(look.new.final.launches, look.base.final.launches)
+        if changes:
+            notes.append(f"what ran differs from the base side: {'; '.join(changes[:CHANGES_SHOWN])}")
+    drift = config_changes(look.base.final.config, look.new.final.config, other="on the base side")
+    if drift:
+        notes.append(f"configuration differs from the base side: {'; '.join(drift[:CHANGES_SHOWN])}")
+    return notes
