@@ -1,0 +1,227 @@
+"""What a bisection was asked, what it found, and how that is said on a terminal."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+PAIRS_MIN = 4
+"""Fewer pairs show too little of their scatter."""
+
+LISTED_MAX = 20
+"""Commits of a range that are named one by one."""
+
+
+class Side(str, enum.Enum):
+    """Where a revision lies: on GOOD's or BAD's side of the line, certainly part of the way, or not known."""
+
+    FAST = "fast"
+    SLOW = "slow"
+    BETWEEN = "part of the way"
+    UNCLEAR = "unclear"
+
+
+class Outcome(str, enum.Enum):
+    """What a bisection ended with."""
+
+    CULPRIT = "culprit"
+    RANGE = "range"
+    NO_SLOWDOWN = "no slowdown"
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """What is asked of a bisection. Raises ValueError for a value outside its range.
+
+    confidence           that everything said of the revisions is right at once, from 0.5 to below 1
+    threshold_percent    a slowdown between GOOD and BAD that is certainly smaller is not searched for
+    pairs_max            most pairs per revision, at least PAIRS_MIN
+    """
+
+    confidence: float = 0.99
+    threshold_percent: float = 0.5
+    pairs_max: int = 32
+
+    def __post_init__(self) -> None:
+        if not 0.5 <= self.confidence < 1:
+            raise ValueError(f"confidence is {self.confidence:g}, must be at least 0.5 and below 1, e.g. 0.99")
+        if not 0 <= self.threshold_percent < math.inf:
+            raise ValueError(f"threshold is {self.threshold_percent:g} %, must be 0 or more, e.g. 0.5")
+        if self.pairs_max < PAIRS_MIN:
+            raise ValueError(
+                f"pairs-max is {self.pairs_max}, must be at least {PAIRS_MIN}: fewer show too little of their scatter"
+            )
+
+
+@dataclass(frozen=True)
+class MeasuredRevision:
+    """One revision against GOOD. Ratios above 1 are slower; `interval` holds together with all others of the search."""
+
+    revision: str
+    pairs: int
+    ratio: float
+    interval: tuple[float, float]
+    side: Side
+
+
+@dataclass(frozen=True)
+class SkippedRevision:
+    """A revision that could not be measured."""
+
+    revision: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class BisectResult:
+    """What a bisection knows at its end, or where it was stopped.
+
+    suspects     the commits that may be the first slow one, oldest first: one for a culprit, none without a slowdown
+    end          BAD's own measurement, None before there is one
+    detectable   slowdown between GOOD and BAD, as a fraction, that would have been seen 99 % of the time
+    """
+
+    outcome: Outcome
+    good: str
+    bad: str
+    suspects: tuple[str, ...]
+    settings: SearchSettings
+    measured: tuple[MeasuredRevision, ...] = ()
+    skipped: tuple[SkippedRevision, ...] = ()
+    end: MeasuredRevision | None = None
+    detectable: float | None = None
+    seconds: float = 0.0
+
+    @property
+    def culprit(self) -> MeasuredRevision | None:
+        """The first slow commit, with its ratio; None where it is not known alone."""
+        if self.outcome is not Outcome.CULPRIT:
+            return None
+        return next(record for record in self.measured if record.revision == self.suspects[0])
+
+    @property
+    def pairs(self) -> int:
+        """All pairs behind the measured revisions."""
+        return sum(record.pairs for record in self.measured)
+
+    @property
+    def part_way(self) -> tuple[MeasuredRevision, ...]:
+        """Revisions that are certainly neither as fast as GOOD nor as slow as BAD: more than one commit contributes."""
+        if self.end is None or self.outcome is Outcome.NO_SLOWDOWN:
+            return ()
+        low, high = self.end.interval
+        return tuple(
+            record
+            for record in self.measured
+            if not record.interval[0] <= 1 <= record.interval[1]
+            and (record.interval[1] < low or record.interval[0] > high)
+        )
+
+
+Describe = Callable[[str], str]
+"""A revision as it is printed."""
+
+
+def step_line(record: MeasuredRevision | SkippedRevision, left: int, describe: Describe = str) -> str:
+    """One line of progress; `left` is how many commits may still be the first slow one."""
+    commits = f"{left} commit{'s' * (left != 1)} left"
+    if isinstance(record, SkippedRevision):
+        return f"{describe(record.revision)}: skipped: {record.reason.partition(chr(10))[0]}; {commits}"
+    return f"{describe(record.revision)}: {_change(record)}, {record.pairs} pairs: {record.side.value}; {commits}"
+
+
+def result_lines(result: BisectResult, describe: Describe = str) -> list[str]:
+    """The statement, and what must be known with it."""
+    return [*_statement(result, describe), *_part_way(result, describe), *_skipped(result, describe)]
+
+
+def _statement(result: BisectResult, describe: Describe) -> Iterator[str]:
+    if result.outcome is Outcome.NO_SLOWDOWN and result.end is not None:
+        limit = result.detectable
+        seen = "" if limit is None else f", smallest that would have been seen {_percent(limit)}"
+        yield (
+            f"no slowdown between {describe(result.good)} and {describe(result.bad)}: {_change(result.end)}{seen}; "
+            f"{_effort(result)}"
+        )
+        if result.end.interval[0] > 1:
+            yield f"it is slower by less than the {result.settings.threshold_percent:g} % asked for (--threshold)"
+    elif result.culprit is not None:
+        yield (
+            f"first slow commit: {describe(result.culprit.revision)}: {_change(result.culprit)} against GOOD, "
+            f"{_effort(result)}"
+        )
+    else:
+        yield f"first slow commit: one of these {len(result.suspects)}; {_effort(result)}"
+        yield from _named(result, describe)
+        yield from _why_no_closer(result, describe)
+
+
+def _named(result: BisectResult, describe: Describe) -> Iterator[str]:
+    skipped = {record.revision for record in result.skipped}
+    for revision in result.suspects[:LISTED_MAX]:
+        yield f"  {describe(revision)}{' (skipped)' if revision in skipped else ''}"
+    more = len(result.suspects) - LISTED_MAX
+    if more > 0:
+        yield f"  and {more} more, up to {describe(result.suspects[-1])}"
+
+
+def _why_no_closer(result: BisectResult, describe: Describe) -> Iterator[str]:
+    """The revisions that stayed unclear; with all of its pairs taken, more of them are the remedy."""
+    for record in result.measured:
+        if record.side is not Side.UNCLEAR:
+            continue
+        advice = "; raise --pairs-max" if record.pairs >= result.settings.pairs_max else ""
+        if record is result.end:
+            what = "is too little slower for its commits to be told apart"
+        else:
+            what = "is on neither side of half the slowdown"
+        yield f"no closer: with {record.pairs} pairs {describe(record.revision)} {what}: {_change(record)}{advice}"
+
+
+def _part_way(result: BisectResult, describe: Describe) -> Iterator[str]:
+    """More than one commit contributes: said of the culprit, or else of every revision that shows it."""
+    end = result.end
+    if end is None:
+        return
+    for record in (result.culprit,) if result.culprit in result.part_way else result.part_way:
+        low, high = record.interval
+        where = f"{_change(record)} at {describe(record.revision)}"
+        if low > end.interval[1]:
+            yield f"at least two changes: {where}, of which {_signed(end.ratio - 1)} is left at BAD"
+        elif high < 1:
+            yield f"at least two changes: {where}, faster than GOOD, before it became {_signed(end.ratio - 1)} at BAD"
+        else:
+            yield f"at least two changes: {where}, the rest of {_signed(end.ratio - 1)} later: bisect from there to BAD"
+
+
+def _skipped(result: BisectResult, describe: Describe) -> Iterator[str]:
+    for record in result.skipped:
+        yield f"skipped {describe(record.revision)}: {record.reason.partition(chr(10))[0]}"
+
+
+def _effort(result: BisectResult) -> str:
+    revisions = len(result.measured)
+    return (
+        f"{100 * result.settings.confidence:g} % sure; {revisions} revision{'s' * (revisions != 1)}, "
+        f"{result.pairs} pairs, {result.seconds:.0f} s"
+    )
+
+
+def _change(record: MeasuredRevision) -> str:
+    low, high = record.interval
+    return f"{_signed(record.ratio - 1)} ({_bound(low)}..{_bound(high)})"
+
+
+def _signed(fraction: float) -> str:
+    return f"{_bound(1 + fraction)} %"
+
+
+def _bound(ratio: float) -> str:
+    text = f"{100 * (ratio - 1):+.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.2g} %" if fraction < 0.1 else f"{100 * fraction:.0f} %"
