@@ -17,6 +17,8 @@ ON_CPU = [liar for liar in LIARS if not liar.needs_gpu]
 CHECKED = [liar for liar in ON_CPU if not liar.needs_timing]
 TIMED = [liar for liar in ON_CPU if liar.needs_timing]
 DEVICE = "--attnperf-device=cpu"
+FLOOR_US = 8000
+"""Honest calls of 1.3 ms have taken 6 ms for a whole run on a shared machine; only the twins are allowed that."""
 
 
 def each(liars: list[Liar]) -> Any:
@@ -39,8 +41,9 @@ def timed(make_project: Callable[..., Any]) -> Any:
     project = make_project(TIMED)
     flags = (DEVICE, "--attnperf-block-us=30000", "--attnperf-blocks=7", "--attnperf-second-look=1", "-k", "liar.")
     gate = (*flags, "--attnperf", "--attnperf-threshold=50")
+    patient = f"--attnperf-floor-us={FLOOR_US}"
     stored = project.run(*flags, "--update-baselines", honest=True)
-    return {"stored": stored, "again": project.run(*gate, honest=True), "lying": project.run(*gate)}
+    return {"stored": stored, "again": project.run(*gate, patient, honest=True), "lying": project.run(*gate)}
 
 
 @each(CHECKED)
