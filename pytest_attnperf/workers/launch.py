@@ -16,9 +16,10 @@ SCRUBBED_PREFIXES = ("PYTEST_XDIST_",)
 VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 """Set to one GPU per worker; ROCR_VISIBLE_DEVICES is left alone, because HIP counts within what it leaves."""
 
-START = "import sys; del sys.path[: sys.path[0] == '']; import pytest; sys.exit(pytest.main())"
+START = "import sys; del sys.path[: sys.path[0] == '']; import pytest_attnperf, pytest; sys.exit(pytest.main())"
 """What a worker's interpreter runs. Not `-m pytest`, which puts the current folder first on the path, before the
-harness: in a base tree that holds an older copy of this package, that copy would run."""
+harness: in a base tree that holds an older copy of this package, that copy would run. Imported first for the same
+reason: pytest puts what the tree's `pythonpath` setting names before everything else."""
 
 WORKER_NAME = "ATTNPERF_WORKER"
 """Environment variable that tells a worker its own name, for logs and for the fake device's biases."""

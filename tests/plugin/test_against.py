@@ -136,6 +136,15 @@ def test_base_does_not_import(attnperf_project: FakeProject, base: Path) -> None
     result.stdout.fnmatch_lines(["*ERROR*", "*base side*died during 'start'*", "*a_module_that_is_not_there*"])
 
 
+def test_base_that_holds_a_copy_of_the_plugin(attnperf_project: FakeProject, base: Path) -> None:
+    """A base tree with a plugin of its own, put first on the path by its settings, is measured by the working tree's."""
+    (base / "tox.ini").write_text("[pytest]\npythonpath = .\n")
+    (base / "pytest_attnperf").mkdir()
+    (base / "pytest_attnperf" / "__init__.py").write_text("raise RuntimeError('the copy of the base tree ran')\n")
+    attnperf_project.run("--attnperf", f"--attnperf-against={base}", PAIRS)
+    assert attnperf_project.verdicts() == {"fake.a": "SAME"}
+
+
 def test_base_crashes_in_a_turn(attnperf_project: FakeProject, base: Path) -> None:
     """A process of the base side that aborts is named with its log, and the run goes on."""
     change(base, fault="crash")

@@ -4,6 +4,7 @@ import pytest
 
 from pytest_attnperf.measure.timers import TIMER_NAMES, TIMERS
 from pytest_attnperf.measure.timers.base import MAX_CALLS_PER_BLOCK, calls_per_block
+from pytest_attnperf.plugin.launching import TIMER_CHOICES
 
 
 @pytest.mark.parametrize(
@@ -27,3 +28,8 @@ def test_timer_names() -> None:
     """Every timer has a name of its own, because the name decides what is comparable."""
     assert sorted(timer.name for timer in TIMERS) == ["event", "graph", "graph_cold", "host", "host_cold", "profiler"]
     assert ("auto", *(timer.name for timer in TIMERS)) == TIMER_NAMES
+
+
+def test_the_command_line_offers_every_timer() -> None:
+    """The names that --attnperf-timer takes, which are written down where torch is not imported, are these."""
+    assert TIMER_CHOICES == TIMER_NAMES
