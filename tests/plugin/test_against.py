@@ -137,7 +137,7 @@ def test_base_does_not_import(attnperf_project: FakeProject, base: Path) -> None
 
 
 def test_base_that_holds_a_copy_of_the_plugin(attnperf_project: FakeProject, base: Path) -> None:
-    """A base tree with a plugin of its own, put first on the path by its settings, is measured by the working tree's."""
+    """A base tree that puts a plugin of its own first on the path is measured by the working tree's."""
     (base / "tox.ini").write_text("[pytest]\npythonpath = .\n")
     (base / "pytest_attnperf").mkdir()
     (base / "pytest_attnperf" / "__init__.py").write_text("raise RuntimeError('the copy of the base tree ran')\n")

@@ -82,7 +82,7 @@ def test_a_copy_of_the_harness_in_the_tree_does_not_run(plan: LaunchPlan, safe_p
     (plan.rootdir / "kernels.py").write_text("SIDE = 'the tree'\n")
     plan.link_harness()
     probe = "import pytest_attnperf, kernels; print(pytest_attnperf.__file__, kernels.SIDE)"
-    start = START.replace("import pytest; sys.exit(pytest.main())", probe)
+    start = START.replace("import pytest_attnperf, pytest; sys.exit(pytest.main())", probe)
     assert plan.command(7, "w")[:3] == [sys.executable, "-c", START]
     answer = subprocess.run(
         [sys.executable, "-c", start],
