@@ -45,3 +45,11 @@ class CaseFailedError(AttnperfError):
 
 class BaselineError(AttnperfError):
     """A baseline file cannot be read or must not be overwritten; names file and field."""
+
+
+class CodeObjectError(AttnperfError):
+    """A code object cannot be read, or a kernel cannot be compiled; names the file, what was found, and what to do."""
+
+
+class ToolMissingError(CodeObjectError):
+    """A compiler or a disassembler is absent or too old; names what to install."""

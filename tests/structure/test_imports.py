@@ -19,7 +19,7 @@ CORE = {"msgspec", "tabulate", "filelock"}
 
 ONLY_IN = {
     "torch": {"workloads", "correctness", "measure", "environment", "workers/server", "testing"},
-    "triton": {"environment", "measure", "testing"},
+    "triton": {"environment", "measure", "codeobject", "testing"},
     "pytest": {"plugin", "testing"},
     "_pytest": set[str](),
     "xdist": {"plugin"},

@@ -12,19 +12,19 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = "pytest_attnperf"
 
 ORDER: tuple[tuple[str, ...], ...] = (
-    ("records", "pairs", "errors", "results", "backends", "atomic_file"),
+    ("records", "pairs", "code_records", "errors", "results", "backends", "kernel_builds", "atomic_file"),
     ("stats", "workloads", "environment"),
-    ("correctness", "roofline"),
+    ("correctness", "roofline", "codeobject"),
     ("measure",),
     ("baselines",),
     ("gate",),
     ("workers",),
     ("session",),
-    ("plugin", "cli", "worker_command", "bisect_command"),
+    ("plugin", "cli", "worker_command", "bisect_command", "occupancy_command", "occupancy_kernels"),
 )
 """Lowest first. A layer may import itself, its neighbours in one tuple, and every layer before it."""
 
-BESIDE = {"reports": {"records", "pairs", "errors", "results", "atomic_file"}}
+BESIDE = {"reports": {"records", "pairs", "code_records", "errors", "results", "atomic_file"}}
 """Beside the layers: what each may import. The top layer and `testing` may import them."""
 
 FREE = "testing"

@@ -1,0 +1,183 @@
+"""Frozen data of compiled kernels: what the compiler made, what fits a compute unit, and what a gate says of both.
+
+Standard library only: the worker's server side and the reports import this file. Sizes are in bytes, registers in
+32-bit registers per lane.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_attnperf.records import CaseKey, Verdict
+
+CODE_SUITE = "code_objects"
+"""Stem of the baseline files that hold compiled kernels: `baselines/<arch>/code_objects.json`."""
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """One line of a kernel's source, and what it became.
+
+    file     base name of the file
+    line     its number, 0 where it was not kept (baselines keep the text only: numbers move with every edit)
+    text     the stripped source text, '' where the file cannot be read
+    counts   instructions by class, as in `KernelCode.instructions`; only classes that move data or multiply matrices
+    """
+
+    file: str
+    line: int
+    text: str
+    counts: dict[str, int]
+
+
+@dataclass(frozen=True)
+class KernelCode:
+    """One kernel of a code object.
+
+    arch               'gfx942', 'sm_90'
+    vgprs, agprs       architectural and accumulation VGPRs per lane; on NVIDIA registers per thread, and 0
+    unified_vgprs      what both are allocated from on gfx90a and later CDNA: vgprs aligned to 4, plus agprs; elsewhere
+                       the larger of the two
+    sgprs              with the extra ones (VCC, XNACK mask, flat scratch), as the metadata counts; 0 on NVIDIA
+    vgpr_spills        registers that are kept in memory for want of VGPRs; None where the object does not say
+    sgpr_spills        registers that are kept in VGPRs or memory for want of SGPRs; None where the object does not say
+    scratch_bytes      private memory per lane (stack, spills); on NVIDIA the local memory per thread
+    lds_static_bytes   LDS (shared memory) that the object asks for
+    lds_dynamic_bytes  LDS that the launch adds: all of it for a Triton kernel
+    threads            lanes of a workgroup as launched; 0 where only `max_threads` is known
+    max_threads        the largest workgroup it was compiled for, 0 where the object does not say
+    wave_size          64 or 32
+    wgp_mode           whether a workgroup may spread over both compute units of a WGP (RDNA); None elsewhere
+    dynamic_stack      recursion or calls through pointers: `scratch_bytes` is then a guess of the compiler's
+    code_bytes         size of the kernel's own machine code
+    isa_hash           hex; equal where machine code and register allocation are, whatever paths, names, line tables and
+                       build ids say
+    instructions       static counts by class (`codeobject.instructions.CLASSES`); empty where it was not disassembled
+    in_loops           the same, of instructions inside loops only
+    undecoded          why `instructions` or `in_loops` say nothing; '' where they do
+    reserved_vgprs     VGPRs per lane that the kernel descriptor makes the hardware hand out, AGPRs included: more than
+                       are used where the compiler was told how many waves to aim for (`waves_per_eu`); 0 where the
+                       object does not say
+    reserved_sgprs     SGPRs per wave, the same, without those of the trap handler
+    lines              source lines behind matrix, LDS, memory and scratch instructions, in order of address
+    """
+
+    name: str
+    arch: str
+    vgprs: int
+    agprs: int
+    unified_vgprs: int
+    sgprs: int
+    vgpr_spills: int | None
+    sgpr_spills: int | None
+    scratch_bytes: int
+    lds_static_bytes: int
+    lds_dynamic_bytes: int
+    kernarg_bytes: int
+    threads: int
+    max_threads: int
+    wave_size: int
+    wgp_mode: bool | None
+    dynamic_stack: bool
+    code_bytes: int
+    isa_hash: str
+    instructions: dict[str, int] = field(default_factory=dict)
+    in_loops: dict[str, int] = field(default_factory=dict)
+    undecoded: str = ""
+    reserved_vgprs: int = 0
+    reserved_sgprs: int = 0
+    lines: tuple[SourceLine, ...] = ()
+
+    @property
+    def lds_bytes(self) -> int:
+        """LDS of one workgroup as launched."""
+        return self.lds_static_bytes + self.lds_dynamic_bytes
+
+    @property
+    def workgroup(self) -> int:
+        """Lanes of a workgroup: as launched where that is known, else the most it was compiled for."""
+        return self.threads or self.max_threads
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How many waves of one kernel fit a SIMD, and what keeps further ones out.
+
+    waves_per_simd          the compiler's form: rounded up, workgroups may be split
+    whole_waves_per_simd    the form the hardware runs: whole workgroups only, averaged over the SIMDs of a block
+    max_waves_per_simd      of the architecture
+    workgroups              whole workgroups per block (CU; WGP on RDNA in WGP mode)
+    waves_per_workgroup     waves of one workgroup
+    limits                  waves per SIMD that each resource alone would allow: 'vgprs', 'sgprs', 'lds', 'slots'
+                            (wave slots) and 'workgroups' (barriers), in the compiler's form
+    limiters                which of `limits` bind, most specific first; empty at full occupancy
+    fits                    False where not even one workgroup fits (LDS over the limit): no launch would succeed
+    block                   what shares LDS: 'CU' or 'WGP'
+    """
+
+    waves_per_simd: int
+    whole_waves_per_simd: float
+    max_waves_per_simd: int
+    workgroups: int
+    waves_per_workgroup: int
+    limits: dict[str, int]
+    limiters: tuple[str, ...]
+    fits: bool = True
+    block: str = "CU"
+
+
+@dataclass(frozen=True)
+class CodeFinding:
+    """One difference from the stored code object, or one rule that the kernel breaks by itself.
+
+    kind            'spills', 'scratch', 'lds_limit', 'matrix', 'store', 'occupancy', 'vgprs', 'lds', 'code_size',
+                    'wider_loads', 'launch'
+    fails           whether the policy lets it fail the test; otherwise it is a warning
+    before, after   as text with units, '' where there is no such side
+    text            the whole sentence, with what to look at
+    """
+
+    kind: str
+    fails: bool
+    before: str
+    after: str
+    text: str
+
+
+@dataclass(frozen=True)
+class CodeResult:
+    """Everything said of one compiled kernel: one pytest item.
+
+    key         suite, kernel, config and (as its label) architecture
+    config      block sizes and options it was compiled with
+    compiler    name and version, 'triton 3.9.0'
+    stored      the baseline's kernel, None without one; `stored_compiler` made it
+    unchanged   the machine code and its launch are the stored ones
+    matrix      whether the kernel promises matrix instructions
+    policy      the gate's policy as a plain record
+    accepted    why its spills are wanted, where it was recorded with some
+    """
+
+    key: CaseKey
+    nodeid: str
+    verdict: Verdict
+    summary: str
+    fails: bool = False
+    findings: tuple[CodeFinding, ...] = ()
+    notes: tuple[str, ...] = ()
+    code: KernelCode | None = None
+    occupancy: Occupancy | None = None
+    stored: KernelCode | None = None
+    stored_occupancy: Occupancy | None = None
+    config: dict[str, str] = field(default_factory=dict)
+    compiler: str = ""
+    stored_compiler: str = ""
+    unchanged: bool = False
+    matrix: bool = False
+    policy: dict[str, Any] = field(default_factory=dict)
+    accepted: str = ""
+    sources: dict[str, str] = field(default_factory=dict)
+    reproduce: str = ""
+    log: str = ""
+    seconds: float = 0.0

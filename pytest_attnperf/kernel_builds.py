@@ -1,0 +1,239 @@
+"""What a kernel author declares of a kernel so that it can be compiled without a GPU, and the registry of kernels.
+
+Declarations are data: `kernels/` must be importable, and a suite collectable, where neither Triton nor a compiler is
+installed. A compile worker turns them into code objects.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from pytest_attnperf.errors import UnknownNameError, UsageError
+
+DEFAULT_ARCHS = ("gfx942",)
+"""Compiled for where nothing else is asked for (an AMD GPU that is present adds its own)."""
+
+ALL_ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
+"""What `--attnperf-arch=all` means."""
+
+_NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
+_CONFIG = re.compile(r"[A-Za-z0-9_.+-]+")
+
+
+@dataclass(frozen=True)
+class TritonSource:
+    """A `@triton.jit` function and how it is specialised.
+
+    module, function   where it is imported from, by the compile worker only
+    signature          type of every argument that is no constant: '*fp16', 'i32', 'fp32', as Triton writes them
+    constants          value of every `tl.constexpr` argument
+    divisible_by_16    arguments (pointers, integers) that Triton would find divisible by 16 when it is launched
+    options            the compiler's: num_warps, num_stages, waves_per_eu ...
+    """
+
+    module: str
+    function: str
+    signature: Mapping[str, str]
+    constants: Mapping[str, object]
+    divisible_by_16: Sequence[str] = ()
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HipSource:
+    """A kernel in a HIP file, compiled without headers and device libraries by clang.
+
+    path            the file
+    kernel          name of the `extern "C" __global__` function
+    defines         macros, e.g. {'HEAD_DIM': '128'}
+    flags           further flags of the compiler
+    threads         lanes of a workgroup as launched
+    dynamic_lds_bytes   LDS that the launch adds
+    """
+
+    path: Path
+    kernel: str
+    defines: Mapping[str, str] = field(default_factory=dict)
+    flags: Sequence[str] = ()
+    threads: int = 0
+    dynamic_lds_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class ObjectFile:
+    """A kernel of a code object that exists already: .hsaco, .co, .o, .cubin or an offload bundle.
+
+    compiler   what made it, where that is known
+    """
+
+    path: Path
+    kernel: str = ""
+    threads: int = 0
+    dynamic_lds_bytes: int = 0
+    compiler: str = ""
+
+
+KernelSource: TypeAlias = TritonSource | HipSource | ObjectFile
+
+
+@dataclass(frozen=True)
+class KernelBuild:
+    """One kernel in one shipped configuration, for one architecture.
+
+    kernel     registered name of the kernel, e.g. 'triton.prefill_forward'
+    config     id of the configuration: letters, digits and '_.+-', unique within kernel and arch
+    arch       'gfx942'
+    source     what is compiled
+    settings   what a reader needs to know of the configuration, e.g. {'BLOCK_M': '64'}; differences are named
+    matrix     whether it promises matrix instructions (MFMA, WMMA, HMMA, HGMMA) in its machine code
+    where      file that the configuration stands in, named in messages
+    """
+
+    kernel: str
+    config: str
+    arch: str
+    source: KernelSource
+    settings: Mapping[str, str] = field(default_factory=dict)
+    matrix: bool = False
+    where: str = ""
+
+    @property
+    def id(self) -> str:
+        """The id of its test item."""
+        return f"{self.kernel}-{self.config}-{self.arch}"
+
+
+@runtime_checkable
+class Kernel(Protocol):
+    """A kernel that can be compiled in its shipped configurations.
+
+    name       e.g. 'triton.prefill_forward'
+    backends   names of the backends that launch it: `--attnperf-backend` selects by them
+    """
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def backends(self) -> Sequence[str]: ...  # noqa: D102
+
+    def builds(self, arch: str) -> Sequence[KernelBuild]:
+        """Every shipped configuration for `arch`, the same on every machine. Imports no compiler."""
+
+    def unsupported_reasons(self, arch: str) -> list[str]:
+        """Why it is not built for `arch`; empty where it is."""
+
+
+class KernelRegistry:
+    """Kernels by name, in the order they were registered; filled through `pytest_attnperf_register_kernels`."""
+
+    def __init__(self) -> None:
+        self._kernels: dict[str, Kernel] = {}
+
+    def add(self, *kernels: Kernel) -> None:
+        """Register kernels. Raises UsageError for a malformed or duplicate name."""
+        for kernel in kernels:
+            if not _NAME.fullmatch(kernel.name):
+                raise UsageError(
+                    f"kernel name {kernel.name!r} is malformed: use letters, digits, '_' and '.', no hyphen "
+                    "(a test id joins kernel, configuration and architecture by hyphens), e.g. 'triton.prefill_forward'"
+                )
+            if kernel.name in self._kernels:
+                raise UsageError(f"kernel {kernel.name!r} is registered twice")
+            self._kernels[kernel.name] = kernel
+
+    def get(self, name: str) -> Kernel:
+        """The kernel of that name. Raises UnknownNameError listing what exists."""
+        if name not in self._kernels:
+            raise UnknownNameError("kernel", name, self._kernels)
+        return self._kernels[name]
+
+    def builds(self, archs: Iterable[str], names: Iterable[str] | None = None) -> list[KernelBuild]:
+        """Every build for these architectures, optionally of these kernels only.
+
+        Raises UsageError where one kernel has two builds of one id, one whose id would not be read back, or one that is
+        another kernel's or for another architecture.
+        """
+        chosen = [self.get(name) for name in dict.fromkeys(names)] if names is not None else list(self)
+        wanted = tuple(dict.fromkeys(archs))
+        found: dict[str, KernelBuild] = {}
+        for kernel in chosen:
+            for arch in wanted:
+                for build in kernel.builds(arch) if not kernel.unsupported_reasons(arch) else ():
+                    if (build.kernel, build.arch) != (kernel.name, arch):
+                        raise UsageError(
+                            f"kernel {kernel.name!r}, asked for {arch}, has a build of {build.kernel!r} for "
+                            f"{build.arch}; give its builds its own name, and the architecture that was asked for"
+                        )
+                    if not _CONFIG.fullmatch(build.config):
+                        raise UsageError(
+                            f"{build.kernel} for {arch} has a configuration {build.config!r}; "
+                            "use letters, digits and '_.+-'"
+                        )
+                    if build.id in found:
+                        raise UsageError(f"{build.kernel} for {arch} has two configurations {build.config!r}")
+                    found[build.id] = build
+        return list(found.values())
+
+    def __iter__(self) -> Iterator[Kernel]:
+        return iter(self._kernels.values())
+
+    def __len__(self) -> int:
+        return len(self._kernels)
+
+
+def changeable(build: KernelBuild) -> frozenset[str]:
+    """Names of the settings that `with_settings` can change; none of what is compiled already."""
+    return frozenset(name for values in _held(build.source) for name in values)
+
+
+def with_settings(build: KernelBuild, changes: Mapping[str, str]) -> KernelBuild:
+    """The same build with other constants, compiler options or macros, by name; values are read as the old ones' types.
+
+    Its `where` becomes the option that such changes come from. Raises UsageError for a name that the build does not
+    have, and for a value that is none of its type.
+    """
+    source = build.source
+    if isinstance(source, ObjectFile):
+        raise UsageError(f"{build.id} is compiled already; no setting of it can be changed")
+    held, known = _held(source), changeable(build)
+    unknown = sorted(changes.keys() - known)
+    if unknown:
+        raise UsageError(f"{build.id} has no setting {', '.join(unknown)}; it has {', '.join(sorted(known)) or 'none'}")
+    changed = [
+        {name: _as(changes[name], old, name) if name in changes else old for name, old in values.items()}
+        for values in held
+    ]
+    if isinstance(source, TritonSource):
+        source = replace(source, constants=changed[0], options=changed[1])
+    else:
+        source = replace(source, defines={name: str(value) for name, value in changed[0].items()})
+    return replace(build, source=source, settings={**build.settings, **changes}, where="--attnperf-code-set")
+
+
+def _held(source: KernelSource) -> tuple[Mapping[str, object], ...]:
+    """What a source is configured by."""
+    if isinstance(source, TritonSource):
+        return source.constants, source.options
+    return (source.defines,) if isinstance(source, HipSource) else ()
+
+
+def _as(text: str, old: object, name: str) -> object:
+    """A value given as text, of the type of the one it replaces."""
+    if isinstance(old, bool):
+        if text in ("True", "False"):
+            return text == "True"
+        raise UsageError(f"{name}={text!r} must be True or False")
+    if isinstance(old, str):
+        return text
+    if not isinstance(old, (int, float)):
+        raise UsageError(
+            f"{name} is {old!r}, which no text can replace; only texts, numbers, True and False can be set"
+        )
+    try:
+        return type(old)(text)
+    except ValueError:
+        raise UsageError(f"{name}={text!r} must be a number, as {old!r} is") from None
