@@ -1,0 +1,179 @@
+"""What a cubin says of its kernels.
+
+NVIDIA documents the sections (CUDA Binary Utilities, "cuobjdump") but not their layout. The attributes' numbers below
+are those that cuobjdump prints by name; the values were compared with what ptxas -v and cuobjdump --dump-resource-usage
+print, for ptxas 12.9, 13.0 and 13.4 and sm_80 to sm_120.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pytest_attnperf.code_records import KernelCode
+from pytest_attnperf.codeobject.contents import ObjectKernel
+from pytest_attnperf.codeobject.cursor import Cursor
+from pytest_attnperf.codeobject.elf import Elf, Symbol
+from pytest_attnperf.codeobject.isa_hash import cubin_hash
+from pytest_attnperf.errors import CodeObjectError
+
+_NEW_ABI = 8
+"""ELF ABI version of CUDA 13 and, for sm_100 and later, CUDA 12.8: the architecture moved within e_flags."""
+
+_STO_CUDA_ENTRY = 0x10
+"""Bit of st_other that tells a kernel from a function."""
+
+_EIFMT_SVAL = 4
+"""Format of an attribute whose header ends with the size of what follows; that of others ends with their value."""
+
+_MAX_THREADS = 0x05
+_PARAM_CBANK = 0x0A
+_REQNTID = 0x10
+_FRAME_SIZE = 0x11
+_MIN_STACK_SIZE = 0x12
+_CBANK_PARAM_SIZE = 0x19
+_REGCOUNT = 0x2F
+
+_UNKNOWN_STACK = 0xFFFFFFFF
+
+_RESERVED_SHARED_BYTES = 1024
+"""Of each block, for the system, on sm_90 and later; part of the section, but not of what ptxas prints."""
+
+_WARP = 32
+_ATTRIBUTE = struct.Struct("<BBH")
+_PER_FUNCTION = struct.Struct("<II")
+_THREADS = struct.Struct("<III")
+_PARAM = struct.Struct("<IHH")
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One entry of a `.nv.info` section; `content` is empty where the value is in the header."""
+
+    number: int
+    value: int
+    content: bytes
+
+
+@dataclass
+class _Table:
+    """Values of functions, by the index of their symbol."""
+
+    registers: dict[int, int] = field(default_factory=dict)
+    frame_bytes: dict[int, int] = field(default_factory=dict)
+    stack_bytes: dict[int, int] = field(default_factory=dict)
+
+
+def cubin_arch(elf: Elf) -> str:
+    """'sm_90' for code made for sm_90, sm_90a or sm_90f: newer files do not say which."""
+    shift = 8 if elf.abi_version >= _NEW_ABI else 0
+    return f"sm_{elf.flags >> shift & 0xFF}"
+
+
+def cubin_kernels(elf: Elf) -> tuple[ObjectKernel, ...]:
+    """The kernels of a cubin, in the order of its symbols.
+
+    Raises CodeObjectError where an attribute is cut short or no register count is given.
+    """
+    arch, table = cubin_arch(elf), _function_table(elf)
+    kernels = [symbol for symbol in elf.functions if symbol.other & _STO_CUDA_ENTRY]
+    sections = {kernel.section for kernel in kernels}
+    others = [
+        elf.content(section)
+        for section in elf.sections
+        if section.name.startswith(".text.") and section not in sections
+    ]
+    inside: dict[object, list[int]] = defaultdict(list)
+    for function in elf.functions:
+        inside[function.section].append(function.index)
+    return tuple(_kernel(elf, arch, kernel, table, inside[kernel.section], others) for kernel in kernels)
+
+
+def attributes(elf: Elf, name: str) -> Iterator[Attribute]:
+    """The entries of a `.nv.info` section; none where there is no such section."""
+    section = elf.section(name)
+    cursor = Cursor(elf.content(section) if section else b"", f"{elf.source}: section {name!r}")
+    while cursor:
+        layout, number, value = cursor.fields(_ATTRIBUTE)
+        yield Attribute(number, value, cursor.take(value) if layout == _EIFMT_SVAL else b"")
+
+
+def _function_table(elf: Elf) -> _Table:
+    table = _Table()
+    columns = {_REGCOUNT: table.registers, _FRAME_SIZE: table.frame_bytes, _MIN_STACK_SIZE: table.stack_bytes}
+    for attribute in attributes(elf, ".nv.info"):
+        if attribute.number in columns:
+            index, value = Cursor(attribute.content, f"{elf.source}: section '.nv.info'").fields(_PER_FUNCTION)
+            columns[attribute.number][index] = value
+    return table
+
+
+def _kernel(
+    elf: Elf, arch: str, kernel: Symbol, table: _Table, functions: list[int], others: list[bytes]
+) -> ObjectKernel:
+    registers = _registers(elf, kernel, table)
+    stack_bytes = table.stack_bytes.get(kernel.index, 0)
+    frame_bytes = max(table.frame_bytes.get(index, 0) for index in functions)
+    shared_bytes = _shared_bytes(elf, kernel.name)
+    launch = _launch(elf, kernel.name)
+    content = elf.content(kernel.section)
+    code = KernelCode(
+        name=kernel.name,
+        arch=arch,
+        vgprs=registers,
+        agprs=0,
+        unified_vgprs=registers,
+        sgprs=0,
+        vgpr_spills=None,
+        sgpr_spills=None,
+        scratch_bytes=frame_bytes if stack_bytes == _UNKNOWN_STACK else max(stack_bytes, frame_bytes),
+        lds_static_bytes=shared_bytes,
+        lds_dynamic_bytes=0,
+        kernarg_bytes=launch.get(_CBANK_PARAM_SIZE, launch.get(_PARAM_CBANK, 0)),
+        threads=0,
+        max_threads=launch.get(_REQNTID, launch.get(_MAX_THREADS, 0)),
+        wave_size=_WARP,
+        wgp_mode=None,
+        # A frame that the kernel's stack does not hold is a recursive function's; from sm_90 on none is told.
+        dynamic_stack=stack_bytes == _UNKNOWN_STACK or frame_bytes > stack_bytes,
+        code_bytes=len(content),
+        isa_hash=cubin_hash(arch, content, registers, shared_bytes, others),
+    )
+    return ObjectKernel(code, 0, len(content), kernel.section.name)
+
+
+def _registers(elf: Elf, kernel: Symbol, table: _Table) -> int:
+    """Registers per thread; older files hold them in the section header's sh_info, too."""
+    registers = table.registers.get(kernel.index, kernel.section.info >> 24)
+    if not registers:
+        raise CodeObjectError(
+            f"{elf.source}: gives no register count for kernel {kernel.name!r} (EIATTR_REGCOUNT in .nv.info); "
+            "is the file damaged?"
+        )
+    return registers
+
+
+def _shared_bytes(elf: Elf, kernel: str) -> int:
+    section = elf.section(f".nv.shared.{kernel}")
+    if section is None:
+        return 0
+    reserved = _RESERVED_SHARED_BYTES if elf.section(".nv.shared.reserved.0") else 0
+    return max(section.size - reserved, 0)
+
+
+def _launch(elf: Elf, kernel: str) -> Mapping[int, int]:
+    """What a kernel's own attributes say of a launch: threads of a block, bytes of its parameters."""
+    name = f".nv.info.{kernel}"
+    found = {}
+    for attribute in attributes(elf, name):
+        cursor = Cursor(attribute.content, f"{elf.source}: section {name!r}")
+        if attribute.number in (_REQNTID, _MAX_THREADS):
+            found[attribute.number] = math.prod(cursor.fields(_THREADS))
+        elif attribute.number == _PARAM_CBANK:
+            found[_PARAM_CBANK] = cursor.fields(_PARAM)[2]
+        elif attribute.number == _CBANK_PARAM_SIZE:
+            found[_CBANK_PARAM_SIZE] = attribute.value
+    return found

@@ -1,0 +1,214 @@
+"""The parts of a 64-bit little-endian ELF file that code objects are made of: sections, symbols and notes.
+
+Layouts from the System V ABI, chapters 4 and 5. They are read here, and not by pyelftools, because the bytes are not
+trusted: pyelftools allocates what a header claims (an uninitialised section's size, a hash table's length) and makes
+an object of every entry, while nothing here is larger than the file.
+"""
+
+from __future__ import annotations
+
+import bisect
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from pytest_attnperf.codeobject.cursor import Cursor
+from pytest_attnperf.errors import CodeObjectError
+
+ELF_MAGIC = b"\x7fELF"
+EM_CUDA = 190
+EM_AMDGPU = 224
+
+SHF_WRITE = 1
+SHF_EXECINSTR = 4
+SHF_COMPRESSED = 0x800
+STT_OBJECT = 1
+STT_FUNC = 2
+
+_ET_REL = 1
+_SHT_SYMTAB, _SHT_NOTE, _SHT_NOBITS, _SHT_DYNSYM = 2, 7, 8, 11
+_SHN_XINDEX = 0xFFFF
+
+_HEADER = struct.Struct("<HHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_NOTE = struct.Struct("<III")
+_IDENT_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section header; `address` is 0 in a relocatable file, whose symbols count from their section's begin."""
+
+    name: str
+    kind: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    entry_size: int
+
+    def holds(self, address: int) -> bool:
+        """Whether the address lies in it."""
+        return self.address <= address < self.address + self.size
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """One symbol that is defined in this file; `kind` is STT_FUNC ..., `other` the byte st_other."""
+
+    name: str
+    address: int
+    size: int
+    kind: int
+    other: int
+    section: Section
+    index: int
+
+
+@dataclass(frozen=True)
+class Note:
+    """One entry of a note section."""
+
+    owner: str
+    kind: int
+    content: bytes
+
+
+@dataclass(frozen=True)
+class Elf:
+    """A file's header and sections. Whatever cannot be read raises CodeObjectError naming `source`."""
+
+    source: str
+    data: bytes
+    machine: int
+    abi_version: int
+    flags: int
+    relocatable: bool
+    sections: tuple[Section, ...]
+
+    def section(self, name: str) -> Section | None:
+        """The first section of that name."""
+        return self._sections_by_name.get(name)
+
+    @cached_property
+    def _sections_by_name(self) -> dict[str, Section]:
+        return {section.name: section for section in reversed(self.sections)}
+
+    def content(self, section: Section) -> bytes:
+        """Its bytes; none of a section that takes no room in the file."""
+        if section.kind == _SHT_NOBITS:
+            return b""
+        cursor = Cursor(self.data, f"{self.source}: section {section.name or section.offset!r}", section.offset)
+        return cursor.take(section.size)
+
+    def code(self, section: Section, address: int, size: int) -> bytes:
+        """`size` bytes of a section from that address."""
+        what = f"{self.source}: section {section.name!r} at address {address:#x}"
+        end = section.offset + (section.size if section.kind != _SHT_NOBITS else 0)
+        return Cursor(self.data, what, section.offset + address - section.address, end).take(size)
+
+    @cached_property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """What is defined in a section: of the symbol table or, in a stripped file, the dynamic one."""
+        for kind in (_SHT_SYMTAB, _SHT_DYNSYM):
+            for table in self.sections:
+                if table.kind == kind:
+                    return tuple(self._symbols(table))
+        return ()
+
+    @cached_property
+    def functions(self) -> tuple[Symbol, ...]:
+        """Symbols of functions."""
+        return tuple(symbol for symbol in self.symbols if symbol.kind == STT_FUNC)
+
+    def size_of(self, function: Symbol) -> int:
+        """Bytes of a function: its symbol's size or, where that is 0 (hand-written code), up to the next or the end."""
+        if function.size:
+            return function.size
+        section = function.section
+        following = bisect.bisect_right(self._function_starts, (section.offset, function.address))
+        end = section.address + section.size
+        if following < len(self._function_starts) and self._function_starts[following][0] == section.offset:
+            end = self._function_starts[following][1]
+        return end - function.address
+
+    @cached_property
+    def _function_starts(self) -> list[tuple[int, int]]:
+        return sorted((function.section.offset, function.address) for function in self.functions)
+
+    def notes(self) -> Iterator[Note]:
+        """Entries of all note sections."""
+        for section in self.sections:
+            if section.kind == _SHT_NOTE:
+                cursor = Cursor(self.content(section), f"{self.source}: note section {section.name!r}")
+                while cursor:
+                    owner_bytes, content_bytes, kind = cursor.fields(_NOTE)
+                    owner = cursor.take(owner_bytes).rstrip(b"\0").decode("utf-8", "backslashreplace")
+                    _align(cursor)
+                    yield Note(owner, kind, cursor.take(content_bytes))
+                    _align(cursor)
+
+    def _symbols(self, table: Section) -> Iterator[Symbol]:
+        if table.entry_size != _SYMBOL.size or table.link >= len(self.sections):
+            raise CodeObjectError(
+                f"{self.source}: the symbol table {table.name!r} has entries of {table.entry_size} bytes and names in "
+                f"section {table.link}; expected {_SYMBOL.size} bytes and one of {len(self.sections)} sections. "
+                "Is the file damaged?"
+            )
+        names = self.content(self.sections[table.link])
+        entries = Cursor(self.content(table), f"{self.source}: the symbol table {table.name!r}")
+        for index in range(table.size // _SYMBOL.size):
+            name, info, other, section, address, size = entries.fields(_SYMBOL)
+            if 0 < section < len(self.sections):
+                text = Cursor(names, f"{self.source}: a name of {table.name!r}", name).string()
+                yield Symbol(text, address, size, info & 0xF, other, self.sections[section], index)
+
+
+def read_elf(data: bytes, source: str) -> Elf:
+    """The header and the sections of an ELF file.
+
+    Raises CodeObjectError, naming `source`, where it is truncated, 32-bit, big-endian or has no sections.
+    """
+    cursor = Cursor(data, f"{source}: the ELF header")
+    ident = cursor.take(_IDENT_BYTES)
+    if not ident.startswith(ELF_MAGIC) or ident[4:6] != b"\x02\x01":
+        raise CodeObjectError(
+            f"{source}: begins with {ident[:6].hex(' ')}, expected 7f 45 4c 46 02 01: a code object is a 64-bit "
+            "little-endian ELF file"
+        )
+    kind, machine, _, _, segments, table, flags, _, segment, segment_count, entry, count, names = cursor.fields(_HEADER)
+    # Not needed here, but the last of some files: where it is cut short, so is the file.
+    Cursor(data, f"{source}: the table of segments", segments).skip(segment * segment_count)
+    sections = _sections(data, source, table, entry, count, names)
+    return Elf(source, data, machine, ident[8], flags, kind == _ET_REL, sections)
+
+
+def _sections(data: bytes, source: str, table: int, entry: int, count: int, names: int) -> tuple[Section, ...]:
+    what = f"{source}: the table of sections"
+    if not table or entry != _SECTION.size:
+        raise CodeObjectError(
+            f"{what} is at byte {table} with entries of {entry} bytes; expected entries of {_SECTION.size} bytes. "
+            "A file whose section headers were stripped cannot be read: keep them"
+        )
+    first = Cursor(data, what, table).fields(_SECTION)
+    # Where a count does not fit its 16 bits in the header, the first section's header holds it.
+    count, names = count or first[5], first[6] if names == _SHN_XINDEX else names
+    cursor = Cursor(data, what, table)
+    raw = list(_SECTION.iter_unpack(cursor.take(count * _SECTION.size)))
+    if names >= len(raw):
+        raise CodeObjectError(f"{what} has {len(raw)} entries, and its names in section {names}; is the file damaged?")
+    what = f"{source}: a section's name"
+    texts = Cursor(data, what, raw[names][4]).take(raw[names][5])
+    return tuple(
+        Section(Cursor(texts, what, name).string(), kind, bits, address, offset, size, link, info, entry_size)
+        for name, kind, bits, address, offset, size, link, info, _, entry_size in raw
+    )
+
+
+def _align(cursor: Cursor) -> None:
+    """Move to the next multiple of four, or to the end."""
+    cursor.skip(min(-cursor.position % 4, cursor.end - cursor.position))

@@ -1,0 +1,222 @@
+"""Source lines of machine code: DWARF's line number programs, versions 2 to 5 (DWARF 5, section 6.2).
+
+Decoded here, and not by pyelftools, for the reason given in `elf`: a version 5 header may claim any number of entries
+of no bytes each, which pyelftools makes objects of. AMD objects only: the addresses in a cubin need its relocations.
+"""
+
+from __future__ import annotations
+
+import bisect
+import posixpath
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pytest_attnperf.codeobject.cursor import Cursor
+from pytest_attnperf.codeobject.elf import EM_AMDGPU, SHF_COMPRESSED, SHF_EXECINSTR, Elf, read_elf
+from pytest_attnperf.errors import CodeObjectError
+
+_LNCT_PATH, _LNCT_DIRECTORY_INDEX = 1, 2
+_FORM_STRING, _FORM_LINE_STRP, _FORM_STRP, _FORM_UDATA = 0x08, 0x1F, 0x0E, 0x0F
+_FORM_BYTES = {0x0B: 1, 0x05: 2, 0x06: 4, 0x07: 8, 0x1E: 16}
+"""DW_FORM_data1, data2, data4, data8, data16."""
+
+_STRING_SECTIONS = {_FORM_LINE_STRP: ".debug_line_str", _FORM_STRP: ".debug_str"}
+
+_COPY, _ADVANCE_PC, _ADVANCE_LINE, _SET_FILE = 1, 2, 3, 4
+_CONST_ADD_PC, _FIXED_ADVANCE_PC = 8, 9
+_END_SEQUENCE, _SET_ADDRESS = 1, 2
+
+_ADDRESS_MASK = 2**64 - 1
+_HEADER = struct.Struct("<BBB")
+
+Row: TypeAlias = "tuple[int, tuple[str, int] | None]"
+"""An address, and the file and line from there on; None where a sequence ends or the compiler added code."""
+
+
+@dataclass(frozen=True)
+class LineTable:
+    """Where machine code comes from.
+
+    addresses   at which a place begins, in order
+    places      file and line from there on, None where there is none
+    """
+
+    addresses: tuple[int, ...]
+    places: tuple[tuple[str, int] | None, ...]
+
+    def place(self, address: int) -> tuple[str, int] | None:
+        """Path of the file, absolute or as the compiler was given it, and line; None where the table does not say."""
+        index = bisect.bisect_right(self.addresses, address) - 1
+        return self.places[index] if index >= 0 else None
+
+
+@dataclass(frozen=True)
+class _Program:
+    """The header of one line number program; `files` are the paths by the numbers that the program uses."""
+
+    files: dict[int, str]
+    instruction_bytes: int
+    line_base: int
+    line_range: int
+    operand_counts: bytes
+
+    @property
+    def opcode_base(self) -> int:
+        """The first special opcode."""
+        return len(self.operand_counts) + 1
+
+
+def line_table(elf: bytes, source: str = "the code object") -> LineTable:
+    """The line table of an AMD code object's ELF file; empty without debug information, and for a cubin.
+
+    Raises CodeObjectError, naming `source`, for bytes that are no line table.
+    """
+    image = read_elf(elf, source)
+    section = image.section(".debug_line")
+    if section is None or image.machine != EM_AMDGPU or image.relocatable:
+        return LineTable((), ())
+    if section.flags & SHF_COMPRESSED:
+        raise CodeObjectError(f"{image.source}: its debug information is compressed; compile it without -gz")
+    code = [each for each in image.sections if each.flags & SHF_EXECINSTR]
+    rows: list[Row] = []
+    for sequence in _sequences(image, image.content(section)):
+        # What the linker left out has a line table still, at address 0.
+        if any(each.holds(sequence[0][0]) for each in code):
+            rows += sequence
+    # The end of one sequence comes before the begin of the next at the same address.
+    rows.sort(key=lambda row: (row[0], row[1] is not None))
+    return LineTable(tuple(address for address, _ in rows), tuple(place for _, place in rows))
+
+
+def _sequences(image: Elf, content: bytes) -> Iterator[list[Row]]:
+    """The rows of every run of ascending addresses; the last ends it."""
+    begin = 0
+    while begin < len(content):
+        length = Cursor(content, f"{image.source}: section .debug_line", begin)
+        unit = length.unsigned(4)
+        if unit >= 0xFFFFFFF0:
+            raise CodeObjectError(f"{image.source}: its line table is 64-bit DWARF; compile it without -gdwarf64")
+        begin = length.position + unit
+        cursor = Cursor(content, f"{image.source}: section .debug_line", length.position, begin)
+        yield from _run(cursor, _header(image, cursor))
+
+
+def _header(image: Elf, cursor: Cursor) -> _Program:
+    version = cursor.unsigned(2)
+    if not 2 <= version <= 5:
+        raise CodeObjectError(f"{image.source}: its line table is DWARF version {version}; only 2 to 5 can be read")
+    if version == 5:
+        cursor.skip(2)
+    header_bytes = cursor.unsigned(4)
+    program = cursor.position + header_bytes
+    instruction_bytes = cursor.unsigned(1)
+    operations = cursor.unsigned(1) if version >= 4 else 1
+    _, line_base, line_range = cursor.fields(_HEADER)
+    opcode_base = cursor.unsigned(1)
+    if operations != 1 or not line_range or not opcode_base:
+        raise CodeObjectError(
+            f"{image.source}: its line table has {operations} operations an instruction, a line range of {line_range} "
+            f"and special opcodes from {opcode_base}; is the file damaged?"
+        )
+    counts = cursor.take(opcode_base - 1)
+    files = _files(image, cursor) if version == 5 else _old_files(cursor)
+    cursor.skip(program - cursor.position)
+    return _Program(files, instruction_bytes, line_base - 256 if line_base > 127 else line_base, line_range, counts)
+
+
+def _old_files(cursor: Cursor) -> dict[int, str]:
+    """Directories and files up to DWARF 4: both count from 1, and 0 is the compiler's directory, named elsewhere."""
+    directories = [""]
+    while directory := cursor.string():
+        directories.append(directory)
+    files: dict[int, str] = {}
+    while name := cursor.string():
+        index, _, _ = cursor.uleb128(), cursor.uleb128(), cursor.uleb128()
+        files[len(files) + 1] = posixpath.join(directories[index] if index < len(directories) else "", name)
+    return files
+
+
+def _files(image: Elf, cursor: Cursor) -> dict[int, str]:
+    """Directories and files of DWARF 5: both count from 0, and directory 0 is the compiler's."""
+    directories = [path for path, _ in _entries(image, cursor)]
+    files = {}
+    for number, (name, index) in enumerate(_entries(image, cursor)):
+        directory = directories[index] if index < len(directories) else ""
+        files[number] = posixpath.join(*directories[:1], directory, name)
+    return files
+
+
+def _entries(image: Elf, cursor: Cursor) -> list[tuple[str, int]]:
+    """Path and number of the directory of each entry."""
+    layout = [(cursor.uleb128(), cursor.uleb128()) for _ in range(cursor.unsigned(1))]
+    count = cursor.uleb128()
+    if not layout and count:
+        raise CodeObjectError(f"{image.source}: its line table has {count} entries of nothing; is the file damaged?")
+    entries = []
+    for _ in range(count):
+        values = {kind: _value(image, cursor, form) for kind, form in layout}
+        path, directory = values.get(_LNCT_PATH, ""), values.get(_LNCT_DIRECTORY_INDEX, 0)
+        entries.append((path if isinstance(path, str) else "", directory if isinstance(directory, int) else 0))
+    return entries
+
+
+def _value(image: Elf, cursor: Cursor, form: int) -> str | int:
+    """One value. Each form takes at least one byte, so that no count leads beyond the section."""
+    if form == _FORM_STRING:
+        return cursor.string()
+    if form in _STRING_SECTIONS:
+        section = image.section(_STRING_SECTIONS[form])
+        offset = cursor.unsigned(4)
+        texts = image.content(section) if section else b""
+        return Cursor(texts, f"{image.source}: section {_STRING_SECTIONS[form]}", offset).string()
+    if form == _FORM_UDATA:
+        return cursor.uleb128()
+    if form in _FORM_BYTES:
+        return cursor.unsigned(_FORM_BYTES[form])
+    raise CodeObjectError(
+        f"{image.source}: its line table has a value of DWARF form {form:#x}, which is not known; compile it with "
+        "clang's default debug information (-g)"
+    )
+
+
+def _run(cursor: Cursor, program: _Program) -> Iterator[list[Row]]:
+    """Run the program: the state machine of section 6.2.2, with the registers that a place needs."""
+    rows: list[Row] = []
+    address, file, line = 0, 1, 1
+    while cursor:
+        opcode = cursor.unsigned(1)
+        copies = opcode == _COPY
+        if opcode >= program.opcode_base:
+            steps, lines = divmod(opcode - program.opcode_base, program.line_range)
+            address += steps * program.instruction_bytes
+            line += program.line_base + lines
+            copies = True
+        elif opcode == 0:
+            end = cursor.uleb128() + cursor.position
+            extended = cursor.unsigned(1)
+            if extended == _SET_ADDRESS:
+                address = cursor.unsigned(8)
+            elif extended == _END_SEQUENCE:
+                yield [*rows, (address, None)]
+                rows, address, file, line = [], 0, 1, 1
+            cursor.skip(end - cursor.position)
+        elif opcode == _ADVANCE_PC:
+            address += cursor.uleb128() * program.instruction_bytes
+        elif opcode == _ADVANCE_LINE:
+            line += cursor.sleb128()
+        elif opcode == _SET_FILE:
+            file = cursor.uleb128()
+        elif opcode == _CONST_ADD_PC:
+            address += (255 - program.opcode_base) // program.line_range * program.instruction_bytes
+        elif opcode == _FIXED_ADVANCE_PC:
+            address += cursor.unsigned(2)
+        elif not copies:
+            for _ in range(program.operand_counts[opcode - 1]):
+                cursor.uleb128()
+        address &= _ADDRESS_MASK
+        if copies:
+            # Line 0 is the compiler's own code.
+            path = program.files.get(file, "")
+            rows.append((address, (path, line) if path and line > 0 else None))
