@@ -1,0 +1,153 @@
+"""Which class an AMD instruction belongs to, by its mnemonic.
+
+Mnemonics from LLVM's AMDGPU instruction syntax pages (AMDGPUAsmGFX9, GFX90a, GFX940, GFX10, GFX11, GFX12) and AMD's ISA
+documents of CDNA 2 to 4 and RDNA 2 to 4; checked against every mnemonic that LLVM 22's assembler knows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+from pytest_attnperf.codeobject.instructions import SIZED, Instruction, with_width
+
+RETURN_ADDRESS = "s[30:31]"
+"""Holds the return address of a called function (LLVM, AMDGPUUsage, "Calling Conventions")."""
+
+_NEVER_FALL_THROUGH = re.compile(r"s_(branch|endpgm\w*|setpc_b64|set_pc_i64|rfe\w*)$")
+
+# First match wins; the empty pattern at the end of a list is the class of everything else of that prefix.
+_RULES = {
+    "v": (
+        (r"(mfma|wmma)_ld_scale", "valu"),
+        (r"mfma_|smfmac_|wmma_|swmmac_", "matrix"),
+        (r"(dual_)?dot\d", "dot"),
+        (r"readlane|readfirstlane|writelane|permlane", "cross_lane"),
+        (r"accvgpr_", "agpr_move"),
+        (r"nop|pipeflush", "nop"),
+        (r"", "valu"),
+    ),
+    "s": (
+        (r"barrier|get_barrier_state|wakeup_barrier", "barrier"),
+        (r"wait", "wait"),
+        (r"branch|cbranch|subvector_loop", "branch"),
+        (r"swappc|swap_pc|setpc|set_pc|add_pc|call_|rfe", "call"),
+        (r"endpgm", "end"),
+        (r"scratch_load", "scratch_load"),
+        (r"scratch_store", "scratch_store"),
+        (r"(buffer_)?atomic", "global_atomic"),
+        (r"(buffer_)?store", "scalar_store"),
+        (r"(buffer_)?load", "scalar_load"),
+        (r"dcache|icache|gl1_inv|(buffer_)?prefetch|atc_probe", "cache"),
+        (r"nop|buffer_nop|code_end|delay_alu|clause|sleep|monitor_sleep|wakeup|setprio", "nop"),
+        (r"inst_prefetch|set_inst_prefetch", "nop"),
+        (r"", "salu"),
+    ),
+    "ds": (
+        (r"bpermute|permute|swizzle", "cross_lane"),
+        (r"(read|load|param_load|direct_load)", "lds_read"),
+        (r"(write|store(?!xchg))", "lds_write"),
+        (r"gws_", "barrier"),
+        (r"nop", "nop"),
+        (r"(storexchg|wrxchg|condxchg|add|sub|rsub|inc|dec|wrap|min|max|and|or|xor|mskor)", "lds_atomic"),
+        (r"(cmpst|cond_sub|pk_add|append|consume|ordered_count|atomic|bvh_stack)", "lds_atomic"),
+    ),
+    "lds": ((r"(param|direct)_load", "lds_read"),),
+    "image": (
+        (r"atomic", "global_atomic"),
+        (r"store", "image_store"),
+        (r"load|sample|gather|get|msaa|bvh", "image_load"),
+    ),
+    "scratch": ((r"load", "scratch_load"), (r"store", "scratch_store")),
+    "tensor": ((r"load_to_lds", "global_load_tile"), (r"store_from_lds", "global_store_tile")),
+    "global": (
+        (r"atomic", "global_atomic"),
+        (r"load", "global_load"),
+        (r"store", "global_store"),
+        (r"inv|wb|prefetch|gl\d_inv", "cache"),
+    ),
+}
+_RULES |= dict.fromkeys(("buffer", "tbuffer", "flat", "cluster"), _RULES["global"])
+
+_FORMAT = re.compile(r"format_(?:d16_)?(?:hi_)?([xyzw]+)$")
+_DWORDS = re.compile(r"dword(?:x(\d{1,4}))?")
+_BITS = re.compile(r"_[bui](\d{1,4})(?:_|$)")
+_NAMED_BYTES = {"byte": 1, "ubyte": 1, "sbyte": 1, "short": 2, "ushort": 2, "sshort": 2}
+_TWO_ADDRESSES = re.compile(r"_(read2|write2|load_2addr|store_2addr)")
+
+
+def classify(mnemonic: str, operands: str = "", *, scratch_resource: str = "") -> str:
+    """The class of an AMD instruction; 'other' where its prefix is unknown (an unknown v_ or s_ is arithmetic).
+
+    `scratch_resource` is what the function of that name found: a buffer access through these SGPRs is a scratch access.
+    """
+    name = _by_mnemonic(mnemonic)
+    if name == "valu" and ":: v_dual_dot" in operands:
+        return "dot"
+    if mnemonic.startswith("s_setpc") and operands.strip() == RETURN_ADDRESS:
+        return "return"
+    if name.startswith(("global_load", "global_store")):
+        if scratch_resource and mnemonic.startswith("buffer_") and scratch_resource in operands:
+            return "scratch_load" if name.startswith("global_load") else "scratch_store"
+        if name.startswith("global_load") and "lds" in operands.split():
+            return with_width("global_load_lds", _width_bytes(mnemonic))
+    return name
+
+
+def falls_through(mnemonic: str) -> bool:
+    """Whether the instruction after this one may run next."""
+    return not _NEVER_FALL_THROUGH.match(mnemonic)
+
+
+def scratch_resource(instructions: Iterable[Instruction], arch: str, scratch_bytes: int) -> str:
+    """The four SGPRs that describe private memory to buffer instructions, 's[8:11]'; '' where there are none.
+
+    Before gfx940 and gfx11 spills are buffer accesses. A kernel that needs scratch is given the resource in s[0:3]
+    (LLVM, AMDGPUUsage, "Private Segment Buffer"), moves it to free registers where it can, and adds the wave's offset
+    to its base: both happen before the first conditional branch.
+    """
+    if scratch_bytes <= 0 or not re.match(r"gfx(90[0-9ac]|10)", arch):
+        return ""
+    moved: dict[str, str] = {}
+    bases: set[int] = set()
+    for one in instructions:
+        parts = [part.strip() for part in one.operands.split(",")]
+        if one.mnemonic == "s_mov_b64":
+            moved[parts[-1]] = parts[0]
+        elif (
+            one.mnemonic == "s_add_u32"
+            and parts[1:2] == parts[:1]
+            and re.fullmatch(r"s\d{1,3}s\d{1,3}", parts[0] + parts[-1])
+        ):
+            bases.add(int(parts[0][1:]))
+        elif one.mnemonic.startswith("s_cbranch"):
+            break
+    for base in bases:
+        pairs = f"s[{base}:{base + 1}]", f"s[{base + 2}:{base + 3}]"
+        if (moved.get("s[0:1]"), moved.get("s[2:3]")) == pairs:
+            return f"s[{base}:{base + 3}]"
+    return "s[0:3]" if 0 in bases else ""
+
+
+@lru_cache(maxsize=4096)
+def _by_mnemonic(mnemonic: str) -> str:
+    prefix, _, rest = mnemonic.partition("_")
+    rules = _RULES.get(prefix, ()) if rest else ()
+    name = next((name for pattern, name in rules if re.match(pattern, rest)), "other")
+    if name == "global_load" and "_lds" in mnemonic:
+        name = "global_load_lds"
+    return with_width(name, _width_bytes(mnemonic)) if name in SIZED else name
+
+
+def _width_bytes(mnemonic: str) -> int | None:
+    """Bytes per lane by the mnemonic's dwordx4, b128, u16, ubyte or format_xyzw; both words of a two-address form."""
+    if found := _FORMAT.search(mnemonic):
+        return len(found[1]) * (2 if "d16" in mnemonic else 4)
+    if found := _DWORDS.search(mnemonic):
+        return 4 * int(found[1] or 1)
+    if found := _BITS.search(mnemonic):
+        return int(found[1]) // 8 * (2 if _TWO_ADDRESSES.search(mnemonic) else 1)
+    if mnemonic.endswith(("param_load", "direct_load")):
+        return 4
+    return next((_NAMED_BYTES[word] for word in mnemonic.split("_") if word in _NAMED_BYTES), None)

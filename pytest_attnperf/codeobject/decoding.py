@@ -1,0 +1,113 @@
+"""Counts of instructions by class, inside loops and by source line, of one kernel of a code object."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pytest_attnperf.code_records import SourceLine
+from pytest_attnperf.codeobject import amdgcn, sass
+from pytest_attnperf.codeobject.assembly_text import read_assembly
+from pytest_attnperf.codeobject.disassembly import disassemble
+from pytest_attnperf.codeobject.instructions import CLASSES, Listing, Place
+from pytest_attnperf.codeobject.loops import find_loops
+from pytest_attnperf.codeobject.nvdisasm import disassemble_cubin
+from pytest_attnperf.codeobject.source_lines import source_lines
+from pytest_attnperf.codeobject.tools import Tool, cuda_tools, objdumps
+from pytest_attnperf.errors import CodeObjectError, ToolMissingError
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What the fields of these names in `KernelCode` take.
+
+    undecoded   why `instructions` or `in_loops` are empty, '' where they are not
+    """
+
+    instructions: dict[str, int]
+    in_loops: dict[str, int]
+    lines: tuple[SourceLine, ...]
+    undecoded: str
+
+
+def decode(
+    elf: bytes,
+    arch: str,
+    symbol: str,
+    start: int,
+    size: int,
+    *,
+    scratch_bytes: int = 0,
+    assembly: str = "",
+    place: Callable[[int], Place | None] = lambda _address: None,
+) -> Decoded:
+    """The machine code of the kernel `symbol` at `start` of the bare `elf`, counted.
+
+    The object's own disassembly is preferred; `assembly`, AMD's assembler text, serves where no disassembler here
+    decodes all of it. `scratch_bytes` are the kernel's per lane. `place` says which source line an address came from;
+    for NVIDIA nvdisasm says it. What cannot be decoded is said in `undecoded`, and is no error.
+    """
+    reasons: list[str] = []
+    if arch.startswith("gfx"):
+        listing = _first_complete(
+            lambda: objdumps(arch),
+            lambda tool: disassemble(elf, arch, start=start, size=size, tool=tool, place=place),
+            reasons,
+        )
+        if listing is None and assembly:
+            listing = read_assembly(assembly, symbol)
+        resource = amdgcn.scratch_resource(listing.instructions, arch, scratch_bytes) if listing else ""
+        return _counted(listing, partial(amdgcn.classify, scratch_resource=resource), reasons)
+    listing = _first_complete(
+        lambda: cuda_tools("nvdisasm"),
+        lambda tool: disassemble_cubin(elf, symbol=symbol, size=size, tool=tool),
+        reasons,
+    )
+    return _counted(listing, sass.classify, reasons)
+
+
+def disassembler_version(arch: str, *, assembly: bool) -> str:
+    """What `decode` reads code of `arch` with: results depend on it. `assembly` says whether there is a text."""
+    try:
+        tools = objdumps(arch) if arch.startswith("gfx") else cuda_tools("nvdisasm")
+    except ToolMissingError:
+        return "assembler text" if assembly else "none"
+    return ", ".join(f"{tool.path.name} {tool.version}" for tool in tools)
+
+
+def _first_complete(
+    tools: Callable[[], Sequence[Tool]], listed_by: Callable[[Tool], Listing], reasons: list[str]
+) -> Listing | None:
+    """The listing of the first tool that decodes everything; what kept the others from it is added to `reasons`."""
+    try:
+        found = tools()
+    except ToolMissingError as error:
+        found = ()
+        reasons.append(str(error))
+    for tool in found:
+        try:
+            listing = listed_by(tool)
+        except CodeObjectError as error:
+            reasons.append(str(error))
+            continue
+        if not listing.undecoded:
+            return listing
+        reasons.append(f"{tool}: {listing.undecoded}")
+    return None
+
+
+def _counted(listing: Listing | None, classify: Callable[[str, str], str], reasons: Sequence[str]) -> Decoded:
+    if listing is None or listing.undecoded:
+        return Decoded({}, {}, (), "; ".join([*reasons, *([listing.undecoded] if listing else [])]))
+    classes = [classify(one.mnemonic, one.operands) for one in listing.instructions]
+    loops = find_loops(listing.instructions, classes)
+    inside = [name for one, name in zip(listing.instructions, classes, strict=True) if one.address in loops.members]
+    lines = source_lines(listing.instructions, classes)
+    return Decoded(_in_order(classes), _in_order(inside), lines, f"loops: {loops.unknown}" if loops.unknown else "")
+
+
+def _in_order(classes: Sequence[str]) -> dict[str, int]:
+    counts = Counter(classes)
+    return {name: counts[name] for name in CLASSES if counts[name]}

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from pytest_attnperf.codeobject.amdgcn import classify, falls_through, scratch_resource
+from pytest_attnperf.codeobject.instructions import CLASSES, Instruction
+
+TABLE = Path(__file__).parents[1] / "data" / "assembly" / "amd_instructions.txt"
+
+
+def table() -> list[tuple[str, str, str]]:
+    """Architecture, class and text of every instruction of the table."""
+    rows = [line.split(" | ", 2) for line in TABLE.read_text().splitlines() if not line.startswith("#")]
+    return [(arch, name, text) for arch, name, text in rows]
+
+
+def listing(*texts: str) -> list[Instruction]:
+    """Instructions in a row."""
+    rows = (text.split(" ", 1) for text in texts)
+    return [Instruction(mnemonic, operands, 4 * index) for index, (mnemonic, operands) in enumerate(rows)]
+
+
+def test_every_instruction_of_the_table_is_in_its_class() -> None:
+    """Instructions of gfx900 to gfx1250 are told apart by mnemonic and operands."""
+    rows = table()
+    assert len(rows) >= 160
+    wrong = [
+        (arch, text, expected, found)
+        for arch, expected, text in rows
+        for found in [classify(text.partition(" ")[0], text.partition(" ")[2])]
+        if found != expected
+    ]
+    assert not wrong
+
+
+@pytest.mark.skipif(shutil.which("llvm-mc-22") is None, reason="needs llvm-mc-22 (Debian: apt-get install llvm-22)")
+def test_every_instruction_of_the_table_exists() -> None:
+    """The table holds what an assembler takes for that architecture, no invention."""
+    by_arch: defaultdict[str, list[str]] = defaultdict(list)
+    for arch, _, text in table():
+        by_arch[arch].append(text)
+    for arch, texts in by_arch.items():
+        command = ["llvm-mc-22", "-triple=amdgcn-amd-amdhsa", f"-mcpu={arch}", "-filetype=null"]
+        done = subprocess.run(command, input="\n".join(texts) + "\n", text=True, capture_output=True, check=False)
+        assert done.returncode == 0, (arch, done.stderr)
+
+
+@pytest.mark.parametrize(
+    "mnemonic", ["", "v", "v_", "_", "mfma_f32", "frobnicate_b32", "V_ADD_F32", ".long", "ds_frob"]
+)
+def test_an_unknown_mnemonic_is_other(mnemonic: str) -> None:
+    """What is not known is said to be so, and never stops the count."""
+    assert classify(mnemonic, "v0, v1") == "other"
+
+
+@pytest.mark.parametrize(
+    ("mnemonic", "operands", "liar"),
+    [
+        ("v_mfma_ld_scale_b32", "v0, v1", "matrix"),
+        ("v_mul_f32_e32", "v0, v1, v2 ; v_mfma_f32", "matrix"),
+        ("s_waitcnt", "vmcnt(0)", "barrier"),
+        ("buffer_wbl2", "sc1", "global_store"),
+        ("ds_storexchg_rtn_b32", "v0, v1, v2", "lds_write_4B"),
+        ("scratch_store_dword", "off, v0, off", "global_store_4B"),
+        ("global_prefetch_b8", "v[0:1], off", "global_load_1B"),
+        ("global_load_dword", "v0, v[2:3], off ldsx", "global_load_lds_4B"),
+    ],
+)
+def test_what_looks_like_another_class_is_not_it(mnemonic: str, operands: str, liar: str) -> None:
+    """A name that contains a promised instruction's name does not keep the promise."""
+    found = classify(mnemonic, operands)
+    assert found != liar
+    assert found in CLASSES
+
+
+def test_a_width_that_no_class_has_is_still_a_load_or_store() -> None:
+    """Blocks of gfx1250 move as many words as a register says: counted, without a width."""
+    assert classify("global_store_block", "v[0:1], v[2:33], off") == "global_store"
+    assert classify("global_load_block", "v[2:33], v[0:1], off") == "global_load"
+
+
+@pytest.mark.parametrize(
+    ("mnemonic", "expected"),
+    [
+        ("s_branch", False),
+        ("s_endpgm", False),
+        ("s_setpc_b64", False),
+        ("s_cbranch_scc1", True),
+        ("s_swappc_b64", True),
+    ],
+)
+def test_only_unconditional_jumps_and_ends_do_not_fall_through(mnemonic: str, expected: bool) -> None:
+    """A conditional branch and a call may run the next instruction."""
+    assert falls_through(mnemonic) is expected
+
+
+MOVED = ("s_mov_b64 s[10:11], s[2:3]", "s_mov_b64 s[8:9], s[0:1]", "s_add_u32 s8, s8, s7", "s_addc_u32 s9, s9, 0")
+IN_PLACE = ("s_add_u32 s0, s0, s17", "s_addc_u32 s1, s1, 0")
+
+
+@pytest.mark.parametrize(
+    ("texts", "arch", "scratch_bytes", "expected"),
+    [
+        (MOVED, "gfx90a", 132, "s[8:11]"),
+        (MOVED, "gfx906", 4, "s[8:11]"),
+        (("s_add_u32 s0, s0, s6", *MOVED), "gfx908", 4, "s[8:11]"),
+        (IN_PLACE, "gfx90a", 16, "s[0:3]"),
+        (IN_PLACE, "gfx1030", 16, "s[0:3]"),
+        (MOVED, "gfx90a", 0, ""),
+        (MOVED, "gfx942", 132, ""),
+        (MOVED[:2], "gfx90a", 132, ""),
+        (("s_cbranch_scc1 5", *MOVED), "gfx90a", 132, ""),
+        (("s_add_u32 s0, s0, 16",), "gfx90a", 132, ""),
+    ],
+)
+def test_the_resource_of_private_memory_is_found_in_the_prologue(
+    texts: tuple[str, ...], arch: str, scratch_bytes: int, expected: str
+) -> None:
+    """The compiler uses s[0:3] or moves it; without scratch, or on later architectures, there is none."""
+    assert scratch_resource(listing(*texts), arch, scratch_bytes) == expected
+
+
+def test_a_buffer_access_through_that_resource_is_scratch() -> None:
+    """Spills of gfx90a are told from stores, which other resources keep being."""
+    spilled, stored = "v4, off, s[8:11], 0 offset:20", "v4, v5, s[4:7], 0 offen"
+    assert classify("buffer_store_dword", spilled, scratch_resource="s[8:11]") == "scratch_store"
+    assert classify("buffer_load_dword", spilled, scratch_resource="s[8:11]") == "scratch_load"
+    assert classify("buffer_store_dword", stored, scratch_resource="s[8:11]") == "global_store_4B"
+    assert classify("buffer_store_dword", spilled) == "global_store_4B"
