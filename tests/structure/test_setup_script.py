@@ -24,6 +24,7 @@ class Setup:
         shutil.copy(ROOT / ".ci/setup", folder / ".ci/setup")
         (folder / "bin").mkdir()
         (folder / "modules").mkdir()
+        self.path = f"{folder / 'bin'}:{os.environ['PATH']}"
 
     def command(self, name: str, script: str) -> None:
         """Replace a command that the script calls."""
@@ -35,20 +36,41 @@ class Setup:
         """Replace a module that the interpreter imports."""
         (self.folder / "modules" / f"{name}.py").write_text(source)
 
+    def without(self, *commands: str) -> None:
+        """Leave in PATH what the script itself needs, and what was replaced; these commands then are nowhere."""
+        for name in ("bash", "sh", "dirname", "id", "cat", "mkdir", "cp"):
+            if not (self.folder / "bin" / name).exists():
+                (self.folder / "bin" / name).symlink_to(shutil.which(name) or "")
+        self.path = str(self.folder / "bin")
+        assert not any(shutil.which(command, path=self.path) for command in commands)
+
+    def succeed(self) -> list[str]:
+        """Run the script with a Python that does nothing it is told to; the lines it says."""
+        make_venv = 'mkdir -p .venv/bin; cp "$0" .venv/bin/python'
+        self.command("fakepython", f'case "$*" in *venv\\ --clear*) {make_venv} ;; -) cat >/dev/null ;; esac')
+        ran = self.run("fakepython", ROCM_PATH=str(self.folder / "rocm"))
+        assert (ran.returncode, ran.stderr) == (0, "")
+        return ran.stdout.splitlines()
+
     def fail(self, python: str = BASE_PYTHON) -> str:
         """Run the script; what it says on stderr. It must fail, and must not have begun to make .venv."""
-        environment = {
-            **os.environ,
-            "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
-            "PYTHONPATH": str(self.folder / "modules"),
-            "PYTHON": python,
-        }
-        ran = subprocess.run(
-            [self.folder / ".ci/setup"], env=environment, capture_output=True, text=True, check=False, timeout=60
-        )
+        ran = self.run(python)
         assert ran.returncode == 1
         assert not (self.folder / ".venv").exists()
         return ran.stderr
+
+    def run(self, python: str, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run the script with an interpreter to build on."""
+        environment = {
+            **os.environ,
+            "PATH": self.path,
+            "PYTHONPATH": str(self.folder / "modules"),
+            "PYTHON": python,
+            **more,
+        }
+        return subprocess.run(
+            [self.folder / ".ci/setup"], env=environment, capture_output=True, text=True, check=False, timeout=60
+        )
 
 
 @pytest.fixture
@@ -97,3 +119,90 @@ def test_root_installs_the_venv_module(setup: Setup) -> None:
         "update -qq",
         "install -y -qq --no-install-recommends python3-venv",
     ]
+
+
+LLVM = ("clang++-22", "ld.lld-22", "llvm-objdump-22")
+INSTALL = "install -y --no-install-recommends clang-22 lld-22 llvm-22"
+SKIPPED = "HIP kernels will not be compiled, and code objects read without counting instructions"
+
+
+def apt_get(setup: Setup, script: str = "") -> Path:
+    """Replace apt-get by a script that also writes down how it was called; where it does."""
+    calls = setup.folder / "calls"
+    setup.command("apt-get", f'echo "$@" >>{calls}\n{script}')
+    return calls
+
+
+def notes(said: list[str]) -> list[str]:
+    """The notes among what the script says, but for that on the C compiler, which is nowhere here."""
+    return [line for line in said if "note:" in line and "C compiler" not in line]
+
+
+@pytest.mark.parametrize("place", ["bin", "rocm/llvm/bin"])
+def test_llvm_that_is_here_is_left_alone(setup: Setup, place: str) -> None:
+    """With LLVM 22, or with ROCm's, nothing is installed, and nothing is said of it."""
+    setup.command("id", "echo 0")
+    calls = apt_get(setup)
+    (setup.folder / place).mkdir(parents=True, exist_ok=True)
+    for tool in LLVM if place == "bin" else ("clang++",):
+        setup.command(f"../{place}/{tool}", "")
+    setup.without()
+    said = setup.succeed()
+    assert notes(said) == []
+    assert not any("LLVM" in line for line in said)
+    assert not calls.exists()
+
+
+@pytest.mark.parametrize("here", [(), LLVM[:1], LLVM[1:]])
+def test_root_installs_llvm(setup: Setup, here: tuple[str, ...]) -> None:
+    """Where all or part of LLVM 22 is missing root installs it, without updating the lists, and says so."""
+    setup.command("id", "echo 0")
+    calls = apt_get(setup)
+    for tool in here:
+        setup.command(tool, "")
+    setup.without(*(set(LLVM) - set(here)))
+    said = setup.succeed()
+    assert "setup: installing LLVM 22" in said
+    assert notes(said) == []
+    assert calls.read_text().splitlines() == [f"{INSTALL} -qq"]
+
+
+def test_lists_are_updated_where_the_package_is_not_found(setup: Setup) -> None:
+    """A container without package lists: the first attempt fails, the lists are fetched, the second succeeds."""
+    setup.command("id", "echo 0")
+    tried = setup.folder / "tried"
+    calls = apt_get(setup, f'case "$1" in update) exit 0 ;; esac; [ -e {tried} ] || {{ : >{tried}; exit 100; }}')
+    setup.without(*LLVM)
+    assert notes(setup.succeed()) == []
+    assert calls.read_text().splitlines() == [f"{INSTALL} -qq", "update -qq", f"{INSTALL} -qq"]
+
+
+def test_user_is_told_how_llvm_is_installed(setup: Setup) -> None:
+    """A user who is not root gets the exact command, and what is skipped without it; the setup goes on."""
+    setup.command("id", "echo 1000")
+    calls = apt_get(setup)
+    setup.without(*LLVM)
+    said = setup.succeed()
+    assert notes(said) == [
+        f"setup: note: there is no LLVM 22: {SKIPPED}. Run this as root: apt-get update && apt-get {INSTALL}"
+    ]
+    assert any(line.startswith("setup: ready: ") for line in said)
+    assert not calls.exists()
+
+
+@pytest.mark.parametrize("failing", ["install", "update"])
+def test_llvm_that_cannot_be_installed_is_a_note(setup: Setup, failing: str) -> None:
+    """Without network, or where the system has no such package, the setup goes on and says what will be skipped."""
+    setup.command("id", "echo 0")
+    script = f'case "$1" in {failing}|install) echo Reading; echo "E: $1: no clang-22" >&2; exit 100 ;; esac'
+    apt_get(setup, script)
+    setup.without(*LLVM)
+    said = setup.succeed()
+    assert notes(said) == [f"setup: note: LLVM 22 cannot be installed (E: {failing}: no clang-22): {SKIPPED}"]
+    assert any(line.startswith("setup: ready: ") for line in said)
+
+
+def test_a_system_without_apt_get_is_told(setup: Setup) -> None:
+    """Where there is no apt-get, the note says so."""
+    setup.without(*LLVM, "apt-get")
+    assert notes(setup.succeed()) == [f"setup: note: there is no LLVM 22, and no apt-get to install it: {SKIPPED}"]

@@ -1,0 +1,160 @@
+"""Compiling a Triton kernel for a GPU that is not there. Runs in a compile worker: standard library and Triton only."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_attnperf.codeobject.building import (
+    Built,
+    as_texts,
+    label,
+    packed,
+    project_root,
+    source_hashes,
+    through_cache,
+)
+from pytest_attnperf.codeobject.object_cache import cache_key
+from pytest_attnperf.codeobject.triton_errors import StandardError, explained
+from pytest_attnperf.codeobject.triton_function import jit_function, reachable_functions, specialisation
+from pytest_attnperf.codeobject.triton_installation import (
+    backend_for,
+    installation_hash,
+    linker_named,
+    load_triton,
+    private_cache,
+    triton_reasons,
+)
+from pytest_attnperf.errors import CodeObjectError, ToolMissingError
+from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
+
+RECORDED = ("num_warps", "num_stages", "waves_per_eu", "enable_fp_fusion")
+"""Options that are recorded even where nobody set them: their defaults differ between versions of Triton."""
+
+POINTER_RANGE = "tt.pointer_range"
+"""Marks a pointer to a tensor below 2 GiB, whose offsets fit 32 bits: AMD buffer instructions need to know."""
+
+_CODE_VARIABLES = ("TRITON_", "AMDGCN_", "LLVM_", "MLIR_", "NVPTX_", "PTXAS_", "DISABLE_", "USE_IR_LOC")
+_WITHOUT_EFFECT = frozenset(
+    {"TRITON_CACHE_DIR", "TRITON_HOME", "TRITON_DUMP_DIR", "TRITON_OVERRIDE_DIR", "TRITON_DEFAULT_FP_FUSION"}
+)
+"""Folders, and the default of an option that is always given."""
+
+
+def compile_triton(declared: KernelBuild, source: TritonSource, cache: Path) -> Built:
+    """The kernel as a launch with these arguments and options would compile it, from the cache where it stands there.
+
+    FP fusion is on unless the options say otherwise, whatever Triton's default and TRITON_DEFAULT_FP_FUSION are.
+    Raises ToolMissingError where `triton_reasons` has some; CodeObjectError for a declaration that does not fit the
+    function, an option that this Triton does not know, a process in which Triton interprets, and a kernel that does
+    not compile.
+    """
+    who = label(declared)
+    reasons = triton_reasons(declared.arch)
+    if reasons:
+        raise ToolMissingError(f"{who}: {'; '.join(reasons)}")
+    backend = backend_for(declared.arch)
+    function = jit_function(source, who)
+    known = specialisation(source, function, backend, who)
+    ast = load_triton().compiler.ASTSource(
+        fn=function, signature=known.signature, constexprs=known.constants, attrs=known.attributes
+    )
+    job = _Job(who, backend, ast, _options(source, function, backend, who), reachable_functions(function))
+    with linker_named(backend):
+        return through_cache(cache, job.key(), lambda: job.compiled({*RECORDED, *source.options}))
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Everything that goes into one compilation; `who` begins its errors."""
+
+    who: str
+    backend: Any
+    ast: Any
+    options: dict[str, object]
+    functions: list[Any]
+
+    def key(self) -> str:
+        """Key of everything that changes the object; the files' paths are in its line table.
+
+        Files and constants stand beside Triton's own hash of the function, which leaves global constants out in 3.3.
+        """
+        try:
+            hashed = self.ast.hash()
+        except Exception as error:  # Triton reads the whole function to hash it, and refuses some of what it finds
+            raise self._explained(error, "") from error
+        variables = {
+            name: value
+            for name, value in os.environ.items()
+            if name.startswith(_CODE_VARIABLES) and name not in _WITHOUT_EFFECT
+        }
+        constants = sorted((name, repr(value)) for (name, _), (value, _) in self.ast.fn.used_global_vals.items())
+        options = self.backend.parse_options(dict(self.options)).hash()
+        files = [sorted(map(str, self._files())), self._sources()]
+        given = json.dumps([constants, sorted(variables.items()), files])
+        return cache_key("triton", installation_hash(), hashed, self.backend.hash(), options, given)
+
+    def compiled(self, recorded: set[str]) -> Built:
+        """The object and what it needs to be launched; `recorded` are the options to name."""
+        triton = load_triton()
+        with private_cache(), StandardError() as said:
+            try:
+                kernel = triton.compile(self.ast, target=self.backend.target, options=self.options)
+            except Exception as error:
+                raise self._explained(error, said.text()) from error
+        metadata = kernel.metadata
+        assembly = kernel.asm.get("amdgcn", "")
+        return Built(
+            object_base64=packed(kernel.kernel),
+            assembly_base64=packed(assembly.encode()) if assembly else "",
+            kernel=metadata.name,
+            threads=metadata.num_warps * self.backend.target.warp_size,
+            lds_dynamic_bytes=metadata.shared,
+            compiler=f"triton {triton.__version__}",
+            options=self._used(metadata, recorded),
+            sources=self._sources(),
+            source_root=str(self._root()),
+        )
+
+    def _used(self, metadata: Any, recorded: set[str]) -> dict[str, str]:
+        """Options as the metadata states them, the variables that Triton says change code, and the pointers' range."""
+        from triton._C.libtriton import get_cache_invalidating_env_vars
+
+        variables = get_cache_invalidating_env_vars()
+        used = {name: value for name, value in variables.items() if name not in _WITHOUT_EFFECT}
+        used |= {name: getattr(metadata, name, None) for name in recorded}
+        for name, value in (known for all_known in self.ast.attrs.values() for known in all_known):
+            if name == POINTER_RANGE:
+                used["pointer_range"] = value
+        return as_texts({name: value for name, value in used.items() if value is not None})
+
+    def _files(self) -> set[Path]:
+        return {Path(each.fn.__code__.co_filename) for each in self.functions}
+
+    def _root(self) -> Path:
+        return project_root(Path(self.ast.fn.fn.__code__.co_filename))
+
+    def _sources(self) -> dict[str, str]:
+        return source_hashes(self._files(), self._root())
+
+    def _explained(self, error: Exception, said: str) -> CodeObjectError:
+        return explained(error, said, self.who, self.functions, f"triton {load_triton().__version__}")
+
+
+def _options(source: TritonSource, function: Any, backend: Any, who: str) -> dict[str, object]:
+    """The options to compile with. Raises CodeObjectError for one that is unknown or has an impossible value."""
+    known = sorted(vars(backend.parse_options({"enable_fp_fusion": True})))
+    unknown = sorted(source.options.keys() - set(known))
+    if unknown:
+        raise CodeObjectError(f"{who}: triton has no option {', '.join(unknown)} for it; it has: {', '.join(known)}")
+    # A launch passes on what @triton.jit(debug=True) said.
+    options = {"enable_fp_fusion": True, "debug": bool(function.debug), **source.options}
+    try:
+        backend.parse_options(dict(options))
+    except Exception as error:
+        shown = ", ".join(f"{name}={value}" for name, value in source.options.items())
+        raise CodeObjectError(f"{who}: triton refuses the options {shown}: {error}") from error
+    return options

@@ -1,0 +1,171 @@
+"""Which clang compiles HIP for an AMD architecture here. Runs in a compile worker: standard library.
+
+Only clang and lld are needed: no ROCm, no HIP headers, no device libraries. What a clang can do is asked of it, not
+looked up: 16.0.6 is the oldest Debian one that takes `--offload-device-only` and knows gfx90a and gfx1100, 19.1.7 knows
+gfx942, gfx1151 and gfx1201 but not gfx950, 20.1.2 and later know gfx950 (each tried).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_attnperf.errors import ToolMissingError
+
+CLANG = "ATTNPERF_CLANG"
+"""Environment variable that names the clang to use; no other is then looked for."""
+
+INSTALL = "install one (Debian: apt-get install clang-22 lld-22 llvm-22; ROCm brings its own)"
+PROBE_LIMIT_S = 60.0
+
+DEVICE_ONLY = ("-x", "hip", "-nogpuinc", "-nogpulib", "--offload-device-only")
+"""Device code only, without HIP's headers and device libraries."""
+
+_ROCM = Path("/opt/rocm")
+_VERSION = re.compile(r"(?P<vendor>\S+ )?clang version (?P<version>\S+)(?P<build>.*)")
+_ROCM_BUILD = re.compile(r"roc-\S+")
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A clang that compiles for the architecture that was asked for.
+
+    clang      its command
+    linker     the command of ld.lld where clang cannot start it itself; empty where it can
+    name       name and version: the compiler that a baseline is compared by, 'clang 22.1.8'
+    identity   all it says of itself, for keys
+    """
+
+    clang: tuple[str, ...]
+    linker: tuple[str, ...]
+    name: str
+    identity: str
+
+
+def find_toolchain(arch: str, environ: Mapping[str, str] | None = None) -> Toolchain:
+    """The first clang that compiles for `arch`: ATTNPERF_CLANG alone where it is set; else ROCm's, then clang++-NN.
+
+    After these, newest first, come clang++, and the PyPI package ziglang. Raises ToolMissingError naming every one that
+    was found, what it lacks, and what to install.
+    """
+    environ = os.environ if environ is None else environ
+    if not arch.startswith("gfx"):
+        raise ToolMissingError(f"HIP sources are compiled for AMD architectures such as 'gfx942', not {arch!r}")
+    lacking = []
+    for clang, linker in _candidates(environ):
+        found = _inspected(clang, linker)
+        lacks = found if isinstance(found, str) else _lacks(found, arch)
+        if not isinstance(found, str) and not lacks:
+            return found
+        lacking.append(f"{' '.join(clang)} {lacks}")
+    listed = "; ".join(lacking) or "there is no clang++ on PATH, in ROCM_PATH or /opt/rocm"
+    advice = f"correct or unset {CLANG}" if environ.get(CLANG) else INSTALL
+    raise ToolMissingError(f"no clang here compiles HIP for {arch}: {listed}. Please {advice}")
+
+
+def hip_reasons(arch: str) -> list[str]:
+    """Why no HIP source can be compiled for `arch` here; empty where one can."""
+    try:
+        find_toolchain(arch)
+    except ToolMissingError as error:
+        return [str(error)]
+    return []
+
+
+def find_linker(environ: Mapping[str, str] | None = None) -> Path | None:
+    """An ld.lld: ROCm's, ld.lld-NN newest first, ld.lld. None where there is none."""
+    environ = os.environ if environ is None else environ
+    return next(_programs("ld.lld", environ), None)
+
+
+def run_tool(command: Sequence[str], limit_s: float, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a compiler, its messages in English and its `__DATE__` fixed. Raises ToolMissingError where it cannot run."""
+    environment = {**os.environ, "LC_ALL": "C", "SOURCE_DATE_EPOCH": "0"}
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=limit_s, cwd=folder, env=environment,
+            stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+    except OSError as error:
+        raise ToolMissingError(f"{command[0]} cannot be started ({error.strerror}); {INSTALL}") from error
+    except subprocess.TimeoutExpired as error:
+        raise ToolMissingError(f"{' '.join(command[:2])} did not finish in {limit_s:g} s") from error
+
+
+def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """(clang, linker) commands in the order they are tried."""
+    named = environ.get(CLANG)
+    if named:
+        yield (named,), ()
+        return
+    for program in _programs("clang++", environ):
+        yield (str(program),), ()
+    zig = importlib.util.find_spec("ziglang")
+    if zig is not None and zig.submodule_search_locations:
+        program = Path(next(iter(zig.submodule_search_locations))) / "zig"
+        # Its clang cannot start its lld, which stands beside it as a command of its own.
+        yield (str(program), "clang"), (str(program), "ld.lld")
+
+
+def _programs(name: str, environ: Mapping[str, str]) -> Iterator[Path]:
+    """Files of that name: ROCm's, then on PATH with a version, newest first, then without one."""
+    rocm = [Path(environ["ROCM_PATH"])] if environ.get("ROCM_PATH") else []
+    for root in (*rocm, _ROCM):
+        if (root / "llvm/bin" / name).is_file():
+            yield root / "llvm/bin" / name
+    folders = [Path(folder) for folder in environ.get("PATH", "").split(os.pathsep) if folder]
+    versioned: dict[int, Path] = {}
+    for path in (path for folder in folders for path in folder.glob(f"{name}-*")):
+        number = path.name.removeprefix(f"{name}-")
+        if number.isdecimal():
+            versioned.setdefault(int(number), path)
+    yield from (versioned[number] for number in sorted(versioned, reverse=True))
+    plain = shutil.which(name, path=environ.get("PATH", ""))
+    if plain:
+        yield Path(plain)
+
+
+@functools.cache
+def _inspected(clang: tuple[str, ...], linker: tuple[str, ...]) -> Toolchain | str:
+    """The toolchain of a command; where it is no clang, what it is instead."""
+    try:
+        said = run_tool([*clang, "--version"], PROBE_LIMIT_S)
+    except ToolMissingError as error:
+        return f"is no clang: {error}"
+    found = _VERSION.search(said.stdout)
+    if said.returncode or not found:
+        answer = (said.stderr or said.stdout).strip().splitlines()
+        return f"is no clang: --version gave status {said.returncode}, {answer[0] if answer else 'no text'!r}"
+    rocm = _ROCM_BUILD.search(found["build"])
+    parts = [
+        "AMD clang" if found["vendor"] == "AMD " else "clang",
+        found["version"],
+        *([rocm[0].rstrip(")")] if rocm else []),
+        *(["(ziglang)"] if linker else []),
+    ]
+    return Toolchain(clang, linker, " ".join(parts), " ".join(found[0].split()))
+
+
+@functools.cache
+def _lacks(toolchain: Toolchain, arch: str) -> str:
+    """What it lacks for `arch`, '' for nothing: asked with an empty program."""
+    try:
+        command = [*toolchain.clang, *DEVICE_ONLY, f"--offload-arch={arch}", "-fsyntax-only", os.devnull]
+        tried = run_tool(command, PROBE_LIMIT_S)
+        if tried.returncode:
+            errors = [line for line in tried.stderr.splitlines() if "error:" in line]
+            said = errors[0].partition("error: ")[2].partition(";")[0] if errors else f"status {tried.returncode}"
+            return f"({toolchain.name}) says: {said}"
+        if toolchain.linker:
+            return ""
+        lld = run_tool([*toolchain.clang, "-print-prog-name=lld"], PROBE_LIMIT_S).stdout.strip()
+    except ToolMissingError as error:
+        return f"({toolchain.name}): {error}"
+    return "" if shutil.which(lld) else f"({toolchain.name}) has no lld beside it"

@@ -1,0 +1,83 @@
+"""Compiled objects on disk, by a key of everything that went into them. Standard library: compile workers load this.
+
+Safe for several processes: a file is written whole or not at all, and one that another process removes, or that is
+not what was written, counts as absent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_attnperf.atomic_file import write_atomically
+
+LIMIT_BYTES = 512 * 1024 * 1024
+ABANDONED_AFTER_S = 3600.0
+"""A temporary file this old belongs to a process that died while writing it."""
+
+_SUFFIX = ".object"
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+def cache_key(*parts: str) -> str:
+    """Hex SHA-256 of the parts; no two different sequences of parts run into each other."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class ObjectCache:
+    """A folder of objects; those used longest ago go when it exceeds its limit.
+
+    limit_bytes   of all files together, checked after each store
+    """
+
+    folder: Path
+    limit_bytes: int = LIMIT_BYTES
+
+    def load(self, key: str) -> bytes | None:
+        """What was stored under `key`; None where nothing is. A broken file is removed."""
+        path = self._path(key)
+        try:
+            text = path.read_bytes()
+        except OSError:
+            return None
+        digest, data = text[:_DIGEST_BYTES], text[_DIGEST_BYTES:]
+        if hashlib.sha256(data).digest() != digest:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return data
+
+    def store(self, key: str, data: bytes) -> None:
+        """Keep `data` under `key`, and make room for it. A folder that cannot be written costs time only: no error."""
+        with contextlib.suppress(OSError):
+            write_atomically(self._path(key), hashlib.sha256(data).digest() + data)
+            self._make_room(key)
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{key}{_SUFFIX}"
+
+    def _make_room(self, newest: str) -> None:
+        """Remove what was used longest ago until the rest fits, never `newest`; and what dead processes left."""
+        kept = []
+        for entry in os.scandir(self.folder):
+            with contextlib.suppress(OSError):
+                status = entry.stat()
+                if entry.name.endswith(_SUFFIX):
+                    kept.append((status.st_mtime_ns, status.st_size, Path(entry.path)))
+                elif entry.name.endswith(".tmp") and time.time() - status.st_mtime > ABANDONED_AFTER_S:
+                    os.unlink(entry.path)
+        excess = sum(size for _, size, _ in kept) - self.limit_bytes
+        for _, size, path in sorted(kept):
+            if excess <= 0:
+                return
+            if path != self._path(newest):
+                path.unlink(missing_ok=True)
+                excess -= size

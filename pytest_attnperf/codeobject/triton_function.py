@@ -1,0 +1,215 @@
+"""A declared Triton kernel held against its function: which arguments it takes, and what a launch would know of them.
+
+Runs in a compile worker: standard library and Triton only, and Triton's objects are `Any`, for its types differ
+between versions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import CodeType, ModuleType
+from typing import Any
+
+from pytest_attnperf.errors import CodeObjectError
+from pytest_attnperf.kernel_builds import TritonSource
+
+_INTEGER = re.compile(r"[iu]\d+")
+_ATTRIBUTES = dict[tuple[int, ...], list[list[Any]]]
+
+
+@dataclass(frozen=True)
+class Specialisation:
+    """What `ASTSource` takes: every argument by name, and by position its value or what is known of it."""
+
+    signature: dict[str, str]
+    constants: dict[tuple[int, ...], object]
+    attributes: _ATTRIBUTES
+
+
+def jit_function(source: TritonSource, who: str) -> Any:
+    """The `@triton.jit` function that `source` names, without its autotuner or heuristics: constants are declared.
+
+    Raises CodeObjectError, which begins with `who`, where it cannot be imported, is none, or is interpreted.
+    """
+    from triton.runtime.jit import JITFunction
+
+    where = f"{who}: {source.module}.{source.function}"
+    try:
+        module = _imported(source.module)
+    except Exception as error:
+        raise CodeObjectError(f"{where}: the module cannot be imported ({type(error).__name__}: {error})") from error
+    found = getattr(module, source.function, None)
+    while found is not None and not isinstance(found, JITFunction) and hasattr(found, "fn"):
+        if type(found).__name__ == "InterpretedFunction" or os.environ.get("TRITON_INTERPRET") == "1":
+            raise CodeObjectError(
+                f"{where} is interpreted here: TRITON_INTERPRET was 1 when it was imported. Compile in a process of "
+                "its own that does not have it"
+            )
+        found = found.fn
+    if not isinstance(found, JITFunction):
+        known = ", ".join(sorted(name for name, value in vars(module).items() if isinstance(value, JITFunction)))
+        raise CodeObjectError(
+            f"{where} is {'not there' if found is None else f'a {type(found).__name__}'}, not a @triton.jit function; "
+            f"the module has: {known or 'none'}"
+        )
+    return found
+
+
+def _imported(name: str) -> ModuleType:
+    """The module. Triton 3.3's autotuner asks the GPU's driver for a timer when it decorates; there may be none."""
+    try:
+        return importlib.import_module(name)
+    except RuntimeError as error:
+        if "active drivers" not in str(error):
+            raise
+    from triton.runtime.driver import driver
+
+    before = dict(vars(driver))  # its own `reset_active` looks for a GPU
+    driver.set_active(_NoGpu())
+    try:
+        return importlib.import_module(name)
+    finally:
+        vars(driver).update(before)
+
+
+class _NoGpu:
+    """Stands in for a driver while a module is imported."""
+
+    def get_benchmarker(self) -> None:
+        return None
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"it asks the GPU's driver for {name} when it is imported, and there is no GPU")
+
+
+def specialisation(source: TritonSource, function: Any, backend: Any, who: str) -> Specialisation:
+    """How a launch with the declared arguments would specialise the function.
+
+    Raises CodeObjectError, which begins with `who`, for a declaration that leaves an argument out, names one twice or
+    one that is none, or calls divisible what cannot be.
+    """
+    constants = {**_default_constants(source, function), **source.constants}
+    names = list(function.arg_names)
+    _check_names(names, source, constants, f"{who}: {source.function}")
+    marks = _Marks(backend)
+    attributes: _ATTRIBUTES = {}
+    for index, parameter in enumerate(function.params):
+        kind = source.signature.get(parameter.name, "constexpr")
+        aligned = parameter.name in source.divisible_by_16
+        if aligned and not (kind.startswith("*") or _INTEGER.fullmatch(kind)):
+            raise CodeObjectError(
+                f"{who}: {source.function}: divisible_by_16 names {parameter.name}, whose type is {kind}; "
+                "only pointers and integers are divisible by 16"
+            )
+        if kind != "constexpr" and not parameter.do_not_specialize:
+            known = marks.of(kind, aligned=aligned and not parameter.do_not_specialize_on_alignment)
+            if known:
+                attributes[index,] = known
+    return Specialisation(
+        signature={name: source.signature.get(name, "constexpr") for name in names},
+        constants={(names.index(name),): value for name, value in constants.items()},
+        attributes=attributes,
+    )
+
+
+def reachable_functions(function: Any) -> list[Any]:
+    """The function and every one of Triton's kind that it calls, at any depth; Triton's own library is left out."""
+    found: dict[int, Any] = {}
+    pending = [function]
+    while pending:
+        each = pending.pop()
+        if id(each) not in found and not each.fn.__module__.startswith("triton."):
+            found[id(each)] = each
+            pending.extend(_called(each.fn))
+    return list(found.values())
+
+
+def _called(python: Any) -> Iterator[Any]:
+    """Functions of Triton's kind among the names that a function's code mentions, in its scope or in a module's."""
+    names = _names(python.__code__)
+    cells = zip(python.__code__.co_freevars, python.__closure__ or (), strict=True)
+    scope = {**python.__globals__, **{name: _content(cell) for name, cell in cells}}
+    for name in names:
+        value = scope.get(name)
+        values = [getattr(value, each, None) for each in names] if isinstance(value, ModuleType) else [value]
+        yield from (each for each in values if hasattr(getattr(each, "fn", None), "__code__"))
+
+
+def _content(cell: Any) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not assigned yet
+        return None
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = (const for const in code.co_consts if isinstance(const, CodeType))
+    return {*code.co_names, *code.co_freevars}.union(*map(_names, inner))
+
+
+def _default_constants(source: TritonSource, function: Any) -> dict[str, object]:
+    """Constants that the declaration leaves to the function's defaults, as a launch would."""
+    return {
+        parameter.name: parameter.default
+        for parameter in function.params
+        if parameter.name not in source.signature and parameter.has_default
+    }
+
+
+def _check_names(names: list[str], source: TritonSource, constants: dict[str, object], where: str) -> None:
+    findings = {
+        "both in signature and in constants": source.signature.keys() & source.constants.keys(),
+        "no argument of it": {*source.signature, *constants, *source.divisible_by_16} - set(names),
+        "neither in signature nor in constants": set(names) - source.signature.keys() - constants.keys(),
+    }
+    wrong = [f"{what}: {', '.join(sorted(found))}" for what, found in findings.items() if found]
+    if wrong:
+        raise CodeObjectError(f"{where}: {'; '.join(wrong)}. It takes: {', '.join(names)}")
+
+
+class _Marks:
+    """What the backend would be told of an argument at a launch.
+
+    Triton asks its backend for a string of marks per tensor, and turns it into attributes: 'D' is divisible by 16; on
+    AMD, 'S' is smaller than 2 GiB, given where buffer instructions are on (an environment variable up to Triton 3.5,
+    the default from 3.6). The backend is asked the same question here, of a pointer to a small tensor.
+    """
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+
+    def of(self, kind: str, *, aligned: bool) -> list[list[Any]]:
+        """Attributes of an argument of type `kind`."""
+        return list(self._backend.parse_attr(self._pointer(aligned) if kind.startswith("*") else "D" * aligned))
+
+    def _pointer(self, aligned: bool) -> str:
+        ask = getattr(self._backend, "get_tensor_specialization", None)
+        with self._small_tensors():
+            if ask is not None:
+                return str(ask(_Pointer(), align=aligned))
+            return str(self._backend.get_arg_specialization(_Pointer(), "tensor", align=aligned))  # up to 3.5
+
+    @contextlib.contextmanager
+    def _small_tensors(self) -> Iterator[None]:
+        """Answer the AMD backend's question after a tensor's size without importing torch, as it would."""
+        name = "is_within_2gb"
+        before = [(owner, vars(owner)[name]) for owner in type(self._backend).__mro__ if name in vars(owner)]
+        for owner, _ in before:
+            setattr(owner, name, staticmethod(lambda _tensor: True))
+        try:
+            yield
+        finally:
+            for owner, original in before:
+                setattr(owner, name, original)
+
+
+class _Pointer:
+    """A tensor as far as a backend looks at one."""
+
+    def data_ptr(self) -> int:
+        return 0

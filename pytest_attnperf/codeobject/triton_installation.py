@@ -1,0 +1,161 @@
+"""The Triton of this interpreter: whether it compiles for an architecture, and how it is told what it needs.
+
+Runs in a compile worker: standard library and Triton only. Tried with Triton 3.3 to 3.9; what differs between them is
+asked of the installed one, never of its version.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pytest_attnperf.codeobject.hip_toolchain import find_linker
+from pytest_attnperf.errors import ToolMissingError
+
+OLDEST = (3, 3)
+"""The oldest minor version that this was tried with."""
+
+LINKER = "TRITON_HIP_LLD_PATH"
+"""Names ld.lld to Triton up to 3.4, which links AMD objects with a program; later ones contain the linker."""
+
+_TARGET = re.compile(r"gfx(?P<generation>\d+)[0-9a-f]{2}|sm_(?P<capability>\d+)a?")
+_MACHINE_BYTE = 48
+"""Of `e_flags` in a 64-bit ELF header: EF_AMDGPU_MACH, 0 for a processor that the assembler does not know."""
+
+
+def triton_reasons(arch: str) -> list[str]:
+    """Why the Triton of this interpreter cannot compile for `arch`; empty where it can."""
+    try:
+        triton = load_triton()
+        backend = backend_for(arch)
+    except ToolMissingError as error:
+        return [str(error)]
+    if backend.target.backend != "hip":
+        return _without_assembler(backend, f"triton {triton.__version__}")
+    if not _knows(backend, arch):
+        return [f"triton {triton.__version__} does not know {arch}; install a newer Triton, or correct the name"]
+    if not _needs_linker(backend) or find_linker():
+        return []
+    return [
+        f"triton {triton.__version__} links AMD kernels with ld.lld, and there is none: set {LINKER} or install it "
+        "(Debian: apt-get install lld-22; ROCm brings its own)"
+    ]
+
+
+def load_triton() -> Any:
+    """The triton package. Raises ToolMissingError where it is absent, broken or too old."""
+    install = f"install it for {sys.executable}: pip install 'triton>={OLDEST[0]}.{OLDEST[1]}'"
+    try:
+        triton = importlib.import_module("triton")
+        importlib.import_module("triton.compiler")
+    except ModuleNotFoundError as error:
+        raise ToolMissingError(f"there is no triton ({error}); {install}") from error
+    except Exception as error:
+        raise ToolMissingError(f"triton cannot be imported ({type(error).__name__}: {error}); {install}") from error
+    version = re.match(r"(\d+)\.(\d+)", triton.__version__)
+    if version is None or (int(version[1]), int(version[2])) < OLDEST:
+        raise ToolMissingError(f"triton {triton.__version__} is too old; {install}")
+    return triton
+
+
+def backend_for(arch: str) -> Any:
+    """Triton's backend; its `target` has 64 lanes per wave on gfx9 and 32 elsewhere.
+
+    Raises ToolMissingError for what is no architecture of AMD or NVIDIA, and where this Triton lacks the backend.
+    """
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler.compiler import make_backend
+
+    found = _TARGET.fullmatch(arch)
+    if found is None:
+        raise ToolMissingError(f"triton compiles for AMD ('gfx942') and NVIDIA ('sm_90') architectures, not {arch!r}")
+    target = (
+        GPUTarget("cuda", int(found["capability"]), 32)
+        if found["capability"]
+        else GPUTarget("hip", arch, 64 if found["generation"] == "9" else 32)
+    )
+    try:
+        return make_backend(target)
+    except RuntimeError as error:
+        raise ToolMissingError(f"this triton was built without the backend for {arch}: {error}") from error
+
+
+def installation_hash() -> str:
+    """Triton's hash of its own files; of their sizes and times where it offers none."""
+    for name in ("triton.runtime.cache", "triton.compiler.compiler"):
+        own = getattr(importlib.import_module(name), "triton_key", None)
+        if own is not None:
+            return str(own())
+    triton = load_triton()
+    libraries = sorted(Path(triton.__file__).parent.glob("_C/*"))
+    return f"{triton.__version__} {[(each.stat().st_size, each.stat().st_mtime_ns) for each in libraries]}"
+
+
+@contextlib.contextmanager
+def private_cache() -> Iterator[None]:
+    """Let Triton compile into a folder that goes afterwards: its cache has no bounds, and trusts a damaged file."""
+    with tempfile.TemporaryDirectory(prefix="attnperf-triton-") as folder, _variable("TRITON_CACHE_DIR", folder):
+        yield
+
+
+def linker_named(backend: Any) -> contextlib.AbstractContextManager[None]:
+    """Name ld.lld to a Triton that needs to be told; it runs it to hash itself, and to link."""
+    linker = find_linker() if _needs_linker(backend) else None
+    return _variable(LINKER, str(linker)) if linker else contextlib.nullcontext()
+
+
+def _knows(backend: Any, arch: str) -> bool:
+    """Whether the assembler knows the processor: asked with an empty program, for Triton offers no list."""
+    from triton._C.libtriton import amd, llvm
+
+    llvm.init_targets()
+    own = getattr(sys.modules.get(type(backend).__module__), "assemble_amdgcn", None)
+    try:
+        text = (own or amd.assemble_amdgcn)("\t.text\n", arch, "")
+    except ValueError:
+        return False
+    except Exception:  # asked in a way this version does not take: compiling will tell
+        return True
+    return bool(text[_MACHINE_BYTE])
+
+
+def _without_assembler(backend: Any, compiler: str) -> list[str]:
+    """Why NVIDIA's assembler cannot be run, whose version is part of the backend's hash; ROCm's Triton has none."""
+    try:
+        backend.hash()
+    except Exception as error:
+        return [f"{compiler} cannot run the assembler that sm_{backend.target.arch} needs: {error}"]
+    return []
+
+
+def _needs_linker(backend: Any) -> bool:
+    """Whether it looks for ld.lld, and finds none by itself."""
+    look = getattr(backend, "path_to_rocm_lld", None)
+    if look is None:
+        return False
+    try:
+        look()
+    except Exception:
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    """Set an environment variable meanwhile; Triton reads its own when it needs them."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
