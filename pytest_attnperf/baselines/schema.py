@@ -20,6 +20,7 @@ import msgspec
 
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import (
+    NOT_STORED,
     CheckReport,
     ErrorFigures,
     Fingerprint,
@@ -124,15 +125,8 @@ def decode(data: bytes, source: str) -> BaselineFile:
     Raises BaselineError naming the field for anything but a sound file of this schema: truncated or malformed JSON, a
     newer schema, a wrong type, a number that is no time, or an id that does not belong to its content.
     """
-    schema = _header(data, source).schema
-    if isinstance(schema, bool) or not isinstance(schema, int):
-        raise BaselineError(f"{source}: field `schema` is {schema!r}, expected the integer {BASELINE_SCHEMA}")
-    if schema != BASELINE_SCHEMA:
-        raise BaselineError(
-            f"{source}: field `schema` is {schema}; this version reads {BASELINE_SCHEMA}. "
-            "Use the pytest-attnperf that wrote it, or record the baseline again elsewhere"
-        )
-    with _named(data, source):
+    require_schema(data, source, BASELINE_SCHEMA)
+    with named_errors(data, source, Entry):
         file = msgspec.json.decode(data, type=BaselineFile)
     _check_content(file, source)
     return file
@@ -140,7 +134,7 @@ def decode(data: bytes, source: str) -> BaselineFile:
 
 def encode(file: BaselineFile) -> bytes:
     """The file's text: deterministic, sorted, a line per process and per small field, ending in a newline."""
-    return ("\n".join(_lines(plain(file), depth=0)) + "\n").encode()
+    return json_text(plain(file), open_levels=3)
 
 
 def content_id(content: object) -> str:
@@ -149,9 +143,13 @@ def content_id(content: object) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Builtins as JSON gives them back: dataclasses as dicts in field order, mappings sorted, tuples as lists."""
+    """Builtins as JSON gives them back: dataclasses as dicts in field order, mappings sorted, tuples as lists.
+
+    Fields that are NOT_STORED are left out.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {part.name: plain(getattr(value, part.name)) for part in dataclasses.fields(value)}
+        stored = (part for part in dataclasses.fields(value) if part.metadata != NOT_STORED)
+        return {part.name: plain(getattr(value, part.name)) for part in stored}
     if isinstance(value, Mapping):
         return {str(key): plain(value[key]) for key in sorted(value)}
     if isinstance(value, (list, tuple)):
@@ -159,10 +157,37 @@ def plain(value: Any) -> Any:
     return value
 
 
-def fields_lost(data: bytes, file: BaselineFile, source: str) -> list[str]:
+def fields_lost(data: bytes, file: object, source: str) -> list[str]:
     """Fields of the text that reading it as `file` dropped: rewriting it would lose them."""
-    with _named(data, source):
+    with named_errors(data, source, Entry):
         return _lost(msgspec.json.decode(data), plain(file), "$")
+
+
+def require_schema(data: bytes, source: str, known: int) -> None:
+    """Raise BaselineError unless the file's `schema` is the one that this version reads."""
+    schema = _header(data, source).schema
+    if isinstance(schema, bool) or not isinstance(schema, int):
+        raise BaselineError(f"{source}: field `schema` is {schema!r}, expected the integer {known}")
+    if schema != known:
+        raise BaselineError(
+            f"{source}: field `schema` is {schema}; this version reads {known}. "
+            "Use the pytest-attnperf that wrote it, or record the baseline again elsewhere"
+        )
+
+
+def require_ids(kind: str, contents: Mapping[str, object], source: str) -> None:
+    """Raise BaselineError where an id of the field `kind` is not that of its content."""
+    for identity, content in contents.items():
+        if content_id(content) != identity:
+            raise BaselineError(
+                f"{source}: field `{kind}` has {identity!r}, whose content hashes to {content_id(content)!r}: "
+                "it was edited by hand; record the baseline again"
+            )
+
+
+def json_text(value: object, *, open_levels: int) -> bytes:
+    """JSON of builtins, for diffs: a line per part in objects of the first levels and in lists of objects."""
+    return ("\n".join(_lines(value, open_levels)) + "\n").encode()
 
 
 @dataclass(frozen=True)
@@ -173,22 +198,22 @@ class _Header:
 
 
 def _header(data: bytes, source: str) -> _Header:
-    with _named(data, source):
+    with named_errors(data, source, Entry):
         return msgspec.json.decode(data, type=_Header)
 
 
 @contextlib.contextmanager
-def _named(data: bytes, source: str) -> Iterator[None]:
-    """Turn what decoding raises into a BaselineError naming file and field."""
+def named_errors(data: bytes, source: str, entry_type: type) -> Iterator[None]:
+    """Turn what decoding raises into a BaselineError naming file, entry and field; `entries` are of `entry_type`."""
     try:
         yield
     except msgspec.ValidationError as error:
-        raise BaselineError(f"{source}: {_located(data, error)}") from error
+        raise BaselineError(f"{source}: {_located(data, error, entry_type)}") from error
     except _UNREADABLE as error:
         raise BaselineError(f"{source}: is not readable as JSON ({error}); restore it from version control") from error
 
 
-def _located(data: bytes, error: msgspec.ValidationError) -> str:
+def _located(data: bytes, error: msgspec.ValidationError, entry_type: type) -> str:
     """The error, with the entry's key in place of msgspec's `[...]` where there is one."""
     try:
         raw = msgspec.json.decode(data)
@@ -196,15 +221,15 @@ def _located(data: bytes, error: msgspec.ValidationError) -> str:
         return str(error)
     entries = raw.get("entries") if isinstance(raw, dict) else None
     for key, entry in entries.items() if isinstance(entries, dict) else ():
-        problem = _conversion_problem(entry)
+        problem = _conversion_problem(entry, entry_type)
         if problem:
             return f"entry {key!r}: {problem}"
     return str(error)
 
 
-def _conversion_problem(entry: Any) -> str:
+def _conversion_problem(entry: Any, entry_type: type) -> str:
     try:
-        msgspec.convert(entry, Entry)
+        msgspec.convert(entry, entry_type)
     except msgspec.ValidationError as error:
         return str(error)
     return ""
@@ -212,18 +237,9 @@ def _conversion_problem(entry: Any) -> str:
 
 def _check_content(file: BaselineFile, source: str) -> None:
     """What types cannot say. Raises BaselineError."""
-    hashed: tuple[tuple[str, Mapping[str, object]], ...] = (
-        ("environments", file.environments),
-        ("policies", file.policies),
-        ("canaries", file.canaries),
-    )
-    for kind, contents in hashed:
-        for identity, content in contents.items():
-            if content_id(content) != identity:
-                raise BaselineError(
-                    f"{source}: field `{kind}` has {identity!r}, whose content hashes to {content_id(content)!r}: "
-                    "it was edited by hand; record the baseline again"
-                )
+    require_ids("environments", file.environments, source)
+    require_ids("policies", file.policies, source)
+    require_ids("canaries", file.canaries, source)
     for key, entry in file.entries.items():
         problem = _entry_problem(file, entry)
         if problem:
@@ -265,16 +281,16 @@ def _lost(read: Any, kept: Any, path: str) -> list[str]:
     return []
 
 
-def _lines(value: Any, depth: int) -> list[str]:
-    """JSON lines of a value: containers of the first three levels and lists of objects are opened, the rest inline."""
-    is_open = isinstance(value, dict) and value and depth < 3
+def _lines(value: Any, open_levels: int) -> list[str]:
+    """JSON lines of a value: objects of the first levels and lists of objects are opened, the rest inline."""
+    is_open = isinstance(value, dict) and value and open_levels > 0
     is_table = isinstance(value, list) and value and isinstance(value[0], dict)
     if not (is_open or is_table):
         return [_inline(value)]
     pairs = [(f"{_inline(key)}: ", part) for key, part in value.items()] if is_open else [("", part) for part in value]
     lines = ["{" if is_open else "["]
     for position, (prefix, part) in enumerate(pairs):
-        first, *rest = _lines(part, depth + 1)
+        first, *rest = _lines(part, open_levels - 1)
         block = [f"  {prefix}{first}", *(f"  {line}" for line in rest)]
         block[-1] += "," if position < len(pairs) - 1 else ""
         lines += block

@@ -6,9 +6,10 @@ which is flushed to disk and renamed over the old one. Writers take turns by a l
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,8 +103,8 @@ class BaselineStore:
 
     def products(self, arch: str, suite: str) -> list[str]:
         """Products of an arch for which this suite has a file, sorted."""
-        name = f"{_component('suite', suite)}.json"
-        folders = (root / _component("arch", arch) for root in self.roots)
+        name = f"{component('suite', suite)}.json"
+        folders = (root / component("arch", arch) for root in self.roots)
         return sorted({path.parent.name for folder in folders for path in folder.glob(f"*/{name}")})
 
     def merge(self, root: Path, arch: str, product: str, suite: str, records: Mapping[str, NewEntry]) -> Path:
@@ -113,28 +114,16 @@ class BaselineStore:
         holds fields this version would lose, or stays locked for LOCK_TIMEOUT_S.
         """
         path = baseline_path(root, arch, product, suite)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(path.with_name(f".{path.name}.lock"), timeout=LOCK_TIMEOUT_S)
-        try:
-            with lock:
-                _replace(path, encode(_merged(_current(path, arch, product, suite), records)))
-        except filelock.Timeout as error:
-            raise BaselineError(
-                f"{path}: another process has held {lock.lock_file} for {LOCK_TIMEOUT_S:g} s; nothing was written. "
-                "Wait for it, or end it, and run again"
-            ) from error
+        with locked(path):
+            _replace(path, encode(_merged(_current(path, arch, product, suite), records)))
         self._opened.pop(path, None)
         return path
 
     def _open(self, path: Path, arch: str, product: str, suite: str) -> BaselineFile | None:
         """The file's content, read again only when its time or size changed; None where there is none."""
-        try:
-            status = path.stat()
-        except FileNotFoundError:
+        version = file_version(path)
+        if version is None:
             return None
-        except OSError as error:
-            raise BaselineError(f"{path}: cannot be read ({error.strerror})") from error
-        version = (status.st_mtime_ns, status.st_size)
         if path not in self._opened or self._opened[path][0] != version:
             self._opened[path] = (version, _read(path, arch, product, suite)[1])
         return self._opened[path][1]
@@ -153,10 +142,11 @@ def _found(file: BaselineFile, key: str, path: Path) -> Found:
 
 def baseline_path(root: Path, arch: str, product: str, suite: str) -> Path:
     """`<root>/<arch>/<product>/<suite>.json`. Raises BaselineError when a part is no plain file name."""
-    return root / _component("arch", arch) / _component("product", product) / f"{_component('suite', suite)}.json"
+    return root / component("arch", arch) / component("product", product) / f"{component('suite', suite)}.json"
 
 
-def _component(kind: str, name: str) -> str:
+def component(kind: str, name: str) -> str:
+    """`name` as a part of a baseline's path; `kind` says what it is. Raises BaselineError when it is no plain name."""
     if not _COMPONENT.fullmatch(name):
         raise BaselineError(
             f"{kind} {name!r} cannot be part of a baseline's path: use letters, digits, '_', '.' and '-', "
@@ -165,11 +155,54 @@ def _component(kind: str, name: str) -> str:
     return name
 
 
-def _read(path: Path, arch: str, product: str, suite: str) -> tuple[bytes, BaselineFile]:
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Take turns with every other writer of `path`, whose folder is made.
+
+    Raises BaselineError, before anything is written, when another process holds it for LOCK_TIMEOUT_S.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(path.with_name(f".{path.name}.lock"), timeout=LOCK_TIMEOUT_S)
     try:
-        data = path.read_bytes()
+        with lock:
+            yield
+    except filelock.Timeout as error:
+        raise BaselineError(
+            f"{path}: another process has held {lock.lock_file} for {LOCK_TIMEOUT_S:g} s; nothing was written. "
+            "Wait for it, or end it, and run again"
+        ) from error
+
+
+def file_version(path: Path) -> tuple[int, int] | None:
+    """What changes when a file is rewritten, None where there is none. Raises BaselineError when it cannot be read."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
     except OSError as error:
         raise BaselineError(f"{path}: cannot be read ({error.strerror})") from error
+    return status.st_mtime_ns, status.st_size
+
+
+def content_of(path: Path) -> bytes:
+    """The bytes of a baseline file. Raises BaselineError when they cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BaselineError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def refuse_loss(path: Path, lost: Sequence[str]) -> None:
+    """Raise BaselineError where rewriting the file would lose fields (`fields_lost`) unknown to this version."""
+    if lost:
+        raise BaselineError(
+            f"{path}: this version does not know {', '.join(lost[:5])}, and rewriting the file would lose it; "
+            "nothing was written. Use the pytest-attnperf that wrote it"
+        )
+
+
+def _read(path: Path, arch: str, product: str, suite: str) -> tuple[bytes, BaselineFile]:
+    data = content_of(path)
     file = decode(data, str(path))
     for name, expected in (("arch", arch), ("product", product), ("suite", suite)):
         if getattr(file, name) != expected:
@@ -184,12 +217,7 @@ def _current(path: Path, arch: str, product: str, suite: str) -> BaselineFile:
     if not path.exists():
         return BaselineFile(schema=BASELINE_SCHEMA, suite=suite, arch=arch, product=product)
     data, file = _read(path, arch, product, suite)
-    lost = fields_lost(data, file, str(path))
-    if lost:
-        raise BaselineError(
-            f"{path}: this version does not know {', '.join(lost[:5])}, and rewriting the file would lose it; "
-            "nothing was written. Use the pytest-attnperf that wrote it"
-        )
+    refuse_loss(path, fields_lost(data, file, str(path)))
     return file
 
 

@@ -1,0 +1,125 @@
+"""What `baselines/<arch>/code_objects.json` holds of compiled kernels, how it is read, checked and written.
+
+Format history: 1 = first published form.
+
+Entries are by '<kernel>/<config>'. Source lines are stored by their text, without numbers, which move with every edit;
+each has a line of its own in the file, and so has every register and size. Policies are written once under a hash of
+their content.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from pytest_attnperf.baselines.schema import json_text, named_errors, plain, require_ids, require_schema
+from pytest_attnperf.code_records import KernelCode
+from pytest_attnperf.codeobject.source_lines import without_numbers
+from pytest_attnperf.errors import BaselineError
+from pytest_attnperf.records import CaseKey
+
+CODE_SCHEMA = 1
+
+OPEN_LEVELS = 4
+"""The file, its entries, an entry, its code: what is inside these (counts by class) stands on one line."""
+
+NUMBER_MAX = 2**53
+"""Beyond this a size or count is damage, and arithmetic with it would not be exact."""
+
+
+@dataclass(frozen=True)
+class StoredKernel:
+    """One compiled kernel as stored.
+
+    config     block sizes and options it was compiled with; `compiler` made it: 'triton 3.9.0'
+    matrix     whether it promised matrix instructions
+    policy     key of the file's `policies`
+    recorded   date, YYYY-MM-DD; `commit` the revision of the kernels
+    accepted   why its spills and scratch are wanted, '' where it has none
+    """
+
+    code: KernelCode
+    config: dict[str, str]
+    compiler: str
+    matrix: bool
+    policy: str
+    recorded: str
+    commit: str = ""
+    harness_version: str = ""
+    accepted: str = ""
+
+
+@dataclass(frozen=True)
+class CodeFile:
+    """All compiled kernels of one architecture."""
+
+    schema: int
+    arch: str
+    policies: dict[str, dict[str, Any]] = field(default_factory=dict)
+    entries: dict[str, StoredKernel] = field(default_factory=dict)
+
+
+def entry_of(key: CaseKey) -> str:
+    """'<kernel>/<config>': the key inside an architecture's file."""
+    return f"{key.backend}/{key.workload}"
+
+
+def decode(data: bytes, source: str) -> CodeFile:
+    """Read the bytes of a file; `source` names it in errors.
+
+    Raises BaselineError naming the field for anything but a sound file of this schema: truncated or malformed JSON, a
+    newer schema, a wrong type, a count that cannot be one, another architecture's kernel, or an id that does not belong
+    to its content.
+    """
+    require_schema(data, source, CODE_SCHEMA)
+    with named_errors(data, source, StoredKernel):
+        file = msgspec.json.decode(data, type=CodeFile)
+    require_ids("policies", file.policies, source)
+    for key, kernel in file.entries.items():
+        problem = _problem(file, key, kernel)
+        if problem:
+            raise BaselineError(f"{source}: entry {key!r}: {problem}")
+    return file
+
+
+def encode(file: CodeFile) -> bytes:
+    """The file's text: deterministic, sorted, a line per field and per source line, ending in a newline."""
+    return json_text(plain(file), open_levels=OPEN_LEVELS)
+
+
+def as_stored(code: KernelCode) -> KernelCode:
+    """A kernel without what moves while its machine code stays: the numbers of its source lines."""
+    return dataclasses.replace(code, lines=without_numbers(code.lines))
+
+
+def _problem(file: CodeFile, key: str, kernel: StoredKernel) -> str:
+    """What types cannot say of an entry; '' where it is sound."""
+    code = kernel.code
+    if key.count("/") != 1 or not all(key.split("/")):
+        return "the key is not '<kernel>/<config>'"
+    if code.arch != file.arch:
+        return f"field `code.arch` is {code.arch!r}, but the file's `arch` is {file.arch!r}"
+    if kernel.policy not in file.policies:
+        return f"field `policy` names {kernel.policy!r}, which is not in `policies`"
+    if code.wave_size not in (32, 64):
+        return f"field `code.wave_size` is {code.wave_size}, expected 32 or 64"
+    for part in dataclasses.fields(code):
+        value = getattr(code, part.name)
+        if type(value) is int and not 0 <= value < NUMBER_MAX:
+            return f"field `code.{part.name}` is {_short(value)}, expected 0 or more"
+    named: list[tuple[str, Mapping[str, int]]] = [("instructions", code.instructions), ("in_loops", code.in_loops)]
+    named += [(f"lines[{index}].counts", line.counts) for index, line in enumerate(code.lines)]
+    for name, counts in named:
+        for kind, count in counts.items():
+            if not 0 <= count < NUMBER_MAX:
+                return f"field `code.{name}` counts {_short(count)} of {kind!r}, expected 0 or more"
+    return ""
+
+
+def _short(value: int) -> str:
+    """A number that may have thousands of digits."""
+    return str(value) if abs(value) < 10**15 else f"about {'-' if value < 0 else ''}2^{value.bit_length()}"

@@ -1,0 +1,140 @@
+"""Baselines of compiled kernels on disk, by architecture; merged under a lock, as `store` does with timings."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_attnperf.atomic_file import write_atomically
+from pytest_attnperf.baselines.code_schema import CODE_SCHEMA, CodeFile, StoredKernel, as_stored, decode, encode
+from pytest_attnperf.baselines.schema import content_id, fields_lost, plain
+from pytest_attnperf.baselines.store import component, content_of, file_version, locked, refuse_loss
+from pytest_attnperf.code_records import CODE_SUITE, KernelCode
+from pytest_attnperf.errors import BaselineError
+
+
+@dataclass(frozen=True)
+class NewKernel:
+    """What is to be stored of one compiled kernel; see `StoredKernel`. `policy` is a record, not its id."""
+
+    code: KernelCode
+    config: Mapping[str, str]
+    compiler: str
+    matrix: bool
+    policy: Mapping[str, Any]
+    recorded: str
+    harness_version: str
+    commit: str = ""
+    accepted: str = ""
+
+
+@dataclass(frozen=True)
+class FoundKernel:
+    """A stored kernel with the policy it was recorded under, and the file it came from."""
+
+    kernel: StoredKernel
+    policy: dict[str, Any]
+    path: Path
+
+
+class CodeStore:
+    """Compiled kernels under one or more roots; an entry of an earlier root hides those of later ones."""
+
+    def __init__(self, *roots: Path) -> None:
+        if not roots:
+            raise ValueError("a store of compiled kernels needs at least one root folder")
+        self.roots = roots
+        self._opened: dict[Path, tuple[tuple[int, int], CodeFile]] = {}
+
+    def find(self, arch: str, entry: str) -> FoundKernel | None:
+        """The stored kernel of '<kernel>/<config>', or None. Raises BaselineError for an unsound file."""
+        for root in self.roots:
+            path = code_path(root, arch)
+            file = self._open(path, arch)
+            if file is not None and entry in file.entries:
+                return _found(file, entry, path)
+        return None
+
+    def load(self, arch: str) -> dict[str, FoundKernel]:
+        """All stored kernels of an architecture, by '<kernel>/<config>'. Raises BaselineError for an unsound file."""
+        found: dict[str, FoundKernel] = {}
+        for root in reversed(self.roots):
+            path = code_path(root, arch)
+            file = self._open(path, arch)
+            if file is not None:
+                found.update({key: _found(file, key, path) for key in file.entries})
+        return dict(sorted(found.items()))
+
+    def merge(self, root: Path, arch: str, entries: Mapping[str, NewKernel]) -> Path:
+        """Put `entries` (by '<kernel>/<config>') into an architecture's file, leaving its other entries untouched.
+
+        Returns the file's path. Raises BaselineError, and writes nothing, when the file that is there is unsound or
+        holds fields this version would lose, an entry is not of this architecture, or the file stays locked.
+        """
+        path = code_path(root, arch)
+        with locked(path):
+            data = encode(_merged(_current(path, arch), entries))
+            decode(data, f"the new text of {path}")
+            write_atomically(path, data)
+        self._opened.pop(path, None)
+        return path
+
+    def _open(self, path: Path, arch: str) -> CodeFile | None:
+        """The file's content, read again only when its time or size changed; None where there is none."""
+        version = file_version(path)
+        if version is None:
+            return None
+        if path not in self._opened or self._opened[path][0] != version:
+            self._opened[path] = (version, _read(path, arch)[1])
+        return self._opened[path][1]
+
+
+def code_path(root: Path, arch: str) -> Path:
+    """`<root>/<arch>/code_objects.json`. Raises BaselineError when the architecture is no plain file name."""
+    return root / component("arch", arch) / f"{CODE_SUITE}.json"
+
+
+def _found(file: CodeFile, key: str, path: Path) -> FoundKernel:
+    kernel = file.entries[key]
+    return FoundKernel(kernel, file.policies[kernel.policy], path)
+
+
+def _read(path: Path, arch: str) -> tuple[bytes, CodeFile]:
+    data = content_of(path)
+    file = decode(data, str(path))
+    if file.arch != arch:
+        raise BaselineError(f"{path}: field `arch` is {file.arch!r}, but its path says {arch!r}: was it copied?")
+    return data, file
+
+
+def _current(path: Path, arch: str) -> CodeFile:
+    """What a merge starts from: the file as it is now, or an empty one."""
+    if not path.exists():
+        return CodeFile(schema=CODE_SCHEMA, arch=arch)
+    data, file = _read(path, arch)
+    refuse_loss(path, fields_lost(data, file, str(path)))
+    return file
+
+
+def _merged(file: CodeFile, entries: Mapping[str, NewKernel]) -> CodeFile:
+    policies = {**file.policies, **{content_id(new.policy): plain(new.policy) for new in entries.values()}}
+    merged = {**file.entries, **{key: _stored(new) for key, new in entries.items()}}
+    used = {kernel.policy for kernel in merged.values()}
+    return dataclasses.replace(file, policies={key: policies[key] for key in used}, entries=merged)
+
+
+def _stored(new: NewKernel) -> StoredKernel:
+    return StoredKernel(
+        code=as_stored(new.code),
+        config=dict(new.config),
+        compiler=new.compiler,
+        matrix=new.matrix,
+        policy=content_id(new.policy),
+        recorded=new.recorded,
+        commit=new.commit,
+        harness_version=new.harness_version,
+        accepted=new.accepted,
+    )

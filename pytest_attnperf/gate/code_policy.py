@@ -1,0 +1,104 @@
+"""What a compiled kernel is held to: a frozen record, stored with each entry so that loosening it can be seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_attnperf.errors import BaselineError, UsageError
+
+ALWAYS = ("lds_limit", "matrix", "store")
+"""Kinds of findings that always fail: no launch would succeed, or the kernel does not do what it is for."""
+
+UNLESS_ACCEPTED = ("spills", "scratch")
+"""Kinds that fail unless the stored entry was accepted by name with at least as many."""
+
+BY_POLICY = ("occupancy", "wider_loads", "vgprs", "lds", "code_size", "launch")
+"""Kinds that fail where the policy says so, and warn otherwise."""
+
+KINDS = (*BY_POLICY, *UNLESS_ACCEPTED, *ALWAYS)
+"""Every kind of finding."""
+
+DEFAULT_FAIL_ON = frozenset({"occupancy", "wider_loads"})
+
+GROWTH_MAX_PERCENT = 1000.0
+
+
+@dataclass(frozen=True)
+class CodePolicy:
+    """Consequences of findings. Raises UsageError naming the field, its value and what is allowed.
+
+    fail_on          kinds of `BY_POLICY` that fail the pytest item; the other kinds may be named, and change nothing
+    growth_percent   LDS or code that grew by no more than this is no finding
+    """
+
+    fail_on: frozenset[str] = DEFAULT_FAIL_ON
+    growth_percent: float = 1.0
+
+    def __post_init__(self) -> None:
+        kinds: object = self.fail_on
+        if isinstance(kinds, str) or not isinstance(kinds, (frozenset, set, list, tuple)):
+            raise UsageError(f"code policy fail_on is {kinds!r}; allowed: a set of {', '.join(KINDS)}")
+        for kind in sorted(kinds, key=str):
+            if kind not in KINDS:
+                raise UsageError(
+                    f"code policy fail_on has {kind!r}, which is no kind of finding; allowed: {', '.join(KINDS)}"
+                )
+        object.__setattr__(self, "fail_on", frozenset(kinds) & frozenset(BY_POLICY))
+        growth: object = self.growth_percent
+        number = isinstance(growth, (int, float)) and not isinstance(growth, bool) and math.isfinite(growth)
+        if not number or not 0 <= self.growth_percent <= GROWTH_MAX_PERCENT:
+            raise UsageError(
+                f"code policy growth_percent is {growth!r}; allowed: a number from 0 to {GROWTH_MAX_PERCENT:g}"
+            )
+
+    @classmethod
+    def from_text(cls, fail_on: str, growth_percent: str) -> CodePolicy:
+        """The policy of two words on a command line: 'occupancy,wider_loads' ('' for none, 'all') and '1'.
+
+        Raises UsageError naming the field, its value and what is allowed.
+        """
+        words = [word.strip().lower() for word in fail_on.split(",") if word.strip()]
+        try:
+            growth = float(growth_percent)
+        except ValueError:
+            raise UsageError(
+                f"code policy growth_percent is {growth_percent!r}; allowed: a number from 0 to {GROWTH_MAX_PERCENT:g}"
+            ) from None
+        return cls(frozenset(BY_POLICY if words == ["all"] else words), growth)
+
+    def fails(self, kind: str) -> bool:
+        """Whether a finding of this kind fails the item; spills and scratch do unless they are accepted."""
+        return kind in self.fail_on or kind not in BY_POLICY
+
+    def record(self) -> dict[str, Any]:
+        """Plain builtins, as stored with an entry; `fail_on` sorted, so that its order says nothing."""
+        return {"fail_on": sorted(self.fail_on), "growth_percent": float(self.growth_percent)}
+
+    def loosened(self, stored: Mapping[str, Any]) -> list[str]:
+        """Each setting that lets more through now than `stored` (a `record`) did, e.g. 'growth_percent 1 -> 5'.
+
+        A setting `stored` does not know is not compared. Raises BaselineError when a stored value is of the wrong type.
+        """
+        found = []
+        before = _stored_number(stored.get("growth_percent", self.growth_percent))
+        if self.growth_percent > before:
+            found.append(f"growth_percent {before:g} -> {self.growth_percent:g}")
+        lost = sorted(_stored_kinds(stored.get("fail_on", [])) - self.fail_on)
+        if lost:
+            found.append(f"fail_on no longer has {', '.join(lost)}")
+        return found
+
+
+def _stored_number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise BaselineError(f"stored code policy growth_percent is {value!r}, expected a number; record it again")
+    return float(value)
+
+
+def _stored_kinds(value: object) -> set[str]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(kind, str) for kind in value):
+        raise BaselineError(f"stored code policy fail_on is {value!r}, expected a list of kinds; record it again")
+    return set(value)
