@@ -30,11 +30,14 @@ class Declares:
     kernels     each must be found in the name of a kernel that ran on the GPU; not asked for on a CPU
     operators   each must be found in the name of a torch operator that ran, e.g. 'aten::_flash_attention_forward'
     never       none may be found in the name of a kernel or an operator that ran
+    matrix      some kernel of a call must hold matrix instructions (MFMA, WMMA); asked of AMD kernels that were timed
+                and whose machine code can be read
     """
 
     kernels: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
+    matrix: bool = False
 
 
 @dataclass

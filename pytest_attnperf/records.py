@@ -13,14 +13,19 @@ from typing import Any
 METHOD_VERSION = 1
 """Version of how a number is made; a baseline of another version is INCOMPARABLE."""
 
+NOT_STORED = {"stored": False}
+"""Metadata of a field that no baseline holds."""
+
 
 class Verdict(str, enum.Enum):
-    """What is said of one case. The first eleven are DESIGN's table; RIGHT and RECORDED are said of cases not gated."""
+    """What is said of one case. Of a code object WORSE takes the place of SLOWER; RIGHT and RECORDED are said of cases
+    that are not gated."""
 
     SAME = "SAME"
     FASTER = "FASTER"
     SLOWER = "SLOWER"
     INCORRECT = "INCORRECT"
+    WORSE = "WORSE"
     SUSPICIOUS = "SUSPICIOUS"
     ERROR = "ERROR"
     UNSUPPORTED = "UNSUPPORTED"
@@ -261,6 +266,8 @@ class Launch:
     shared_bytes   dynamic and static shared memory (LDS) of a kernel
     calls          how often per call of the backend
     isa_hash       of the kernel's machine code; '' where it is not known
+    object_id      key of its code object in `FinalReport.code`; '' where that is not known. It means nothing outside
+                   of the report, and is never stored
     """
 
     name: str
@@ -270,13 +277,17 @@ class Launch:
     shared_bytes: int = 0
     calls: float = 1.0
     isa_hash: str = ""
+    object_id: str = field(default="", metadata=NOT_STORED)
 
 
 @dataclass(frozen=True)
 class FinalReport:
     """What closing a case brings: the check of the last replay, memory, and what ran (`launches`, of one call).
 
-    spent   nothing may be timed in this process any more, because a profiler has been used in it
+    spent    nothing may be timed in this process any more, because a profiler has been used in it
+    code     objects of the kernels in `launches` by id (the first 32 hex digits of their SHA-256), each as base64 of
+             its zlib-compressed bytes
+    matrix   the backend promises matrix instructions in some kernel of a call
     """
 
     check: CheckReport = field(default_factory=CheckReport)
@@ -286,6 +297,8 @@ class FinalReport:
     foreign_sources: tuple[str, ...] = ()
     launches: tuple[Launch, ...] = ()
     spent: bool = False
+    code: dict[str, str] = field(default_factory=dict)
+    matrix: bool = False
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,11 @@ class TritonFlash(PrefillBackend):
             convert=lambda new: new,
             outputs=_canonical,
             config=config,
-            declares=Declares(kernels=("prefill_forward_kernel",), never=("scaled_dot_product",)),
+            declares=Declares(
+                kernels=("prefill_forward_kernel",),
+                never=("scaled_dot_product",),
+                matrix=workload.dtype in ("f16", "bf16"),
+            ),
         )
 
 

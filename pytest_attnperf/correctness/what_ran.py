@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_attnperf.backends import Declares
 from pytest_attnperf.records import Launch
@@ -51,36 +51,65 @@ def problems(trace: Trace, declares: Declares, backend: str) -> list[str]:
 def differences(now: Sequence[Launch], stored: Sequence[Launch]) -> list[str]:
     """What ran now and did not when the baseline was recorded, and the other way round; empty when nothing differs.
 
-    A machine code that is unknown on one side (`isa_hash` '') says nothing.
+    A kernel under another name is the same one, and called renamed, where its machine code is known to be. A machine
+    code that is unknown on one side (`isa_hash` '') says nothing.
     """
     ours, theirs = _by_name(now), _by_name(stored)
-    gone = [f"no longer runs {_shown(launches[0])}" for name, launches in theirs.items() if name not in ours]
-    added = [f"runs {_shown(launches[0])}, which it did not" for name, launches in ours.items() if name not in theirs]
-    changed = [change for name in ours if name in theirs for change in _changes(name, ours[name], theirs[name])]
-    return gone + added + changed
+    names = _renamed(ours, theirs)
+    gone = [launches for name, launches in theirs.items() if name not in ours and name not in names.values()]
+    added = [launches for name, launches in ours.items() if name not in theirs and name not in names]
+    found = [f"no longer runs {_shown(launches[0])}" for launches in gone]
+    found += [f"runs {_shown(launches[0])}, which it did not" for launches in added]
+    for name, old in names.items():
+        changes = _changes(f"{short_name(name[1])} (renamed, it was {short_name(old[1])})", ours[name], theirs[old])
+        found += changes or [f"{short_name(old[1])} is renamed to {short_name(name[1])}, the same machine code"]
+    return found + [
+        change for name in ours if name in theirs for change in _changes(short_name(name[1]), ours[name], theirs[name])
+    ]
+
+
+Work = tuple[str, str, tuple[int, ...], tuple[int, ...], int]
+"""Kind of work; its machine code, or the name of a copy or set; grid, block and shared memory of its launch."""
+
+
+def identity(launches: Iterable[Launch]) -> tuple[tuple[Work, float], ...] | None:
+    """The launch identity: each kind of work with its calls, in a fixed order, whatever kernels are called.
+
+    A kernel is told by ISA hash, grid, block and shared memory (LDS); the static part of it belongs to the code, so
+    that what may differ is the dynamic part. None where nothing ran, where the code of any kernel is not known, and
+    where anything but kernels, copies and memory sets ran.
+    """
+    calls: dict[Work, float] = {}
+    for launch in launches:
+        code = launch.isa_hash if launch.kind == "kernel" else launch.name
+        if not code or launch.kind not in ("kernel", "copy", "set"):
+            return None
+        work = (launch.kind, code, launch.grid, launch.block, launch.shared_bytes)
+        calls[work] = calls.get(work, 0.0) + launch.calls
+    return tuple(sorted(calls.items())) or None
+
+
+def unchanged(now: Iterable[Launch], before: Iterable[Launch]) -> bool:
+    """Whether both are known to have run the same machine code, launched in the same way, equally often."""
+    ours, theirs = identity(now), identity(before)
+    if ours is None or theirs is None or len(ours) != len(theirs):
+        return False
+    pairs = zip(ours, theirs, strict=True)
+    return all(work == old_work and _as_often(calls, old_calls) for (work, calls), (old_work, old_calls) in pairs)
 
 
 def per_call(launches: Iterable[Launch], calls: int = 1) -> tuple[Launch, ...]:
     """Equal launches counted together and divided by the calls they belong to, in a fixed order."""
     counts: Counter[Launch] = Counter()
     for launch in launches:
-        counts[_once(launch)] += 1
-    return tuple(
-        sorted(
-            Launch(one.name, one.kind, one.grid, one.block, one.shared_bytes, round(count / calls, 4), one.isa_hash)
-            for one, count in counts.items()
-        )
-    )
+        counts[replace(launch, calls=1.0)] += 1
+    return tuple(sorted(replace(one, calls=round(count / calls, 4)) for one, count in counts.items()))
 
 
 def short_name(name: str) -> str:
     """A name that fits a line: the middle of a long one left out."""
     half = NAME_LIMIT // 2
     return name if len(name) <= NAME_LIMIT else f"{name[:half]}...{name[-half:]}"
-
-
-def _once(launch: Launch) -> Launch:
-    return Launch(launch.name, launch.kind, launch.grid, launch.block, launch.shared_bytes, 1.0, launch.isa_hash)
 
 
 def _crossings(trace: Trace) -> list[str]:
@@ -141,26 +170,69 @@ def _any(pattern: str, names: Iterable[str]) -> bool:
     return any(re.search(pattern, name) for name in names)
 
 
-def _by_name(launches: Iterable[Launch]) -> dict[tuple[str, str], list[Launch]]:
-    found: dict[tuple[str, str], list[Launch]] = {}
+_Name = tuple[str, str]
+_ByName = dict[_Name, list[Launch]]
+
+
+def _by_name(launches: Iterable[Launch]) -> _ByName:
+    found: _ByName = {}
     for launch in launches:
         found.setdefault((launch.kind, launch.name), []).append(launch)
     return found
 
 
-def _changes(name: tuple[str, str], ours: list[Launch], theirs: list[Launch]) -> list[str]:
+def _renamed(ours: _ByName, theirs: _ByName) -> dict[_Name, _Name]:
+    """Our name -> theirs, of kernels whose name the other side lacks and whose machine code is known to be the same.
+
+    Where several names share one machine code, nobody can say which became which.
+    """
+    found: dict[_Name, _Name] = {}
+    added = [name for name in ours if name not in theirs]
+    gone = [name for name in theirs if name not in ours]
+    for name in added:
+        codes = _codes(ours[name])
+        same = [old for old in gone if codes and _codes(theirs[old]) == codes]
+        if len(same) == 1 and sum(_codes(ours[other]) == codes for other in added) == 1:
+            found[name] = same[0]
+    return found
+
+
+def _changes(shown: str, ours: list[Launch], theirs: list[Launch]) -> list[str]:
     """How the launches of one name differ: calls, then shapes, then machine code."""
-    shown = short_name(name[1])
+    codes, old_codes = _codes(ours), _codes(theirs)
+    same_code, other_code = bool(codes) and codes == old_codes, bool(codes and old_codes) and codes != old_codes
+    compiled = [f"{shown} was compiled to other machine code"] if other_code else []
     now, before = sum(launch.calls for launch in ours), sum(launch.calls for launch in theirs)
-    if abs(now - before) > CALLS_APART * max(now, before):
-        return [f"runs {shown} {now:g} times a call, {before:g} before"]
+    if not _as_often(now, before):
+        same = ": the same machine code" if same_code else ""
+        return [f"runs {shown} {now:g} times a call, {before:g} before{same}", *compiled]
     shapes, old_shapes = {_shape(launch) for launch in ours}, {_shape(launch) for launch in theirs}
     if shapes != old_shapes:
-        return [f"launches {shown} with {'; '.join(sorted(shapes))}, before with {'; '.join(sorted(old_shapes))}"]
-    codes, old_codes = {launch.isa_hash for launch in ours} - {""}, {launch.isa_hash for launch in theirs} - {""}
-    if codes and old_codes and codes != old_codes:
-        return [f"{shown} was compiled to other machine code"]
-    return []
+        same = f": the same machine code, launched with another {_what_differs(ours, theirs)}" if same_code else ""
+        text = f"launches {shown} with {'; '.join(sorted(shapes))}, before with {'; '.join(sorted(old_shapes))}{same}"
+        return [text, *compiled]
+    return compiled
+
+
+def _codes(launches: Iterable[Launch]) -> frozenset[str]:
+    """The machine code of kernels; empty where that of any is not known."""
+    codes = frozenset(launch.isa_hash for launch in launches)
+    return frozenset() if "" in codes else codes
+
+
+def _what_differs(ours: Iterable[Launch], theirs: Iterable[Launch]) -> str:
+    """Which parts of the launches are not the same: 'grid', 'block and size of shared memory'."""
+    one, other = list(ours), list(theirs)
+    parts = {
+        "grid": {launch.grid for launch in one} != {launch.grid for launch in other},
+        "block": {launch.block for launch in one} != {launch.block for launch in other},
+        "size of shared memory": {launch.shared_bytes for launch in one} != {launch.shared_bytes for launch in other},
+    }
+    return " and ".join(part for part, differs in parts.items() if differs) or "combination of grids and blocks"
+
+
+def _as_often(now: float, before: float) -> bool:
+    return abs(now - before) <= CALLS_APART * max(now, before)
 
 
 def _shape(launch: Launch) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from pytest_attnperf.environment.system import ProbeError, System, stated
@@ -15,14 +17,21 @@ AITER_DISTRIBUTIONS = ("amd-aiter", "aiter")
 """ROCm's aiter has been packaged under both names; an unrelated asyncio package owns the second on PyPI."""
 
 ABSENT = "none"
+
+FP_FUSION, NO_FP_FUSION = "TRITON_DEFAULT_FP_FUSION", "TRITON_FORCE_DISABLE_FP_FUSION"
+"""Triton's default of FP fusion, which workers set to on, and what overrules it (from Triton 3.9 on)."""
+
+_ON = frozenset({"1", "true", "yes", "on", "y"})
+"""What Triton reads as true, in any case of letters (`knobs.env_bool`)."""
+
 _DRIVER = re.compile(r"\b(\d+\.\d+(?:\.\d+)?)\b")
 
 
-def named_fields(device_kind: str, system: System) -> dict[str, str]:
-    """python, torch, triton, aiter, kernel; and driver with cuda or rocm where the device is a GPU.
+def named_fields(device_kind: str, system: System, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """python, torch, triton, aiter, kernel; triton_fp_fusion where it is off; and driver with cuda or rocm on a GPU.
 
     `device_kind` is 'cpu', 'cuda' or 'rocm'. Imports torch (for the CUDA or ROCm it was built with) on GPUs only;
-    everything else comes from package metadata.
+    everything else comes from package metadata and `environ`.
     """
     fields = {
         "python": platform.python_version(),
@@ -35,7 +44,14 @@ def named_fields(device_kind: str, system: System) -> dict[str, str]:
         fields["driver"] = stated(lambda: nvidia_driver(system))
     elif device_kind == "rocm":
         fields["driver"] = stated(lambda: amd_driver(system))
-    return fields | _toolkit(device_kind)
+    return fields | fp_fusion(environ) | _toolkit(device_kind)
+
+
+def fp_fusion(environ: Mapping[str, str]) -> dict[str, str]:
+    """{'triton_fp_fusion': 'off'} where Triton's default was turned off; nothing where it is on, as it always was."""
+    default, disabled = environ.get(FP_FUSION, "1"), environ.get(NO_FP_FUSION, "0")
+    is_off = default.lower() not in _ON or disabled.lower() in _ON
+    return {"triton_fp_fusion": "off"} if is_off else {}
 
 
 def nvidia_driver(system: System) -> str:

@@ -37,10 +37,14 @@ class UnreadableGraphError(AttnperfError):
 
 @dataclass(frozen=True)
 class GraphContent:
-    """Every node that does work, in the order of capture, and whether any two of them may run side by side."""
+    """Every node that does work, in the order of capture, and whether any two of them may run side by side.
+
+    functions   the driver's handle (CUfunction) of each launch; 0 for what is no kernel, or has none
+    """
 
     launches: tuple[Launch, ...]
     branches: bool
+    functions: tuple[int, ...] = ()
 
 
 class _KernelParams(ctypes.Structure):
@@ -100,8 +104,9 @@ def content(graph: torch.cuda.CUDAGraph) -> GraphContent:
     """Read a graph captured with `keep_graph=True`. Raises UnreadableGraphError."""
     handle = _handle(graph)
     nodes = _nodes(handle)
-    launches = tuple(launch for node in nodes if (launch := _launch(node)) is not None)
-    return GraphContent(launches, _branches(handle, nodes))
+    work = [launch for node in nodes if (launch := _launch(node)) is not None]
+    launches, functions = tuple(launch for launch, _ in work), tuple(function for _, function in work)
+    return GraphContent(launches, _branches(handle, nodes), functions)
 
 
 def _handle(graph: torch.cuda.CUDAGraph) -> ctypes.c_void_p:
@@ -123,33 +128,39 @@ def _nodes(handle: ctypes.c_void_p) -> list[ctypes.c_void_p]:
     return [ctypes.c_void_p(node) for node in nodes]
 
 
-def _launch(node: ctypes.c_void_p) -> Launch | None:
-    """The work of one node; None for nodes that only order others."""
+def _launch(node: ctypes.c_void_p) -> tuple[Launch, int] | None:
+    """The work of one node and the handle of its function; None for nodes that only order others."""
     kind = ctypes.c_int()
     _driver("cuGraphNodeGetType", node, ctypes.byref(kind))
     if kind.value == _KERNEL:
         return _kernel(node)
-    if kind.value == _MEMCPY:
+    if kind.value == _EMPTY or kind.value in _WAITS:
+        return None
+    return _other_work(node, kind.value), 0
+
+
+def _other_work(node: ctypes.c_void_p, kind: int) -> Launch:
+    """What a node does that launches no kernel."""
+    if kind == _MEMCPY:
         return _copy(node)
-    if kind.value == _MEMSET:
+    if kind == _MEMSET:
         params = _SetParams()
         _driver("cuGraphMemsetNodeGetParams", node, ctypes.byref(params))
         size = params.element_bytes * params.width * max(1, params.height)
         return Launch("Memset (Device)", "set", grid=(size,))
-    if kind.value == _HOST:
+    if kind == _HOST:
         return Launch("host function", "host")
-    if kind.value == _CHILD:
+    if kind == _CHILD:
         raise UnreadableGraphError("the graph holds another graph, which is not followed")
-    return None if kind.value == _EMPTY or kind.value in _WAITS else Launch(f"node of type {kind.value}", "other")
+    return Launch(f"node of type {kind}", "other")
 
 
-def _kernel(node: ctypes.c_void_p) -> Launch:
+def _kernel(node: ctypes.c_void_p) -> tuple[Launch, int]:
     params = _KernelParams()
     _driver("cuGraphKernelNodeGetParams_v2", node, ctypes.byref(params))
     name, static = _function(params.func, params.kern)
-    return Launch(
-        name, "kernel", tuple(params.grid), tuple(params.block), shared_bytes=int(params.shared_bytes) + static
-    )
+    shared = int(params.shared_bytes) + static
+    return Launch(name, "kernel", tuple(params.grid), tuple(params.block), shared_bytes=shared), int(params.func or 0)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.correctness import what_ran
@@ -11,6 +11,7 @@ from pytest_attnperf.correctness.what_ran import Trace, per_call
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import trace
 from pytest_attnperf.measure.graph_nodes import UnreadableGraphError
+from pytest_attnperf.measure.ran_code import RanCode
 from pytest_attnperf.records import CheckReport, Launch
 
 if TYPE_CHECKING:
@@ -41,20 +42,28 @@ def of_operators(prepared: Prepared, backend: str) -> Inspection:
     return _judged(trace.operators(prepared.run), prepared, backend, "what ran", started)
 
 
-def of_gpu_work(prepared: Prepared, backend: str) -> Inspection:
-    """Judge kernels, copies, streams and operators of one call; nothing may be timed in the process afterwards."""
+def of_gpu_work(prepared: Prepared, backend: str, ran: RanCode) -> Inspection:
+    """Judge kernels, copies, streams and operators of one call; nothing may be timed in the process afterwards.
+
+    ran   tells the code of the kernels
+    """
     started = time.perf_counter()
-    return _judged(trace.gpu_work(prepared.run), prepared, backend, "what ran", started)
+    seen = trace.gpu_work(prepared.run)
+    return _judged(replace(seen, launches=ran.identified(seen.launches)), prepared, backend, "what ran", started)
 
 
-def of_graph(timer: ReplayTimer, prepared: Prepared, backend: str) -> Inspection:
-    """Judge what a captured graph holds; `unknown` where graphs cannot be read."""
+def of_graph(timer: ReplayTimer, prepared: Prepared, backend: str, ran: RanCode) -> Inspection:
+    """Judge what a captured graph holds; `unknown` where graphs cannot be read.
+
+    ran   tells the code of the kernels
+    """
     started = time.perf_counter()
     try:
         content = timer.content()
     except UnreadableGraphError as error:
         return Inspection(CheckReport(), unknown=str(error))
-    seen = Trace(per_call(content.launches, timer.calls_per_block), branches=content.branches, on_gpu=True)
+    launches = ran.identified(content.launches, content.functions)
+    seen = Trace(per_call(launches, timer.calls_per_block), branches=content.branches, on_gpu=True)
     return _judged(seen, prepared, backend, "what is timed", started)
 
 

@@ -14,6 +14,8 @@ from pytest_attnperf.measure.inspection import OtherWorkError
 from pytest_attnperf.measure.memory import PeakMemory, peak_memory
 from pytest_attnperf.measure.out_of_memory import free_cached_memory, guarded
 from pytest_attnperf.measure.proving import Prover, ReplayWrongError, forget_references
+from pytest_attnperf.measure.ran_code import RanCode
+from pytest_attnperf.measure.ran_code import recording as recording_code
 from pytest_attnperf.measure.timers import AUTO
 from pytest_attnperf.measure.timers.event import EventTimer
 from pytest_attnperf.measure.timers.profiler import ProfilerTimer
@@ -51,6 +53,7 @@ class TorchSubject:
         self._peak = PeakMemory(None, "not measured, because no check passed")
         self._launches: tuple[Launch, ...] = ()
         self._launches_unknown = ""
+        self._ran = RanCode()
         self._chosen: dict[str, str] = {}
 
     def unsupported_reasons(self) -> list[str]:
@@ -75,7 +78,8 @@ class TorchSubject:
         profiled   look at kernels, copies and streams, too: nothing may be timed in this process afterwards
         repeats    call so often on the timed inputs and compare the results bit for bit; 0 does not
         """
-        return self._guarded(lambda: self._check(profiled=profiled, repeats=repeats))
+        with recording_code(self._ran):
+            return self._guarded(lambda: self._check(profiled=profiled, repeats=repeats))
 
     def blocks(self, max_blocks: int, block_us: float, budget_us: float, timer: str = AUTO) -> Samples:
         """Time the proven call. The first blocks choose and prepare the timer, and prove its replay right.
@@ -147,7 +151,7 @@ class TorchSubject:
     def _prepare(self) -> None:
         workload, torch_device = self._workload, self._device.torch_device
         inputs = workload.make_inputs(self._seeds.timed, torch_device, planted=False)
-        with recording() as chosen:
+        with recording() as chosen, recording_code(self._ran):
             self._prepared = prepared = self._backend.prepare(workload, inputs)
             if not self.not_timed_reason():
                 warm_up(prepared.run, torch_device)
@@ -184,15 +188,17 @@ class TorchSubject:
         if self._device.interpreted and not self._backend.times_on_cpu:
             return CheckReport()
         on_gpu = self._device.torch_device == "cuda"
-        look = inspection.of_gpu_work if on_gpu and profiled else inspection.of_operators
-        seen = look(self._ready, self._backend.name)
+        if on_gpu and profiled:
+            seen = inspection.of_gpu_work(self._ready, self._backend.name, self._ran)
+        else:
+            seen = inspection.of_operators(self._ready, self._backend.name)
         if not on_gpu or profiled:
             self._launches = seen.launches
         return seen.report
 
     def _inspect_graph(self, timer: ReplayTimer) -> None:
         """Judge and remember what is timed. Raises OtherWorkError."""
-        seen = inspection.of_graph(timer, self._ready, self._backend.name)
+        seen = inspection.of_graph(timer, self._ready, self._backend.name, self._ran)
         self._launches, self._launches_unknown = seen.launches, seen.unknown
         if seen.report.problems:
             raise OtherWorkError(seen.report)
@@ -205,15 +211,18 @@ class TorchSubject:
         check = self._judged(name, run, self._seeds.final, planted=True)
         if check.right and isinstance(timer, (EventTimer, ProfilerTimer)):
             # Without a graph only a profiler tells, and only now may it be used.
-            seen = inspection.of_gpu_work(prepared, self._backend.name)
+            seen = inspection.of_gpu_work(prepared, self._backend.name, self._ran)
             check, self._launches = check.joined(seen.report), seen.launches
         unknown = {"peak_memory": self._peak.unknown, "launches": self._launches_unknown}
+        unknown |= self._ran.config(self._launches)
         return FinalReport(
             check=check.joined(self._prover.cost),
             launches=self._launches,
             spent=trace.spent(),
             peak_memory_bytes=self._peak.allocated_bytes,
             config={**prepared.config, **self._chosen, **{key: why for key, why in unknown.items() if why}},
+            code=self._ran.code(self._launches),
+            matrix=prepared.declares.matrix,
         )
 
     def _judged(

@@ -15,8 +15,10 @@ from pytest_attnperf.gate.decide import Decision
 from pytest_attnperf.records import DeviceInfo, Measurement, ProcessSummary, Verdict
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.roofline.floors import floor as floor_of
+from pytest_attnperf.session.plausibility import by_code
+from pytest_attnperf.session.ran_code import kernel_codes, with_isa
 from pytest_attnperf.session.settings import Case
-from pytest_attnperf.workers.look import Look
+from pytest_attnperf.workers.look import Ending, Look
 
 LOOSENED = "policy loosened since the baseline:"
 """Begins a note that the run repeats as a finding."""
@@ -33,8 +35,9 @@ def case_result(case: Case, verdict: Verdict, summary: str, **fields: Any) -> Ca
 
 
 def from_look(case: Case, verdict: Verdict, summary: str, look: Look) -> CaseResult:
-    """What one look found out, whatever is decided of it."""
-    return case_result(
+    """What one look found out, whatever is decided of it; SUSPICIOUS where the code that was timed cannot be right."""
+    final = with_isa(look.final)
+    result = case_result(
         case,
         verdict,
         summary,
@@ -43,11 +46,17 @@ def from_look(case: Case, verdict: Verdict, summary: str, look: Look) -> CaseRes
         checks=(look.report,) if look.report.figures or look.report.problems else (),
         figures=look.figures,
         fingerprint=look.fingerprint,
-        peak_memory_bytes=look.final.peak_memory_bytes,
-        config=dict(look.final.config),
-        launches=look.final.launches,
-        sources=dict(look.final.sources),
+        peak_memory_bytes=final.peak_memory_bytes,
+        config=dict(final.config),
+        launches=final.launches,
+        sources=dict(final.sources),
     )
+    return by_code(result, kernel_codes(look.final), matrix=final.matrix) if _timed_on_amd(look) else result
+
+
+def _timed_on_amd(look: Look) -> bool:
+    machine = {} if look.fingerprint is None else look.fingerprint.must_match
+    return look.ending is Ending.MEASURED and machine.get("arch", "").startswith("gfx")
 
 
 def with_notes(base: CaseResult, case: Case, found: Found) -> CaseResult:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pytest_attnperf.correctness.what_ran import differences
+from pytest_attnperf.correctness.what_ran import differences, unchanged
 from pytest_attnperf.errors import CaseFailedError, WorkerError
 from pytest_attnperf.gate.config_drift import config_changes
 from pytest_attnperf.gate.interleaved import interleaved_look
@@ -14,6 +14,8 @@ from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import CaseKey, NotProvenRightError, Verdict
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.case_records import decided, first_line
+from pytest_attnperf.session.plausibility import unchanged_note
+from pytest_attnperf.session.ran_code import with_isa
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.stats.pairs import pair_noise
 from pytest_attnperf.workers.conversation import OpenRequest
@@ -133,7 +135,7 @@ class Against:
             baseline_us=statistics.median(pair.base_us for pair in pairs),
             median_us=statistics.median(pair.new_us for pair in pairs),
         )
-        return replace(base, notes=(*base.notes, *_notes(looks[0])))
+        return replace(base, notes=(*base.notes, *_notes(looks[0], base.verdict)))
 
     def failed(self, base: CaseResult, error: SideFailedError) -> CaseResult:
         """A case that raised on the base side: nothing is known of a change, and nothing is wrong here."""
@@ -172,13 +174,16 @@ def _unusable(looks: Sequence[PairLook]) -> tuple[str, ...]:
     return ()
 
 
-def _notes(look: PairLook) -> list[str]:
-    """What differs between what the sides ran, beside their time."""
+def _notes(look: PairLook, verdict: Verdict) -> list[str]:
+    """What differs between what the sides ran, beside their time; or that nothing does."""
     notes = []
     if look.base.final.sources and look.base.final.sources == look.new.final.sources:
         notes.append(f"{SAME_FILES} ({len(look.new.final.sources)}): the ratio is that of unchanged code")
-    if look.base.final.launches and look.new.final.launches:
-        changes = differences(look.new.final.launches, look.base.final.launches)
+    theirs, ours = with_isa(look.base.final).launches, with_isa(look.new.final).launches
+    if same := unchanged_note(verdict, ours, theirs, "as on the base side"):
+        notes.append(same)
+    elif theirs and ours and not unchanged(ours, theirs):
+        changes = differences(ours, theirs)
         if changes:
             notes.append(f"what ran differs from the base side: {'; '.join(changes[:CHANGES_SHOWN])}")
     drift = config_changes(look.base.final.config, look.new.final.config, other="on the base side")

@@ -1,4 +1,5 @@
-"""Times that are too good: below the device's floor, several times faster than stored, or fast on repeated inputs only.
+"""Times that are too good: below the device's floor, several times faster than stored, or fast on repeated inputs only;
+and kernels whose machine code cannot do what they are timed for.
 
 A wrong measurement and a kernel that skips work look alike: faster than before. What is asked of such a case is more
 than of others, and a case that cannot answer is SUSPICIOUS.
@@ -6,10 +7,13 @@ than of others, and a case that cannot answer is SUSPICIOUS.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pytest_attnperf.correctness.what_ran import differences
+from pytest_attnperf.code_records import KernelCode
+from pytest_attnperf.codeobject.instructions import is_store
+from pytest_attnperf.correctness.what_ran import differences, short_name, unchanged
 from pytest_attnperf.environment.device_specs import DeviceSpec
 from pytest_attnperf.records import Launch, Rotation, Verdict
 from pytest_attnperf.results import CaseResult
@@ -29,7 +33,16 @@ REMEMBERS = 4.0
 """So many times slower when the inputs change before every call is no honest kernel: writing them may move others out
 of the last-level cache, which is at most 3.2 times as fast as memory (MI300X: 17.2 against 5.3 TB/s)."""
 
+UNCHANGED = "unchanged:"
+"""Begins a note: the same machine code was launched in the same way."""
+
 CHANGES_SHOWN = 5
+
+_CHANGE_OF_TIME = frozenset({Verdict.SLOWER, Verdict.UNDECIDED, Verdict.ENVIRONMENT, Verdict.FASTER})
+
+_AMD = "gfx"
+_NO_MATRIX = re.compile(r"gfx([678]\d\d|90[0-69c]|10\d\d)")
+"""AMD architectures without matrix instructions: all before gfx908 (MFMA) and gfx11 (WMMA)."""
 
 
 def by_floor(base: CaseResult, spec: DeviceSpec | None) -> CaseResult:
@@ -79,8 +92,11 @@ def with_changes(base: CaseResult, stored: Sequence[Launch]) -> CaseResult:
     """Notes on what ran against what ran when the baseline was recorded, where both are known."""
     if not stored or not base.launches:
         return base
+    note = unchanged_note(base.verdict, base.launches, stored, "as when the baseline was recorded")
     changes = differences(base.launches, stored)
-    if changes:
+    if note:
+        text = note
+    elif changes and not unchanged(base.launches, stored):
         more = f"; and {len(changes) - CHANGES_SHOWN} more" if len(changes) > CHANGES_SHOWN else ""
         text = f"{CHANGED}: {'; '.join(changes[:CHANGES_SHOWN])}{more}"
     elif base.verdict is Verdict.SLOWER:
@@ -88,6 +104,56 @@ def with_changes(base: CaseResult, stored: Sequence[Launch]) -> CaseResult:
     else:
         return base
     return replace(base, notes=(*base.notes, text))
+
+
+def unchanged_note(verdict: Verdict, now: Sequence[Launch], before: Sequence[Launch], when: str) -> str:
+    """What an equal launch identity says of a changed time; '' where the time is the same or an identity is not known.
+
+    when   ends the comparison: 'as on the base side'
+    """
+    if verdict not in _CHANGE_OF_TIME or not unchanged(now, before):
+        return ""
+    renamed = "".join(f"; {change}" for change in differences(now, before)[:CHANGES_SHOWN])
+    return (
+        f"{UNCHANGED} the same machine code was launched in the same way {when}, so the change of time is noise, the "
+        f"machine, or the values passed to it, not the kernel's code{renamed}"
+    )
+
+
+def suspicious_code(launches: Sequence[Launch], codes: Mapping[str, KernelCode], *, matrix: bool) -> str:
+    """Why the machine code of AMD kernels cannot be what a case is timed for; '' where nothing speaks against it.
+
+    codes    what is known of kernels, by ISA hash; one that was not decoded whole says nothing
+    matrix   the backend promises matrix instructions in some kernel of a call
+    """
+    kernels = [launch for launch in launches if launch.kind == "kernel"]
+    known = [code for launch in kernels if (code := codes.get(launch.isa_hash)) is not None and _is_whole(code)]
+    for code in known:
+        if not any(count and is_store(name) for name, count in code.instructions.items()):
+            return (
+                f"{short_name(code.name)} leaves nothing behind: its machine code for {code.arch} "
+                f"({sum(code.instructions.values())} instructions) holds no store of any kind"
+            )
+    able = known and len(known) == len(kernels) and not any(_NO_MATRIX.fullmatch(code.arch) for code in known)
+    if not matrix or not able or any(code.instructions.get("matrix") for code in known):
+        return ""
+    names = ", ".join(dict.fromkeys(short_name(code.name) for code in known))
+    return (
+        f"the backend promises matrix instructions, and none of the kernels of a call holds one for {known[0].arch}: "
+        f"{names}"
+    )
+
+
+def by_code(base: CaseResult, codes: Mapping[str, KernelCode], *, matrix: bool) -> CaseResult:
+    """SUSPICIOUS where the machine code of what ran cannot be what the case is timed for."""
+    problem = suspicious_code(base.launches, codes, matrix=matrix)
+    return suspicious(base, problem) if problem else base
+
+
+def _is_whole(code: KernelCode) -> bool:
+    """Whether what its instructions lack is lacking: an AMD kernel that was decoded to the end and calls nothing."""
+    unclear = code.instructions.get("call", 0) + code.instructions.get("other", 0)
+    return code.arch.startswith(_AMD) and bool(code.instructions) and not code.undecoded and not unclear
 
 
 def suspicious(base: CaseResult, text: str) -> CaseResult:

@@ -21,6 +21,10 @@ START = "import sys; del sys.path[: sys.path[0] == '']; import pytest_attnperf, 
 harness: in a base tree that holds an older copy of this package, that copy would run. Imported first for the same
 reason: pytest puts what the tree's `pythonpath` setting names before everything else."""
 
+FP_FUSION = "TRITON_DEFAULT_FP_FUSION"
+"""Whether Triton joins a multiplication and an addition to one instruction where a kernel does not say. On to Triton
+3.9, off from 3.10 on, which says so itself; every version is to compile what stored baselines were measured with."""
+
 WORKER_NAME = "ATTNPERF_WORKER"
 """Environment variable that tells a worker its own name, for logs and for the fake device's biases."""
 
@@ -102,6 +106,7 @@ class LaunchPlan:
             kept.setdefault("OMP_NUM_THREADS", "1")
         else:
             kept.pop("TRITON_INTERPRET", None)
+        kept.setdefault(FP_FUSION, "1")
         kept["PYTHONPATH"] = os.pathsep.join(self._import_path(kept.get("PYTHONPATH", "")))
         if gpu is not None:
             kept.update(dict.fromkeys(VISIBLE_DEVICES, gpu))

@@ -15,7 +15,7 @@ import socket
 import time
 from typing import Any
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 _CHUNK = 1 << 16
 _CHUNK_OUT = select.PIPE_BUF
 """A pipe that polls as writable takes this much without blocking, so that a limit holds without O_NONBLOCK, which would

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pytest_attnperf.backends import Declares
-from pytest_attnperf.correctness.what_ran import Trace, differences, per_call, problems, short_name
+from pytest_attnperf.correctness.what_ran import (
+    Trace,
+    differences,
+    identity,
+    per_call,
+    problems,
+    short_name,
+    unchanged,
+)
 from pytest_attnperf.records import Launch
 
 FLASH = Launch("void flash_fwd_kernel<256>", grid=(8, 4, 8), block=(128, 1, 1), shared_bytes=98304)
@@ -149,3 +158,129 @@ def test_a_long_list_is_cut() -> None:
     many = tuple(Launch(f"kernel_{number}") for number in range(20))
     (found,) = problems(replace(ON_GPU, launches=many), Declares(kernels=("flash",)), "lib.flash")
     assert "kernel_7 and 12 more" in found
+
+
+A1 = replace(FLASH, isa_hash="a1")
+COPY = Launch("Memcpy DtoD", "copy", grid=(64,))
+
+
+def test_a_renamed_kernel_is_the_same_one() -> None:
+    """Equal machine code launched in the same way is called renamed, and neither gone nor added."""
+    assert differences((replace(A1, name="flash_v2"),), (A1,)) == [
+        "void flash_fwd_kernel<256> is renamed to flash_v2, the same machine code"
+    ]
+
+
+def test_a_renamed_kernel_that_is_launched_otherwise_is_a_change() -> None:
+    """What else changed of it is named under both names."""
+    (found,) = differences((replace(A1, name="flash_v2", grid=(8, 4, 16)),), (A1,))
+    assert found.startswith("launches flash_v2 (renamed, it was void flash_fwd_kernel<256>) with grid (8, 4, 16), ")
+    assert found.endswith(": the same machine code, launched with another grid")
+
+
+@pytest.mark.parametrize(
+    ("now", "stored"),
+    [
+        ((replace(FLASH, name="v2"),), (A1,)),
+        ((replace(A1, name="v2"),), (FLASH,)),
+        ((replace(A1, name="v2", isa_hash="b2"),), (A1,)),
+        ((replace(A1, name="v2"), replace(A1, name="v3")), (A1,)),
+        ((replace(A1, name="v2"),), (A1, replace(A1, name="other"))),
+        ((replace(COPY, name="Memcpy HtoD"),), (COPY,)),
+    ],
+)
+def test_what_is_not_known_to_be_the_same_is_not_renamed(now: tuple[Launch, ...], stored: tuple[Launch, ...]) -> None:
+    """Unknown or other machine code, and several names of one machine code, are kernels gone and added."""
+    found = differences(now, stored)
+    assert not [text for text in found if "renamed" in text]
+    assert len([text for text in found if text.startswith("no longer runs")]) == len(stored)
+    assert len([text for text in found if text.endswith("which it did not")]) == len(now)
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        ({"grid": (8, 4, 16)}, "grid"),
+        ({"block": (256, 1, 1)}, "block"),
+        ({"shared_bytes": 0}, "size of shared memory"),
+        ({"grid": (4, 4, 8), "block": (256, 1, 1)}, "grid and block"),
+    ],
+)
+def test_the_same_code_with_another_launch_is_a_change(changed: dict[str, Any], what: str) -> None:
+    """It is said that the code is the same, and which part of its launch is not."""
+    (found,) = differences((replace(A1, **changed),), (A1,))
+    assert found.endswith(f": the same machine code, launched with another {what}")
+    (unknown,) = differences((replace(FLASH, **changed),), (A1,))
+    assert "machine code" not in unknown
+
+
+def test_the_same_launches_in_other_combinations_are_a_change() -> None:
+    """Every grid and every block is there on both sides, but not together."""
+    small, large = replace(A1, block=(64, 1, 1)), replace(A1, grid=(1, 1, 1))
+    (found,) = differences((replace(small, grid=(1, 1, 1)), A1), (small, large))
+    assert found.endswith("the same machine code, launched with another combination of grids and blocks")
+
+
+def test_the_same_code_called_more_often_is_a_change() -> None:
+    """The number of calls is named first, with what is known of the code."""
+    assert differences((replace(A1, calls=2.0),), (A1,)) == [
+        "runs void flash_fwd_kernel<256> 2 times a call, 1 before: the same machine code"
+    ]
+
+
+def test_other_code_and_another_launch_are_both_named() -> None:
+    """A retuned kernel differs in its launch and in its code."""
+    launch, code = differences((replace(A1, isa_hash="b2", grid=(4, 4, 8)),), (A1,))
+    assert launch.startswith("launches void flash_fwd_kernel<256> with grid (4, 4, 8), ")
+    assert code == "void flash_fwd_kernel<256> was compiled to other machine code"
+
+
+def test_a_name_of_which_one_code_is_unknown_says_nothing_of_code() -> None:
+    """Two launches under one name, one of them unread: the unread one may be what the other side has."""
+    known, unread = replace(A1, isa_hash="b2"), replace(A1, isa_hash="")
+    assert differences((known, unread), (A1, replace(A1, isa_hash="b2"))) == []
+
+
+def test_identity_is_what_was_launched_and_how() -> None:
+    """Names of kernels, their order, and how equal launches are split do not matter; copies are told by their size."""
+    one = identity((A1, COPY, replace(A1, name="again")))
+    assert one == identity((COPY, replace(A1, calls=2.0)))
+    assert one is not None
+    assert [(work[0], work[1], calls) for work, calls in one] == [("copy", "Memcpy DtoD", 1.0), ("kernel", "a1", 2.0)]
+
+
+@pytest.mark.parametrize(
+    "launches",
+    [(), (FLASH,), (A1, FLASH), (A1, Launch("host function", "host")), (Launch("aten::mm", "operator"),)],
+)
+def test_an_identity_that_is_not_known_is_none(launches: tuple[Launch, ...]) -> None:
+    """Nothing, an unread kernel, and what is no work of a GPU have no identity, and are never unchanged."""
+    assert identity(launches) is None
+    assert not unchanged(launches, launches)
+
+
+@pytest.mark.parametrize(
+    ("changed", "same"),
+    [
+        ({"name": "renamed"}, True),
+        ({"object_id": "local"}, True),
+        ({"calls": 1.01}, True),
+        ({"calls": 1.5}, False),
+        ({"isa_hash": "b2"}, False),
+        ({"isa_hash": ""}, False),
+        ({"grid": (8, 4, 16)}, False),
+        ({"block": (256, 1, 1)}, False),
+        ({"shared_bytes": 0}, False),
+    ],
+)
+def test_unchanged_is_the_same_code_launched_in_the_same_way(changed: dict[str, Any], same: bool) -> None:
+    """Counts that fit unevenly into blocks are equal; everything else must be."""
+    assert unchanged((COPY, replace(A1, **changed)), (A1, COPY)) is same
+    assert not unchanged((A1,), (A1, COPY))
+    assert not unchanged((A1, replace(COPY, grid=(128,))), (A1, COPY))
+
+
+def test_objects_are_counted_apart() -> None:
+    """Two objects of one name and shape are two kinds of work until their code is read."""
+    one, other = replace(FLASH, object_id="1"), replace(FLASH, object_id="2")
+    assert {(each.object_id, each.calls) for each in per_call([one, other, one])} == {("1", 2.0), ("2", 1.0)}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.environment.software import aiter_version, amd_driver, named_fields, nvidia_driver
+from pytest_attnperf.environment.software import aiter_version, amd_driver, fp_fusion, named_fields, nvidia_driver
 from pytest_attnperf.environment.system import ProbeError, System
 
 
@@ -20,8 +20,34 @@ def package_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_cpu_names_no_driver() -> None:
     """On a CPU only packages and the kernel are named, and absent packages are 'none'."""
-    fields = named_fields("cpu", System())
+    fields = named_fields("cpu", System(), environ={})
     assert fields.keys() == {"python", "torch", "triton", "aiter", "kernel"}
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        *({"TRITON_DEFAULT_FP_FUSION": on} for on in ("1", "true", "ON", "y")),
+        {"TRITON_DEFAULT_FP_FUSION": "1", "TRITON_FORCE_DISABLE_FP_FUSION": "0"},
+    ],
+)
+def test_fp_fusion_goes_unsaid_where_it_is_on(environ: dict[str, str]) -> None:
+    """Baselines were made with it on, and hold no word of it: they must stay comparable."""
+    assert fp_fusion(environ) == {}
+    assert "triton_fp_fusion" not in named_fields("cpu", System(), environ)
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        *({"TRITON_DEFAULT_FP_FUSION": off} for off in ("0", "false", "", "t")),
+        {"TRITON_DEFAULT_FP_FUSION": "1", "TRITON_FORCE_DISABLE_FP_FUSION": "1"},
+    ],
+)
+def test_fp_fusion_is_named_where_it_is_off(environ: dict[str, str]) -> None:
+    """Whatever Triton does not read as true turns it off; other code is then compiled from the same source."""
+    assert named_fields("cpu", System(), environ)["triton_fp_fusion"] == "off"
 
 
 def test_triton_under_another_distribution_name(monkeypatch: pytest.MonkeyPatch) -> None:

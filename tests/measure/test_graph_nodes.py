@@ -47,6 +47,9 @@ def test_kernels_are_read_with_their_launch() -> None:
     assert "at::native::vectorized_elementwise_kernel" in content.launches[0].name
     assert content.launches[0].block == (128, 1, 1)
     assert not content.branches
+    assert len(content.functions) == 3
+    assert len(set(content.functions)) == 1
+    assert content.functions[0]
 
 
 @pytest.mark.gpu
@@ -63,6 +66,7 @@ def test_copies_and_sets_are_read() -> None:
         )
     ]
     assert names == ["Memcpy DtoD", "Memcpy HtoD", "Memcpy DtoH"]
+    assert captured(lambda: on_device.copy_(q)).functions == (0,)
     (cleared,) = captured(on_device.zero_).launches
     assert cleared.kind in ("set", "kernel")
 

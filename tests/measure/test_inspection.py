@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 from pytest_attnperf.backends import Declares, Prepared, Tensors
-from pytest_attnperf.measure import trace
+from pytest_attnperf.measure import ran_code, timing, trace
+from pytest_attnperf.measure.graph_nodes import GraphContent
 from pytest_attnperf.measure.inspection import OtherWorkError
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.subject import TorchSubject
-from pytest_attnperf.records import DeviceInfo, NotProvenRightError, Tolerance
+from pytest_attnperf.records import DeviceInfo, Launch, NotProvenRightError, Tolerance
 from pytest_attnperf.workloads.adhoc import AdHoc
 from pytest_attnperf.workloads.base import Workload
+
+if TYPE_CHECKING:
+    from tests.measure.conftest import EagerGpu
 
 CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="test")
 INTERPRETED = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="test", interpreted=True)
@@ -94,6 +98,76 @@ def test_a_spent_process_times_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotProvenRightError, match="a profiler has been used in this process"):
         subject.blocks(3, 200.0, 1e6)
     assert subject.finish().spent
+
+
+class Launcher:
+    """A product whose launcher says which object it launches."""
+
+    def __init__(self) -> None:
+        self.data: bytes | None = b"as proven"
+
+    def __call__(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        """Launch."""
+        if self.data is not None:
+            ran_code.note("forward", self.data, 128, 0)
+        return x @ w
+
+
+@pytest.fixture
+def graph(eager_gpu: EagerGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every timed graph holds one launch of the kernel, and a copy."""
+    choose: Callable[..., Any] = timing.choose  # type: ignore[attr-defined]
+    content = GraphContent((Launch("forward", block=(128, 1, 1)), Launch("Memcpy DtoD", "copy", (64,))), False)
+
+    def chosen(*asked: Any) -> Any:
+        timer = choose(*asked)
+        timer.content = lambda: content
+        return timer
+
+    monkeypatch.setattr(timing, "choose", chosen)
+
+
+@pytest.mark.usefixtures("graph")
+def test_the_code_of_what_is_timed_is_reported() -> None:
+    """Objects that were launched while the case was prepared and checked, not those that are while it is timed."""
+    launcher = Launcher()
+    subject = subject_of(Declaring(launcher, Declares(matrix=True)), CPU)
+    assert subject.check().right
+    launcher.data = b"while timed"
+    subject.blocks(3, 200.0, 1e6)
+    final = subject.finish()
+    copy, forward = final.launches
+    assert (copy.object_id, forward.name) == ("", "forward")
+    assert final.code.keys() == {forward.object_id} != {""}
+    assert final.matrix
+
+
+@pytest.mark.usefixtures("graph")
+@pytest.mark.parametrize("seen", ["prepared", "checked", "timed"])
+def test_code_is_noted_before_a_case_is_timed(seen: str) -> None:
+    """What is launched while the case is prepared only, or checked only, is known; what comes later is not."""
+    launcher = Launcher()
+    launcher.data = b"first" if seen == "prepared" else None
+    subject = subject_of(Declaring(launcher))
+    launcher.data = b"second" if seen == "checked" else None
+    assert subject.check().right
+    launcher.data = b"third" if seen == "timed" else None
+    subject.blocks(3, 200.0, 1e6)
+    assert bool(subject.finish().code) is (seen != "timed")
+
+
+@pytest.mark.usefixtures("graph")
+def test_code_that_could_not_be_had_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object beyond the limit leaves the launch unknown, the reason in the configuration, and the case right."""
+    monkeypatch.setattr(ran_code, "OBJECT_BYTES_MOST", 4)
+    subject = subject_of(Declaring(Launcher()))
+    assert subject.check().right
+    subject.blocks(3, 200.0, 1e6)
+    final = subject.finish()
+    assert final.check.right
+    assert {launch.object_id for launch in final.launches} == {""}
+    assert (final.code, final.matrix) == ({}, False)
+    assert final.config["machine_code"].startswith("unknown: the object of forward has 9 bytes and was left out")
 
 
 @pytest.mark.gpu

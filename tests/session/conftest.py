@@ -33,14 +33,16 @@ MACHINE = Fingerprint({"arch": "fake", "product": "fake1"}, {"driver": "1"})
 
 @dataclass
 class Served(LocalCase):
-    """A case whose process says which files it loaded, and may have loaded some of another tree."""
+    """A case whose process says which files it loaded, and may have loaded some of another tree; `final` replaces
+    fields of its report."""
 
     foreign: tuple[str, ...] = ()
     sources: dict[str, str] = field(default_factory=dict)
+    final: dict[str, Any] = field(default_factory=dict)
 
     def finish(self) -> FinalReport:
         """The subject's report, with where code came from."""
-        return replace(super().finish(), foreign_sources=self.foreign, sources=self.sources)
+        return replace(super().finish(), foreign_sources=self.foreign, sources=self.sources, **self.final)
 
 
 @dataclass
@@ -49,7 +51,7 @@ class FakePool:
 
     `visited` holds the places whose process served a case, in order, and `pins` what each was told to run with.
     Processes differ by up to 0.3 %; `stride` deals these biases to places, so that two sides of a pair differ, too. A
-    script's `canary_us` is the time of the canary's GEMM in that place.
+    script's `canary_us` is the time of the canary's GEMM in that place, its `final` replaces fields of the last report.
     """
 
     common: dict[str, Any] = field(default_factory=lambda: {"time_us": 100.0})
@@ -58,6 +60,7 @@ class FakePool:
     started: list[int] = field(default_factory=list)
     pins: list[dict[str, str]] = field(default_factory=list)
     stride: int = 1
+    machine: Fingerprint = MACHINE
     cases: tuple[CaseKey, ...] = (CASE.key,)
     asked: bool = False
 
@@ -70,7 +73,8 @@ class FakePool:
         if "error" in script:
             raise script["error"]
         subject = FakeSubject(script, self._bias(place), (request.check_seed, request.final_seed), pin=request.pin)
-        yield Served(subject, WORKLOAD, request.repeats, script.get("foreign", ()), script.get("sources", {}))
+        said = (script.get("foreign", ()), script.get("sources", {}), script.get("final", {}))
+        yield Served(subject, WORKLOAD, request.repeats, *said)
 
     def canary(self, place: int) -> dict[str, ProcessSummary]:
         """One GEMM, moved by a tenth of the process's bias."""
@@ -86,7 +90,7 @@ class FakePool:
     def ready(self, place: int) -> Ready:
         """Each place is a process of its own."""
         self.asked = True
-        return Ready(1000 + place, Role.INTERPRET, DEVICE, MACHINE, self.cases)
+        return Ready(1000 + place, Role.INTERPRET, DEVICE, self.machine, self.cases)
 
     def start(self, places: Sequence[int]) -> None:
         """Remember."""

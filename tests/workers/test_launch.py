@@ -49,6 +49,16 @@ def test_the_role_decides_whether_triton_interprets(plan: LaunchPlan, role: Role
     assert environment.get("TRITON_INTERPRET") == interpreted
 
 
+@pytest.mark.parametrize("role", list(Role))
+def test_triton_fuses_in_every_worker_unless_told_otherwise(plan: LaunchPlan, role: Role) -> None:
+    """Releases of Triton differ in the default; what stored baselines were made with is set where the user set none."""
+    own = replace(plan, role=role)
+    assert own.environment({}, "w", None)["TRITON_DEFAULT_FP_FUSION"] == "1"
+    assert own.environment({"TRITON_DEFAULT_FP_FUSION": "0"}, "w", None)["TRITON_DEFAULT_FP_FUSION"] == "0"
+    told = replace(own, extra_environment={"TRITON_DEFAULT_FP_FUSION": "0"})
+    assert told.environment({}, "w", None)["TRITON_DEFAULT_FP_FUSION"] == "0"
+
+
 def test_a_cpu_worker_has_one_thread_unless_told_otherwise(plan: LaunchPlan) -> None:
     """Without a GPU OMP_NUM_THREADS is 1 where the user set nothing; on a GPU it is left alone."""
     interpreting = replace(plan, role=Role.INTERPRET)

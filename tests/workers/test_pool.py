@@ -226,7 +226,7 @@ def test_a_worker_of_another_protocol_is_refused(attnperf_project: FakeProject, 
     """A side with another harness version is named, not misread."""
     attnperf_project.backend("fake.a", time_us=10.0)
     attnperf_project.conftest("import pytest_attnperf.workers.server as s\ns.PROTOCOL_VERSION = 99\n")
-    with pytest.raises(WorkerError, match="speaks protocol 99, this side 3"):
+    with pytest.raises(WorkerError, match="speaks protocol 99, this side 4"):
         make_pool().ready(0)
 
 

@@ -55,13 +55,17 @@ def test_tf32_is_multiplied_as_fp32(
 
 
 def test_what_the_kernel_declares() -> None:
-    """Its own kernel must be among what ran on a GPU, and torch's attention must not."""
+    """Its own kernel must be among what ran on a GPU, and torch's attention must not; half precision is multiplied by
+    matrix instructions."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("triton")
-    workload = Prefill.parse("prefill-b1-s8-h2-d64-f16")
-    declares = BACKEND.prepare(workload, tuple(torch.zeros(1, 8, 2, 64).half() for _ in range(3))).declares
-    assert declares.kernels == ("prefill_forward_kernel",)
-    assert declares.never == ("scaled_dot_product",)
+    for dtype, element, matrix in (("f16", torch.half, True), ("bf16", torch.bfloat16, True), ("f32", None, False)):
+        workload = Prefill.parse(f"prefill-b1-s8-h2-d64-{dtype}")
+        inputs = tuple(torch.zeros(1, 8, 2, 64, dtype=element) for _ in range(3))
+        declares = BACKEND.prepare(workload, inputs).declares
+        assert declares.kernels == ("prefill_forward_kernel",)
+        assert declares.never == ("scaled_dot_product",)
+        assert declares.matrix is matrix
 
 
 @pytest.mark.parametrize(

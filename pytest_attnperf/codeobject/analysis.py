@@ -1,0 +1,148 @@
+"""From a code object to what is known of its kernel: metadata, instructions, source lines. Read once, then remembered.
+
+Taking a code object apart costs a process of the disassembler and a walk through its line table, about 0.2 s; a suite
+holds dozens that did not change since its last run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from pytest_attnperf.atomic_file import write_atomically
+from pytest_attnperf.code_records import KernelCode
+from pytest_attnperf.codeobject.building import Built, assembly_text, object_bytes
+from pytest_attnperf.codeobject.decoding import Decoded, decode, disassembler_version
+from pytest_attnperf.codeobject.instructions import Place
+from pytest_attnperf.codeobject.line_table import LineTable, line_table
+from pytest_attnperf.codeobject.objects import ObjectContents, ObjectKernel, read_object, select_kernel
+from pytest_attnperf.errors import CodeObjectError
+from pytest_attnperf.kernel_builds import KernelBuild
+
+KEPT_RESULTS = 4000
+"""Files that the memory holds at most; the oldest go."""
+
+
+class Analyser:
+    """Takes code objects apart, and remembers what it found under `folder` (None remembers nothing)."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._pruned = False
+
+    def __call__(self, built: Built, declared: KernelBuild) -> KernelCode:
+        """What the kernel of a build holds. Raises CodeObjectError for an object that cannot be read."""
+        return self.analyse(
+            object_bytes(built),
+            declared.id,
+            arch=declared.arch,
+            kernel=built.kernel,
+            threads=built.threads,
+            lds_dynamic_bytes=built.lds_dynamic_bytes,
+            assembly=assembly_text(built),
+            sources=built.sources,
+            source_root=built.source_root,
+        )
+
+    def analyse(
+        self,
+        data: bytes,
+        source: str,
+        *,
+        arch: str = "",
+        kernel: str = "",
+        threads: int = 0,
+        lds_dynamic_bytes: int = 0,
+        assembly: str = "",
+        sources: Mapping[str, str] | None = None,
+        source_root: str = "",
+    ) -> KernelCode:
+        """What one kernel of an object holds.
+
+        source     what errors call the object
+        arch       the architecture wanted, of a bundle of several; '' takes the only one
+        kernel     the kernel's name; '' takes the only one
+        threads, lds_dynamic_bytes   as launched, where that is known
+        assembly   the compiler's own assembler text, read where no disassembler is at hand
+        sources    hashes of the source files, whose lines are quoted
+        source_root   folder that relative paths of the line table count from, '' for the current one
+
+        Raises CodeObjectError.
+        """
+        content = read_object(data, source, arch=arch)
+        known = (kernel, arch, threads, lds_dynamic_bytes, assembly, source_root, sorted((sources or {}).items()))
+        version = disassembler_version(content.arch, assembly=bool(assembly))
+        key = hashlib.sha256(data + repr((known, version, _reader_version())).encode()).hexdigest()
+        remembered = self._remembered(key)
+        if remembered is not None:
+            return remembered
+        found = select_kernel(content, kernel, source)
+        decoded = _decoded(content, found, source, assembly, source_root)
+        code = replace(
+            found.code,
+            threads=threads,
+            lds_dynamic_bytes=lds_dynamic_bytes,
+            instructions=decoded.instructions,
+            in_loops=decoded.in_loops,
+            undecoded=decoded.undecoded,
+            lines=decoded.lines,
+        )
+        self._remember(key, code)
+        return code
+
+    def _remembered(self, key: str) -> KernelCode | None:
+        if self._folder is None:
+            return None
+        with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return msgspec.json.decode((self._folder / f"{key}.json").read_bytes(), type=KernelCode)
+        return None
+
+    def _remember(self, key: str, code: KernelCode) -> None:
+        """A memory that cannot be written is none: the result is as good."""
+        if self._folder is None:
+            return
+        with contextlib.suppress(OSError):
+            write_atomically(self._folder / f"{key}.json", msgspec.json.encode(code))
+            if not self._pruned:
+                self._pruned = True
+                kept = sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
+                for old in kept[:-KEPT_RESULTS]:
+                    old.unlink(missing_ok=True)
+
+
+def _decoded(content: ObjectContents, found: ObjectKernel, source: str, assembly: str, source_root: str) -> Decoded:
+    try:
+        table = line_table(content.elf, source)
+    except CodeObjectError:
+        table = LineTable((), ())  # compressed or damaged debug information: the kernel itself can be read all the same
+
+    def place(address: int) -> Place | None:
+        where = table.place(address)
+        return None if where is None else (os.path.join(source_root, where[0]), where[1])
+
+    return decode(
+        content.elf,
+        content.arch,
+        symbol=found.code.name,
+        start=found.address,
+        size=found.size,
+        scratch_bytes=found.code.scratch_bytes,
+        assembly=assembly,
+        place=place,
+    )
+
+
+@functools.cache
+def _reader_version() -> str:
+    """Of this package's own files: another reader may find other things in the same object."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
