@@ -6,16 +6,17 @@ test's body and `item_finished` after its teardown.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf import __version__
-from pytest_attnperf.errors import CaseFailedError, UsageError
+from pytest_attnperf.errors import CaseFailedError, CodeObjectError, UsageError
 from pytest_attnperf.records import METHOD_VERSION, CaseKey, FinalReport, NotProvenRightError, Role
 from pytest_attnperf.workers.device import Device
 from pytest_attnperf.workers.protocol import ALLOWED, PROTOCOL_VERSION, Channel, State, plain, protocol_error
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from pytest_attnperf.workloads.base import Workload
 
 Request = dict[str, Any]
+
+COMPILER_VARIABLES = "TRITON_"
+"""Begins the names of what `_own_compilers` looks after."""
 
 
 class Server:
@@ -84,13 +88,8 @@ class Server:
 
         Raises UsageError on a second call in one test.
         """
-        if self._met or self._pending is None:
-            raise UsageError(
-                "attnperf.run() or attnperf.gate() was called twice in one test; a test is one case: "
-                "parametrise it, or write a second test"
-            )
-        self._met = True
-        request, seeds = self._pending, self._pending["seeds"]
+        request = self._meet("attnperf.run() or attnperf.gate()")
+        seeds = request["seeds"]
         self.state = State.OPEN
         subjects: list[Subject] = []
 
@@ -99,8 +98,18 @@ class Server:
             subjects.append(self._device.subject(wanted, workload, (int(seeds["check"]), int(seeds["final"]))))
             return _opened(subjects[0], workload)
 
-        self._reply(request, opened)
-        self._serve(subjects)
+        with _own_compilers(os.environ):
+            self._reply(request, opened)
+            self._serve(subjects)
+
+    def _meet(self, call: str) -> Request:
+        """The `open` request that the running item meets. Raises UsageError on a second call in one test."""
+        if self._met or self._pending is None:
+            raise UsageError(
+                f"{call} was called twice in one test; a test is one case: parametrise it, or write a second test"
+            )
+        self._met = True
+        return self._pending
 
     def item_finished(self, outcome: str, text: str) -> None:
         """Answer the request that the item ended under: `close`, or whichever the body did not live to see."""
@@ -168,7 +177,7 @@ class Server:
         return {
             "kind": "case",
             "message": f"{type(error).__name__}: {error}",
-            "traceback": "".join(traceback.format_exception(error)[-12:]),
+            "traceback": "" if isinstance(error, CodeObjectError) else "".join(traceback.format_exception(error)[-12:]),
             "out_of_memory": isinstance(error, CaseFailedError) and error.out_of_memory,
             "report": plain(getattr(error, "report", None)),
             "poisoned": not self._device.healthy(),
@@ -179,6 +188,22 @@ class Server:
 
     def _error(self, request: Request, error: dict[str, Any]) -> None:
         self._channel.send({"id": request.get("id"), "error": error})
+
+
+@contextlib.contextmanager
+def _own_compilers(environment: MutableMapping[str, str]) -> Iterator[None]:
+    """Undo what a case does to the variables that choose Triton's compilers: the next compiles as it would alone.
+
+    torch's Inductor sets TRITON_PTXAS_PATH for good when it first compiles (torch/_inductor/runtime/compile_tasks.py):
+    Triton kernels of later cases then got other machine code than in a process without it.
+    """
+    before = {name: value for name, value in environment.items() if name.startswith(COMPILER_VARIABLES)}
+    try:
+        yield
+    finally:
+        for name in [name for name in environment if name.startswith(COMPILER_VARIABLES) and name not in before]:
+            del environment[name]
+        environment.update(before)
 
 
 def _pinned(backend: Backend, config: Mapping[str, str]) -> Backend:

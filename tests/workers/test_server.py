@@ -1,4 +1,5 @@
 import json
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -164,3 +165,25 @@ def test_the_backend_is_pinned_where_the_case_is_opened(bench: Bench) -> None:
         config = bench.ask("finish")["ok"]["config"]
         bench.ask("close")
         assert config == ({"split": "4", "pinned": "as stored"} if pin else {})
+
+
+def test_a_case_cannot_choose_the_compilers_of_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRITON_ variables that a case sets, changes or removes are as before for the next; others are its own affair.
+
+    Inductor sets TRITON_PTXAS_PATH for good: on an H200 Triton kernels behind a compiled one got other machine code.
+    """
+    monkeypatch.setenv("TRITON_CACHE_DIR", "ours")
+    monkeypatch.setenv("TRITON_KEPT", "kept")
+    bench = Bench(tmp_path, {"time_us": 10.0})
+    bench.open()
+    bench.ask("check")
+    monkeypatch.setenv("TRITON_PTXAS_PATH", "theirs")
+    monkeypatch.setenv("TRITON_CACHE_DIR", "theirs")
+    monkeypatch.delenv("TRITON_KEPT")
+    monkeypatch.setenv("OTHER_VARIABLE", "stays")
+    bench.ask("finish")
+    bench.ask("close")
+    assert bench.ask("list")["ok"]["cases"]
+    seen = {name: value for name, value in os.environ.items() if name.startswith(("TRITON_", "OTHER_VARIABLE"))}
+    assert "TRITON_PTXAS_PATH" not in seen
+    assert (seen["TRITON_CACHE_DIR"], seen["TRITON_KEPT"], seen["OTHER_VARIABLE"]) == ("ours", "kept", "stays")
