@@ -137,3 +137,8 @@ def _rule(path: Path, arch: str, index: int, entry: Any) -> Rule:
     if not entry["source"]:
         raise KernelConfigError(f"{where} has no source; say which measurement or publication its figures come from")
     return Rule(**entry)
+
+
+def padded_head_dim(head_dim: int) -> int:
+    """The next power of two, at least the 16 that a matrix instruction needs."""
+    return max(16, 1 << (head_dim - 1).bit_length())

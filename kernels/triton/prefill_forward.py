@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
+from kernels.triton.configs import padded_head_dim
+
 if TYPE_CHECKING:
     import torch
 
@@ -177,8 +179,3 @@ def prefill_forward(
         IN_FP32=q.dtype == torch.bfloat16 and not q.is_cuda, **config,
     )  # fmt: skip
     return out, lse
-
-
-def padded_head_dim(head_dim: int) -> int:
-    """The next power of two, at least the 16 that a matrix instruction needs."""
-    return max(16, 1 << (head_dim - 1).bit_length())

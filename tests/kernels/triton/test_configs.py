@@ -36,13 +36,13 @@ def test_every_problem_has_a_configuration(arch: str, head_dim: int, element_bit
         assert choice.rule.head_dim_max >= head_dim
 
 
-def test_mi300x_uses_the_published_configuration_at_d256() -> None:
-    """The MI300X report's tuned figures are what gfx942 gets at D=256, and the source says they were not run here."""
+def test_mi300x_uses_the_published_tile_at_d256() -> None:
+    """gfx942 gets the MI300X report's tuned tile at D=256; the source names what differs, and that it was not run."""
     rule = choose("gfx942", 256, causal=True, element_bits=16).rule
-    published = {"BLOCK_M": 64, "BLOCK_N": 32, "PRELOAD_V": True, "num_warps": 4, "num_stages": 1, "waves_per_eu": 2}
-    assert rule.config == published
+    published = {"BLOCK_M": 64, "BLOCK_N": 32, "PRELOAD_V": True, "num_stages": 1, "waves_per_eu": 2}
+    assert rule.config == published | {"num_warps": 8}
     assert "MI300X" in rule.source
-    assert "never run here" in rule.source
+    assert "with 4 warps; 8 here, because ours spills 27 registers with 4; never run here" in rule.source
 
 
 def test_what_was_never_run_on_amd_says_so() -> None:
