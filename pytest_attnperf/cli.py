@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_attnperf import __version__, bisect_command, worker_command
+from pytest_attnperf import __version__, bisect_command, occupancy_command, worker_command
 from pytest_attnperf.errors import AttnperfError
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ EPILOG = """examples:
   attnperf report .attnperf/results.json     the tables of a stored run
   pytest --attnperf suites/                  make one
   attnperf bisect v1.2 main NODEID           find the commit that made a case slower
+  attnperf occupancy --arch gfx942 --vgprs 96 --sgprs 40 --lds 8192 --threads 256
 
 exit status: 0 done, 1 the run that is shown had failures, 2 the command or a file is off
 """
@@ -30,7 +31,9 @@ def _add_report(commands: Subparsers) -> None:
 
 
 def _report(options: argparse.Namespace) -> int:
+    from pytest_attnperf.code_records import CODE_SUITE
     from pytest_attnperf.reports import json_results
+    from pytest_attnperf.reports.code_objects import code_table
     from pytest_attnperf.reports.tables import suite_table
     from pytest_attnperf.reports.terminal import closing_lines
 
@@ -41,13 +44,17 @@ def _report(options: argparse.Namespace) -> int:
         print(suite)
         print(suite_table([case for case in run.cases if case.key.suite == suite], width=width))
         print()
+    if run.code:
+        print(f"{CODE_SUITE}\n{code_table(run.code)}\n")
     print("\n".join(closing_lines(run, str(path))))
-    return 1 if any(case.fails for case in run.cases) else 0
+    failed = [case.fails for case in run.cases] + [result.fails for result in run.code]
+    return 1 if any(failed) else 0
 
 
 COMMANDS: dict[str, tuple[Callable[[Subparsers], None], Callable[[argparse.Namespace], int]]] = {
     "report": (_add_report, _report),
     "bisect": (bisect_command.add_to, bisect_command.run),
+    "occupancy": (occupancy_command.add_to, occupancy_command.run),
     "worker": (worker_command.add_to, worker_command.run),
 }
 """By name: what declares the subcommand's arguments, and what runs it and gives the exit status.

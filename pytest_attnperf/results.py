@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from pytest_attnperf.code_records import CodeResult
 from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import (
     CaseKey,
@@ -74,7 +75,10 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class RunResult:
-    """One run. `cases` are in canonical order; `findings` are about the suite and never change a case's verdict."""
+    """One run. `cases` are in canonical order; `findings` are about the suite and never change a case's verdict.
+
+    `code` holds the compiled kernels, which are items of their own; `gated` and `selected` count both.
+    """
 
     schema: int
     version: str
@@ -94,3 +98,4 @@ class RunResult:
     device_state: DeviceState | None = None
     against: str = ""
     notes: tuple[str, ...] = ()
+    code: tuple[CodeResult, ...] = ()

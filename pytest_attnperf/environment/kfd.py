@@ -43,12 +43,37 @@ def compute_processes(gpu_id: str, system: System) -> list[str]:
     return [f"{pid} {_name(pid, system)}" for pid in pids if _holds_memory(pid, gpu_id, system)]
 
 
+def architectures(system: System) -> list[str]:
+    """Architectures of the GPUs that the driver shows, e.g. ['gfx942']; empty without an AMD GPU.
+
+    The driver writes them as one number, 90402 for gfx942: major, minor and stepping, two digits each, and the last two
+    become hexadecimal digits of the name (90010 is gfx90a).
+    """
+    found = []
+    for node in _nodes(system):
+        try:
+            number = _properties(f"{NODES}/{node}", system).get("gfx_target_version", 0)
+        except ProbeError:
+            continue
+        if number > 0:
+            found.append(f"gfx{number // 10000}{number // 100 % 100:x}{number % 100:x}")
+    return list(dict.fromkeys(found))
+
+
 def _cards(system: System) -> list[Card]:
-    nodes = sorted(
-        (path for path in (system.root / NODES).glob("*") if path.name.isdigit()), key=lambda path: int(path.name)
-    )
-    found = (_card(f"{NODES}/{node.name}", system) for node in nodes)
+    found = (_card(f"{NODES}/{node}", system) for node in _nodes(system))
     return [node for node in found if node is not None]
+
+
+def _nodes(system: System) -> list[str]:
+    """Names of the topology's nodes in numeric order, CPUs included."""
+    return sorted((path.name for path in (system.root / NODES).glob("*") if path.name.isdigit()), key=int)
+
+
+def _properties(folder: str, system: System) -> dict[str, int]:
+    """The numbers among a node's properties. Raises ProbeError where they cannot be read."""
+    words = (line.split() for line in system.read(f"{folder}/properties").splitlines())
+    return {pair[0]: int(pair[1]) for pair in words if len(pair) == 2 and pair[1].isdigit()}
 
 
 def _card(folder: str, system: System) -> Card | None:
@@ -57,8 +82,7 @@ def _card(folder: str, system: System) -> Card | None:
         gpu_id = system.read(f"{folder}/gpu_id")
         if gpu_id == "0":
             return None
-        words = (line.split() for line in system.read(f"{folder}/properties").splitlines())
-        properties = {pair[0]: int(pair[1]) for pair in words if len(pair) == 2 and pair[1].isdigit()}
+        properties = _properties(folder, system)
     except ProbeError:
         return None
     location, domain = properties.get("location_id", 0), properties.get("domain", 0)

@@ -42,9 +42,10 @@ class CaseCollector:
         self.config.hook.pytest_attnperf_register_backends(registry=self.registry)
         self.config.hook.pytest_attnperf_register_workloads(families=self.families)
 
-    def check_names(self) -> None:
-        """Raise UsageError for an unknown `--attnperf-backend`, once, before anything is collected."""
-        _expand(_names(options.run_text(self.config, "backend")), self.registry)
+    def wanted_backends(self) -> list[str] | None:
+        """What `--attnperf-backend` selects, None for all. Raises UsageError for an unknown name."""
+        names = _names(options.run_text(self.config, "backend"))
+        return _expand(names, self.registry) if names else None
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Parametrise a marked test over backends and workloads, the same on every machine."""
@@ -110,9 +111,7 @@ class CaseCollector:
 
     def _backends(self, settings: dict[str, Any], where: str) -> list[Backend]:
         family = settings["family"]
-        wanted = _names(options.run_text(self.config, "backend")) or None
-        if wanted is not None:
-            wanted = _expand(wanted, self.registry)
+        wanted = self.wanted_backends()
         chosen = self.registry.for_family(family, wanted)
         only = settings.get("backends")
         if only is not None:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_attnperf.baselines.code_store import CodeStore
 from pytest_attnperf.baselines.published import PublishedFigure, figures_for, load_published
 from pytest_attnperf.baselines.record import new_entry
 from pytest_attnperf.baselines.store import BaselineStore, NewEntry
+from pytest_attnperf.code_records import CODE_SUITE
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.gate.creep import CREPT
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.calibrating import calibration_lines
+from pytest_attnperf.plugin.code_closing import merge_code, not_compiled, noted, unresolved_code_lines, unused_code
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports import json_results
+from pytest_attnperf.reports.code_objects import code_line, code_table, code_warning_lines
 from pytest_attnperf.reports.conditions import condition_lines, interleaved_line
 from pytest_attnperf.reports.proof import cost_line, determinism_lines
 from pytest_attnperf.reports.tables import published_table, suite_table, tolerance_notes
@@ -73,11 +75,16 @@ class Closing:
                 findings.append("interrupted: no baseline was written")
             else:
                 written, problems = merge_baselines(run, store, options.run_text(self._config, "accept"))
+                more_written, more_problems = merge_code(run, CodeStore(*store.roots))
+                written, problems = [*written, *more_written], [*problems, *more_problems]
                 merged = tuple(str(self._relative(path)) for path in written)
                 findings += problems
                 self._failed_for += problems
-        elif run.mode == "gate" and self.unfiltered() and run.complete:
-            findings += unused_entries(run, store)
+        elif run.mode == "gate":
+            kernels = CodeStore(*store.roots)
+            findings += not_compiled(run, kernels)
+            if self.unfiltered() and run.complete:
+                findings += [*unused_entries(run, store), *unused_code(run, kernels, self._registered())]
         run = replace(run, findings=tuple(findings), baseline_paths=merged)
         if run.mode != "check":
             json_results.write(self._results_path, run)
@@ -88,7 +95,7 @@ class Closing:
     def show(self, reporter: Any) -> None:
         """Print tables, findings, and the closing lines."""
         run = self._run
-        if run is None or not run.cases:
+        if run is None or not (run.cases or run.code):
             return
         if run.mode == "check":
             self._show_proof(reporter, run)
@@ -103,8 +110,11 @@ class Closing:
             if published:
                 reporter.write_line("")
                 reporter.write_line(published)
+        if run.code:
+            reporter.section(f"attnperf: {CODE_SUITE}")
+            reporter.write_line(code_table(run.code))
         reporter.section("attnperf")
-        for line in unresolved_lines(run):
+        for line in [*unresolved_lines(run), *unresolved_code_lines(run), *code_warning_lines(run.code)]:
             reporter.write_line(line)
         said = [*run.notes, *condition_lines(run), interleaved_line(run), *determinism_lines(run.cases), cost_line(run)]
         for line in filter(None, [*said, *run_findings(run.cases), *self._calibration(run)]):
@@ -123,6 +133,7 @@ class Closing:
     def _show_proof(self, reporter: Any, run: RunResult) -> None:
         """What a run that only checks has to say beside pytest's own report: often nothing."""
         lines = [*tolerance_notes(run.cases), *determinism_lines(run.cases)]
+        lines += [*unresolved_code_lines(run), *code_warning_lines(run.code), *filter(None, [code_line(run.code)])]
         if lines:
             reporter.section("attnperf")
         for line in lines:
@@ -146,10 +157,11 @@ class Closing:
     def _strict_reasons(self, run: RunResult) -> list[str]:
         if run.mode != "gate" or not is_strict(self._config):
             return []
-        unresolved = [case for case in run.cases if case.verdict in UNRESOLVED]
+        verdicts = [*(case.verdict for case in run.cases), *(result.verdict for result in run.code)]
+        unresolved = [verdict for verdict in verdicts if verdict in UNRESOLVED]
         reasons = []
         if unresolved:
-            kinds = sorted({case.verdict.value for case in unresolved})
+            kinds = sorted({verdict.value for verdict in unresolved})
             reasons.append(f"strict: {len(unresolved)} cases are {', '.join(kinds)}")
         if run.findings:
             reasons.append(f"strict: {len(run.findings)} findings")
@@ -157,12 +169,22 @@ class Closing:
             reasons.append(f"strict: gated 0 of {run.selected}")
         return reasons
 
+    def _registered(self) -> list[str]:
+        """Names of the kernels that exist, whether or not an item of this run is about them."""
+        collector: Any = self._config.pluginmanager.get_plugin("attnperf-code")
+        return [kernel.name for kernel in collector.registry] if collector else []
+
     def unfiltered(self) -> bool:
         """Whether everything was selected: only then does an entry without a case mean that a case has gone."""
         get = self._config.getoption
-        filters = (get("keyword", default=""), get("markexpr", default=""), get("lf", default=False))
+        filters = (
+            options.run_text(self._config, "code-set"),
+            get("keyword", default=""),
+            get("markexpr", default=""),
+            get("lf", default=False),
+        )
         narrowed = any(filters) or any("::" in str(arg) for arg in self._config.args)
-        by_us = any(options.run_text(self._config, name) for name in ("backend", "workload"))
+        by_us = any(options.run_text(self._config, name) for name in ("backend", "workload", "code-set"))
         return not narrowed and not by_us
 
 
@@ -200,7 +222,8 @@ def is_strict(config: pytest.Config) -> bool:
 
 def loosened(run: RunResult) -> list[str]:
     """Findings about policies that let more through than what the baseline was stored with."""
-    return [f"{case.key}: {note}" for case in run.cases for note in case.notes if note.startswith(LOOSENED)]
+    noted = [(case.key, case.notes) for case in run.cases] + [(result.key, result.notes) for result in run.code]
+    return [f"{key}: {note}" for key, notes in noted for note in notes if note.startswith(LOOSENED)]
 
 
 def crept(run: RunResult) -> list[str]:
@@ -243,15 +266,6 @@ def merge_baselines(run: RunResult, store: BaselineStore, accepted: str = "") ->
     paths: list[Path] = []
     problems: list[str] = []
     for (arch, product, suite), entries in sorted(groups.items()):
-        with _noted(problems):
+        with noted(problems):
             paths.append(store.merge(store.roots[0], arch, product, suite, entries))
     return paths, problems
-
-
-@contextlib.contextmanager
-def _noted(problems: list[str]) -> Iterator[None]:
-    """One file that cannot be read or written must not keep the others from being written."""
-    try:
-        yield
-    except BaselineError as error:
-        problems.append(str(error))

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.cases import CaseCollector, case_key, next_case
-from pytest_attnperf.plugin.session_setup import make_collector, usage_errors
+from pytest_attnperf.plugin.cases import case_key, next_case
+from pytest_attnperf.plugin.code_items import build_key
+from pytest_attnperf.plugin.session_setup import Collectors, make_collectors, usage_errors
 from pytest_attnperf.records import Verdict
 
 if TYPE_CHECKING:
+    from pytest_attnperf.code_records import CodeResult
     from pytest_attnperf.plugin.run import Run
     from pytest_attnperf.results import CaseResult
 
@@ -20,13 +22,17 @@ RESULT = "attnperf_result"
 """Attribute of a report that carries the case's result as plain builtins, so that xdist can send it."""
 
 
+CODE_RESULT = "attnperf_code_result"
+"""The same for a compiled kernel."""
+
+
 def configure(config: pytest.Config) -> None:
     """Check the command line and register the session's plugin objects."""
     with usage_errors():
         options.check_rootdir(config)
-        collector = make_collector(config)
-        refuse_contradictions(config, on_gpu=collector.on_gpu)
-    config.pluginmanager.register(ControllerSession(config, collector), "attnperf-controller")
+        collectors = make_collectors(config)
+        refuse_contradictions(config, on_gpu=collectors.cases.on_gpu)
+    config.pluginmanager.register(ControllerSession(config, collectors), "attnperf-controller")
 
 
 def timed(config: pytest.Config) -> bool:
@@ -91,19 +97,18 @@ def _refuse_two_modes(config: pytest.Config) -> None:
 class ControllerSession:
     """Plugin object of a session that is not a worker."""
 
-    def __init__(self, config: pytest.Config, collector: CaseCollector) -> None:
+    def __init__(self, config: pytest.Config, collectors: Collectors) -> None:
         self._config = config
-        self._collector = collector
+        self._collectors = collectors
         self._run: Run | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
         """Fill the registry before tests are parametrised."""
         with usage_errors():
-            self._collector.register()
-            self._collector.check_names()
+            self._collectors.register()
             if is_xdist_controller(self._config) and timed(self._config):
-                self._start([])
+                self._start([], [])
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -119,19 +124,23 @@ class ControllerSession:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Start what the run needs, now that the cases are known. Not called where xdist's workers collect."""
         cases = [item for item in session.items if case_key(item) is not None]
-        if cases and not self._config.getoption("collectonly"):
+        builds = [item for item in session.items if build_key(item) is not None]
+        if (cases or builds) and not self._config.getoption("collectonly"):
             with usage_errors():
-                self._start(cases)
+                self._start(cases, builds)
 
-    def _start(self, cases: list[pytest.Item]) -> None:
+    def _start(self, cases: list[pytest.Item], builds: list[pytest.Item]) -> None:
         from pytest_attnperf.plugin.run import Run
 
-        self._run = Run.of(self._config, cases, on_gpu=self._collector.on_gpu)
+        self._run = Run.of(self._config, cases, builds, on_gpu=self._collectors.cases.on_gpu)
         self._config.pluginmanager.register(self._run, "attnperf-run")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> object | None:
         """Judge a case instead of running its body; ordinary tests run as ever."""
+        if self._run is not None and build_key(pyfuncitem) is not None:
+            raise_code_verdict(self._run.code.judge(pyfuncitem))
+            return True
         key = case_key(pyfuncitem)
         if key is None or self._run is None:
             return None
@@ -149,14 +158,14 @@ class ControllerSession:
         """Let the result travel with the report."""
         report = yield
         if report.when == "call" and self._run is not None:
-            encoded = self._run.encoded(item)
-            if encoded is not None:
-                setattr(report, RESULT, encoded)
+            for name, encoded in ((RESULT, self._run.encoded(item)), (CODE_RESULT, self._run.code.encoded(item))):
+                if encoded is not None:
+                    setattr(report, name, encoded)
         return report
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
         """Give verdicts that are neither right nor wrong a category of their own, never the word passed."""
-        encoded = getattr(report, RESULT, None)
+        encoded = getattr(report, RESULT, None) or getattr(report, CODE_RESULT, None)
         if encoded is None or report.when != "call" or not report.passed:
             return None
         return STATUS.get(Verdict(encoded["verdict"]))
@@ -173,6 +182,7 @@ STATUS: dict[Verdict, tuple[str, str, str]] = {
     # Seen here only where `fail_on` leaves them out.
     Verdict.SLOWER: ("slower", "S", "SLOWER"),
     Verdict.INCORRECT: ("incorrect", "I", "INCORRECT"),
+    Verdict.WORSE: ("worse", "W", "WORSE"),
     Verdict.SUSPICIOUS: ("suspicious", "!", "SUSPICIOUS"),
     Verdict.ERROR: ("broken", "X", "ERROR"),
     Verdict.UNDECIDED: ("undecided", "?", "UNDECIDED"),
@@ -191,3 +201,13 @@ def raise_verdict(result: CaseResult) -> None:
         pytest.fail(failure_text(result), pytrace=False)
     if result.verdict is Verdict.UNSUPPORTED:
         raise pytest.skip.Exception("; ".join(result.reasons) or result.summary, _use_item_location=True)
+
+
+def raise_code_verdict(result: CodeResult) -> None:
+    """Fail or skip the running test as the verdict on its code object demands."""
+    if result.fails:
+        from pytest_attnperf.reports.code_objects import code_failure_text
+
+        pytest.fail(code_failure_text(result), pytrace=False)
+    if result.verdict is Verdict.UNSUPPORTED:
+        raise pytest.skip.Exception(result.summary, _use_item_location=True)

@@ -11,6 +11,7 @@ from pytest_attnperf.records import Samples, Tolerance
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend
+    from pytest_attnperf.kernel_builds import KernelBuild
     from pytest_attnperf.workloads.base import Workload
 
 SERVER = pytest.StashKey["Rendezvous"]()
@@ -22,6 +23,13 @@ class Rendezvous(Protocol):
 
     def rendezvous(self, backend: Backend, workload: Workload) -> None:
         """Return when the case has been closed."""
+
+
+class BuildRendezvous(Protocol):
+    """Serves one build from inside a test's body."""
+
+    def rendezvous_build(self, declared: KernelBuild) -> None:
+        """Return when the build has been closed."""
 
 
 class TimerFunction(Protocol):
@@ -87,6 +95,23 @@ class CaseHandle:
         self._server.rendezvous(CallableBackend(name=name, fn=fn, tolerance=tolerance or Tolerance()), workload)
 
 
+class CodeObjectHandle:
+    """The `code_object` fixture. One call of `gate` per test."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def gate(self, build: KernelBuild) -> None:
+        """Compile `build` without a GPU, and hold its code object against the stored one."""
+        server: Any = self._config.stash.get(SERVER, None)
+        if not hasattr(server, "rendezvous_build"):
+            raise pytest.UsageError(
+                "code_object.gate() was called outside a compile worker: request the `code_object` and `kernel_build` "
+                "fixtures by name in the test's own arguments, so that the plugin knows what the test compiles"
+            )
+        server.rendezvous_build(build)
+
+
 def case_handle(request: pytest.FixtureRequest) -> CaseHandle:
     """The handle of this item."""
     return CaseHandle(request.config, request.node.name)
@@ -97,6 +122,15 @@ def missing_parameter(request: pytest.FixtureRequest, name: str) -> NoReturn:
     pytest.fail(
         f"the fixture {name!r} is provided by @pytest.mark.attnperf(family=..., workloads=[...]), which "
         f"{request.node.nodeid} does not carry (or it asks for only one of `backend` and `workload`)",
+        pytrace=False,
+    )
+
+
+def missing_build(request: pytest.FixtureRequest) -> NoReturn:
+    """Fail a test that asks for `kernel_build` where nothing provides one."""
+    pytest.fail(
+        "the fixture 'kernel_build' is provided for tests that ask for `code_object`, too, from the kernels that "
+        f"pytest_attnperf_register_kernels adds; {request.node.nodeid} has none",
         pytrace=False,
     )
 

@@ -8,12 +8,17 @@ import pytest
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Registry
+    from pytest_attnperf.kernel_builds import KernelRegistry
     from pytest_attnperf.workers.device import Device
     from pytest_attnperf.workloads.families import Families
 
 
 def pytest_attnperf_register_backends(registry: Registry) -> None:
     """Add implementations: `registry.add(MyBackend())`. Called once per session, before parametrisation."""
+
+
+def pytest_attnperf_register_kernels(kernels: KernelRegistry) -> None:
+    """Add kernels that can be compiled without a GPU: `kernels.add(MyKernel())`. Called once per session."""
 
 
 def pytest_attnperf_register_workloads(families: Families) -> None:

@@ -15,11 +15,15 @@ import pytest
 from pytest_attnperf.plugin import options
 
 if TYPE_CHECKING:
-    from pytest_attnperf.plugin.fixtures import CaseHandle, TimerFunction
+    from pytest_attnperf.plugin.fixtures import CaseHandle, CodeObjectHandle, TimerFunction
 
 MARKER_HELP = (
     "attnperf(family, workloads, backends=None, suite=None, label=None, threshold=None, floor_us=None, ...): "
     "run this test once per (backend, workload) and gate it"
+)
+CODE_MARKER_HELP = (
+    "attnperf_code(kernels=None, code_fail_on=None, code_growth=None): run this test once per compiled "
+    "kernel, configuration and architecture, and gate its code object"
 )
 
 
@@ -53,6 +57,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Set up a controller; workers are set up by `worker_session`."""
     config.addinivalue_line("markers", MARKER_HELP)
+    config.addinivalue_line("markers", CODE_MARKER_HELP)
     if config.getoption("attnperf_worker_fd") is not None or config.getoption("help", default=False):
         return
     from pytest_attnperf.plugin import controller_session
@@ -82,6 +87,22 @@ def workload(request: pytest.FixtureRequest) -> Any:
     from pytest_attnperf.plugin import fixtures
 
     return fixtures.missing_parameter(request, "workload")
+
+
+@pytest.fixture
+def code_object(request: pytest.FixtureRequest) -> CodeObjectHandle:
+    """One compiled kernel: call `code_object.gate(kernel_build)`."""
+    from pytest_attnperf.plugin import fixtures
+
+    return fixtures.CodeObjectHandle(request.config)
+
+
+@pytest.fixture
+def kernel_build(request: pytest.FixtureRequest) -> Any:
+    """What this item compiles; parametrised from the registered kernels where `code_object` is asked for, too."""
+    from pytest_attnperf.plugin import fixtures
+
+    return fixtures.missing_build(request)
 
 
 @pytest.fixture

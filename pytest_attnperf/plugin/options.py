@@ -29,6 +29,7 @@ class Option:
     metavar: str = "VALUE"
     path: bool = False
     case: bool = False
+    code: bool = False
 
     @property
     def flag(self) -> str:
@@ -86,10 +87,28 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("suite-rate", "0.01", "false alarms allowed per suite run, as a fraction", "RATE", case=True),
     Option("fail-on", "SLOWER,INCORRECT,SUSPICIOUS,ERROR", "verdicts that fail a test", "VERDICTS", case=True),
+    Option(
+        "arch",
+        "",
+        "compile kernels for these: gfx942,gfx1100, or all; by default gfx942 and the AMD GPUs that are here",
+        "ARCHS",
+    ),
+    Option("code-set", "", "compile kernels with other settings, e.g. BLOCK_M=128,num_warps=8; never gates", "K=V"),
+    Option(
+        "code-fail-on",
+        "occupancy,wider_loads",
+        "changes of a code object that fail a test, beside those that always do: occupancy, wider_loads, vgprs, lds, "
+        "code_size, launch; or all",
+        "KINDS",
+        code=True,
+    ),
+    Option("code-growth", "1", "growth of LDS and code size in percent that is no finding", "PERCENT", code=True),
 )
 BY_NAME = {option.name: option for option in OPTIONS}
 CASE_OPTIONS = tuple(option for option in OPTIONS if option.case)
-PASSED_TO_WORKERS = ("backend", "workload")
+CODE_OPTIONS = tuple(option for option in OPTIONS if option.code)
+"""Settings of one code object: override over marker over command line over ini over default, as of a case."""
+PASSED_TO_WORKERS = ("backend", "workload", "code-set")
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -133,6 +152,7 @@ def add_options(parser: pytest.Parser) -> None:
         help="a case setting that beats markers, e.g. threshold=5; repeatable",
     )
     group.addoption("--attnperf-worker-fd", default=None, metavar="FD", help="internal: this session is a worker")
+    group.addoption("--attnperf-worker-role", default="", metavar="ROLE", help="internal: compile, of a compile worker")
     for option in OPTIONS:
         group.addoption(option.flag, dest=option.dest, default=None, metavar=option.metavar, help=option.help)
         parser.addini(option.dest, f"default of {option.flag}", default=None)
@@ -209,7 +229,7 @@ def check_rootdir(config: pytest.Config) -> None:
 
 def case_overrides(config: pytest.Config) -> dict[str, Any]:
     """`--attnperf-override KEY=VALUE` as a dict. Raises UsageError for an unknown key or a missing '='."""
-    known = {option.name.replace("-", "_") for option in CASE_OPTIONS}
+    known = {option.name.replace("-", "_") for option in (*CASE_OPTIONS, *CODE_OPTIONS)}
     overrides: dict[str, Any] = {}
     for text in config.getoption("attnperf_override", default=[]):
         key, equals, value = str(text).partition("=")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pytest_attnperf.code_records import CodeResult
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.results import CaseResult
 
@@ -29,7 +30,7 @@ class Progress:
         if self._done == 0:
             self._last = self._clock()
 
-    def after(self, result: CaseResult) -> None:
+    def after(self, result: CaseResult | CodeResult) -> None:
         """A case has ended."""
         self._done += 1
         now = self._clock()
@@ -45,7 +46,7 @@ class Progress:
             reporter.write_line(line)
 
 
-def progress_line(done: int, total: int, seconds: float, result: CaseResult) -> str:
+def progress_line(done: int, total: int, seconds: float, result: CaseResult | CodeResult) -> str:
     """'attnperf: 34 of 126 cases in 41 s, about 110 s left; last: prefill/... SAME'."""
     left = seconds / done * (total - done)
     return (

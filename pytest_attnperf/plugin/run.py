@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import shlex
@@ -18,16 +19,18 @@ import msgspec
 import pytest
 
 from pytest_attnperf import __version__
+from pytest_attnperf.baselines.code_store import CodeStore
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.environment import device_state
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.closing import Closing
+from pytest_attnperf.plugin.code_run import CodeRun
 from pytest_attnperf.plugin.fixtures import SERVER
-from pytest_attnperf.plugin.launching import TIMER_CHOICES, Sides, commit_of, make_sides
+from pytest_attnperf.plugin.launching import TIMER_CHOICES, Sides, commit_of, launch_plan, make_sides
 from pytest_attnperf.plugin.policy_settings import policy_for
 from pytest_attnperf.plugin.progress import Progress
-from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint
+from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, Verdict
 from pytest_attnperf.reports.junit import properties
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.judge import RECORD_PLACES, Session
@@ -35,6 +38,9 @@ from pytest_attnperf.session.settings import Case, Mode, RunSettings
 from pytest_attnperf.workers.conversation import BlockPlan
 from pytest_attnperf.workers.local import LocalPool, LocalServer
 from pytest_attnperf.workers.pool import Pool
+
+GATED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.WORSE})
+"""Verdicts that come of a comparison with something stored."""
 
 LOCAL_STORE = Path(".attnperf") / "local"
 _RESULT = pytest.StashKey[CaseResult]()
@@ -50,13 +56,16 @@ class Run:
     selected: int
     progress: Progress
     closing: Closing
+    code: CodeRun
     started: float = field(default_factory=time.monotonic)
     started_at: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
     results: dict[CaseKey, CaseResult] = field(default_factory=dict)
     watch: device_state.Watch | None = None
 
     @classmethod
-    def of(cls, config: pytest.Config, cases: Sequence[pytest.Item], *, on_gpu: bool) -> Run:
+    def of(
+        cls, config: pytest.Config, cases: Sequence[pytest.Item], builds: Sequence[pytest.Item], *, on_gpu: bool
+    ) -> Run:
         """Resolve the run settings and start the workers that are sure to be needed. Raises UsageError."""
         settings = run_settings(config, len(cases))
         in_process = options.choice(config, "isolate", ("worker", "none")) == "none"
@@ -66,8 +75,13 @@ class Run:
         store = BaselineStore(*baseline_roots(config, sides))
         local = config.rootpath / LOCAL_STORE
         against = None if sides is None else sides.against
-        session = Session(settings, pool, store, local, commit_of(config.rootpath), against)
-        run = cls(config, session, settings, len(cases), Progress(config, len(cases)), Closing(config))
+        commit = commit_of(config.rootpath)
+        session = Session(settings, pool, store, local, commit, against)
+        code = CodeRun(
+            config, builds, settings, CodeStore(*store.roots), functools.partial(launch_plan, config, builds)
+        )
+        selected = len(cases) + len(builds)
+        run = cls(config, session, settings, selected, Progress(config, selected), Closing(config), code)
         if sides is not None and settings.mode is not Mode.CHECK:
             run.watch = device_state.begin(sides.tokens[0] if sides.tokens else "")
         if sides is not None:
@@ -120,6 +134,9 @@ class Run:
             result = msgspec.convert(encoded, CaseResult)
             self.results[result.key] = result
             self.progress.after(result)
+        compiled = getattr(report, "attnperf_code_result", None)
+        if compiled is not None and report.when == "call":
+            self.progress.after(self.code.gather(compiled))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -127,6 +144,7 @@ class Run:
         device, fingerprint = self._where()
         missing = self._only_on_base()
         with _uninterrupted():
+            self.code.shutdown()
             self.session.shutdown()
         if hasattr(self.config, "workerinput"):
             return
@@ -148,7 +166,10 @@ class Run:
 
     def record(self, device: DeviceInfo | None, fingerprint: Fingerprint | None, *, complete: bool) -> RunResult:
         """The run so far."""
-        selected = max(self.selected, len(self.results))
+        judged = len(self.results) + len(self.code.results)
+        verdicts = [result.verdict for result in self.results.values()]
+        verdicts += [result.verdict for result in self.code.results.values()]
+        selected = max(self.selected, judged)
         return RunResult(
             schema=RESULTS_SCHEMA,
             version=__version__,
@@ -159,12 +180,13 @@ class Run:
             device=device,
             fingerprint=fingerprint,
             cases=tuple(self.results.values()),
-            gated=sum(result.verdict.value in ("SAME", "FASTER", "SLOWER") for result in self.results.values()),
+            gated=sum(verdict in GATED for verdict in verdicts),
             selected=selected,
-            complete=complete and len(self.results) >= selected,
+            complete=complete and judged >= selected,
             seconds=time.monotonic() - self.started,
             against=self.session.against.label if self.session.against else "",
             notes=self.session.against.notes if self.session.against else (),
+            code=tuple(self.code.results.values()),
         )
 
     def _only_on_base(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 
@@ -12,6 +13,7 @@ from pytest_attnperf.environment.gpus import has_gpu
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.cases import CaseCollector
+from pytest_attnperf.plugin.code_items import CodeCollector
 from pytest_attnperf.records import Role
 
 DEVICE_KINDS = ("auto", "gpu", "cpu")
@@ -40,9 +42,24 @@ def role_of(kind: str) -> Role:
     return Role.DEVICE if kind == "gpu" else Role.INTERPRET
 
 
-def make_collector(config: pytest.Config) -> CaseCollector:
-    """Register the collector of cases."""
+@dataclass(frozen=True)
+class Collectors:
+    """What makes items: timed cases, and compiled kernels."""
+
+    cases: CaseCollector
+    code: CodeCollector
+
+    def register(self) -> None:
+        """Ask every conftest what there is, before tests are parametrised. Raises UsageError for an unknown backend."""
+        self.cases.register()
+        self.code.backends = self.cases.wanted_backends()
+        self.code.register()
+
+
+def make_collectors(config: pytest.Config) -> Collectors:
+    """Register the collectors."""
     kind, reason = device_kind(config)
-    collector = CaseCollector(config, on_gpu=kind == "gpu", gpu_reason=reason)
-    config.pluginmanager.register(collector, "attnperf-cases")
-    return collector
+    collectors = Collectors(CaseCollector(config, on_gpu=kind == "gpu", gpu_reason=reason), CodeCollector(config))
+    config.pluginmanager.register(collectors.cases, "attnperf-cases")
+    config.pluginmanager.register(collectors.code, "attnperf-code")
+    return collectors

@@ -10,6 +10,8 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,14 +19,19 @@ import pytest
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.plugin import main
 from pytest_attnperf.plugin.cases import case_key
+from pytest_attnperf.plugin.code_items import build_key
 from pytest_attnperf.plugin.fixtures import SERVER
-from pytest_attnperf.plugin.session_setup import device_kind, make_collector, role_of, usage_errors
-from pytest_attnperf.records import CaseKey
+from pytest_attnperf.plugin.session_setup import device_kind, make_collectors, role_of, usage_errors
+from pytest_attnperf.records import CaseKey, Role
+from pytest_attnperf.workers.compile_server import CompileServer
 from pytest_attnperf.workers.device import Device
 from pytest_attnperf.workers.protocol import Channel, ChannelClosedError
 from pytest_attnperf.workers.server import Server
 
 PR_SET_PDEATHSIG = 1
+
+COMPILED_CACHE = Path(".attnperf") / "cache" / "compiled"
+"""Where compiled kernels are kept, under the tree's root."""
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
@@ -41,8 +48,8 @@ def pytest_configure(config: pytest.Config) -> None:
     _die_with_controller()
     channel = channel_of(text)
     with usage_errors():
-        collector = make_collector(config)
-    config.pluginmanager.register(WorkerSession(config, channel, collector.register), "attnperf-worker")
+        collectors = make_collectors(config)
+    config.pluginmanager.register(WorkerSession(config, channel, collectors.register), "attnperf-worker")
 
 
 def channel_of(text: str) -> Channel:
@@ -90,16 +97,25 @@ class WorkerSession:
         if session.testsfailed:
             self._channel.send({"event": "failed", "message": "the suite could not be collected; see the log"})
             return True
-        items = {key: item for item in session.items if (key := case_key(item)) is not None}
-        kind, _ = device_kind(self._config)
-        device = device_for(self._config)
-        server = Server(self._channel, device, list(items), role_of(kind), self._config.rootpath)
+        compiles = self._config.getoption("attnperf_worker_role") == Role.COMPILE.value
+        key_of = build_key if compiles else case_key
+        items = {key: item for item in session.items if (key := key_of(item)) is not None}
+        server = self._compile_server(items) if compiles else self._device_server(items)
         self._config.stash[SERVER] = server
         with contextlib.suppress(ChannelClosedError):
             server.announce()
             self._announced = True
             self._serve(server, items)
         return True
+
+    def _device_server(self, items: Iterable[CaseKey]) -> Server:
+        kind, _ = device_kind(self._config)
+        device = device_for(self._config)
+        return Server(self._channel, device, list(items), role_of(kind), self._config.rootpath)
+
+    def _compile_server(self, items: Iterable[CaseKey]) -> CompileServer:
+        root = self._config.rootpath
+        return CompileServer(self._channel, list(items), root, root / COMPILED_CACHE)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """Tell a controller that still waits for the first message."""

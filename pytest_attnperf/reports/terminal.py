@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pytest_attnperf.records import ErrorFigures, ProcessSummary, Tolerance, Verdict
+from pytest_attnperf.reports.code_objects import code_line
 from pytest_attnperf.reports.figures import (
     format_around,
     format_change,
@@ -22,6 +23,7 @@ ORDER = (
     Verdict.INCORRECT,
     Verdict.ERROR,
     Verdict.SUSPICIOUS,
+    Verdict.WORSE,
     Verdict.SLOWER,
     Verdict.UNDECIDED,
     Verdict.ENVIRONMENT,
@@ -46,11 +48,12 @@ TEXT_LIMIT = 2000
 
 def closing_lines(run: RunResult, results_path: str = "") -> list[str]:
     """The end of a run: one line that says it all, then findings, baselines written, and where the results are."""
-    lines = [one_line(_verdict_line(run), TEXT_LIMIT)]
+    lines = [one_line(_verdict_line(run), TEXT_LIMIT)] if run.cases or not run.code else []
+    lines += [code_line(run.code)] if run.code else []
     if run.mode == "gate" and run.gated == 0:
         lines.append(f"gated 0 of {run.selected}: nothing was compared with a baseline")
     if not run.complete:
-        lines.append(f"incomplete: {len(run.cases)} of {run.selected} selected cases have a result")
+        lines.append(f"incomplete: {len(run.cases) + len(run.code)} of {run.selected} selected cases have a result")
     lines += [f"finding: {one_line(finding, TEXT_LIMIT)}" for finding in run.findings]
     lines += [f"baseline written: {one_line(path)}" for path in run.baseline_paths]
     if results_path:

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_attnperf.environment.amd import NO_THROTTLE_STATUS
 from pytest_attnperf.environment.device_state import begin
-from pytest_attnperf.environment.kfd import Card, card, compute_processes
+from pytest_attnperf.environment.kfd import Card, architectures, card, compute_processes
 from pytest_attnperf.environment.system import ProbeError, System
 
 NODES = "sys/class/kfd/kfd/topology/nodes"
@@ -81,6 +81,70 @@ def test_processes_of_this_card_are_named(tmp_path: Path) -> None:
     process(tmp_path, 1002, "elsewhere", {"2222": "4096"})
     assert compute_processes("51545", system) == ["900 python3", "1000 (name not shown)", "1001 old-kernel"]
     assert compute_processes("1", System(tmp_path / "nothing")) == []
+
+
+def topology(root: Path, nodes: dict[str, str]) -> System:
+    """Nodes with these properties, by their number."""
+    for node, text in nodes.items():
+        folder = root / NODES / node
+        folder.mkdir(parents=True)
+        (folder / "properties").write_text(text)
+    return System(root)
+
+
+@pytest.mark.parametrize(
+    ("version", "arch"),
+    [
+        (90008, "gfx908"),
+        (90010, "gfx90a"),
+        (90402, "gfx942"),
+        (90500, "gfx950"),
+        (100300, "gfx1030"),
+        (110000, "gfx1100"),
+        (110501, "gfx1151"),
+        (120001, "gfx1201"),
+    ],
+)
+def test_a_target_version_is_an_architecture(tmp_path: Path, version: int, arch: str) -> None:
+    """Major, minor and stepping are two decimal digits each in the driver's number, and hexadecimal in the name."""
+    assert architectures(topology(tmp_path, {"1": f"simd_count 304\ngfx_target_version {version}\n"})) == [arch]
+
+
+def test_architectures_of_the_gpus_that_are_there(tmp_path: Path) -> None:
+    """In the nodes' numeric order, each once; a CPU's node, which says 0, is none."""
+    versions = {"10": 110000, "2": 90402, "11": 90402, "0": 0}
+    nodes = {node: f"name \ngfx_target_version {version}\n" for node, version in versions.items()}
+    assert architectures(topology(tmp_path, nodes)) == ["gfx942", "gfx1100"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "name \n",
+        "\n\n",
+        "gfx_target_version\n",
+        "gfx_target_version x\n",
+        "gfx_target_version -90402\n",
+        "\xff\x00",
+    ],
+)
+def test_a_node_that_says_no_version_is_left_out(tmp_path: Path, text: str) -> None:
+    """Properties without a value, with another kind of value, or with none at all keep no other GPU from being seen."""
+    assert architectures(topology(tmp_path, {"1": text, "2": "gfx_target_version 90402\n"})) == ["gfx942"]
+
+
+def test_a_node_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    """A GPU that the container withholds, and whatever else lies in the folder, are no architecture and no error."""
+    system = topology(tmp_path, {"1": "gfx_target_version 90402\n", "notes": "gfx_target_version 110000\n"})
+    (tmp_path / NODES / "2" / "properties").mkdir(parents=True)
+    (tmp_path / NODES / "3").mkdir()
+    assert architectures(system) == ["gfx942"]
+
+
+def test_without_kfd_there_is_no_architecture(tmp_path: Path) -> None:
+    """A machine without the driver has none, which is no error."""
+    assert architectures(System(tmp_path)) == []
 
 
 def sensors(root: Path, files: dict[str, str]) -> None:

@@ -1,0 +1,198 @@
+"""One compiled kernel: compiled -> read -> held against what is stored -> a result. Nothing runs on a device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Any, Protocol
+
+from pytest_attnperf import __version__
+from pytest_attnperf.baselines.code_schema import entry_of
+from pytest_attnperf.baselines.code_store import CodeStore, FoundKernel, NewKernel
+from pytest_attnperf.code_records import CodeResult, KernelCode, Occupancy
+from pytest_attnperf.codeobject.building import Built
+from pytest_attnperf.codeobject.occupancy import occupancy_of
+from pytest_attnperf.errors import BaselineError, CaseFailedError, CodeObjectError, WorkerError
+from pytest_attnperf.gate.code_gate import Candidate, CodeDecision, judge_code, judge_record
+from pytest_attnperf.gate.code_policy import CodePolicy
+from pytest_attnperf.gate.code_rules import occupancy_or_note
+from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.records import CaseKey, Verdict
+from pytest_attnperf.session.settings import Mode
+from pytest_attnperf.workers.compile_pool import Compiled
+
+LOOSENED = "policy loosened since the baseline:"
+"""Begins a note that the run repeats as a finding."""
+
+FAILING = frozenset({Verdict.WORSE, Verdict.SUSPICIOUS, Verdict.ERROR})
+
+
+class Compiler(Protocol):
+    """Where code objects come from."""
+
+    def compiled(self, key: CaseKey) -> Compiled:
+        """What came of this item. Raises WorkerError, CaseFailedError."""
+
+
+@dataclass(frozen=True)
+class CodeCase:
+    """One item to be judged, with its own policy."""
+
+    key: CaseKey
+    nodeid: str
+    build: KernelBuild
+    policy: CodePolicy
+
+
+@dataclass
+class CodeSession:
+    """Judges compiled kernels one at a time.
+
+    analyse    code object and its declaration -> what it holds
+    accepted   why spills that are recorded are wanted; '' where nobody said so
+    trial      settings were changed on the command line: everything is said, and nothing fails or is stored
+    options    of the command line, without which an item could not be repeated
+    """
+
+    mode: Mode
+    compiler: Compiler
+    store: CodeStore
+    analyse: Callable[[Built, KernelBuild], KernelCode]
+    accepted: str = ""
+    trial: bool = False
+    options: tuple[str, ...] = ()
+    clock: Callable[[], float] = time.monotonic
+
+    def judge(self, case: CodeCase) -> CodeResult:
+        """The verdict on one code object. What cannot be compiled or read is an ERROR, never a crash."""
+        started = self.clock()
+        try:
+            result = self._judged(case, self.compiler.compiled(case.key))
+        except (WorkerError, CaseFailedError, CodeObjectError, BaselineError) as error:
+            result = self._broken(case, error)
+        result = replace(result, seconds=self.clock() - started, fails=result.verdict in FAILING and not self.trial)
+        return replace(result, reproduce=self._reproduce(case))
+
+    def _judged(self, case: CodeCase, compiled: Compiled) -> CodeResult:
+        if compiled.outcome == "failed":
+            first, _, rest = compiled.text.partition("\n")
+            raise CaseFailedError(first or "the test failed", traceback=rest)
+        reasons = compiled.unsupported or ((compiled.text,) if compiled.outcome == "skipped" else ())
+        if reasons:
+            return _result(case, Verdict.UNSUPPORTED, "; ".join(reasons))
+        if compiled.built is None:
+            return _result(case, Verdict.ERROR, "the test ended without calling code_object.gate(kernel_build)")
+        code = self.analyse(compiled.built, case.build)
+        base = _result(
+            case,
+            Verdict.SAME,
+            "",
+            code=code,
+            occupancy=known_occupancy(code),
+            config={**compiled.built.options, **case.build.settings},
+            compiler=compiled.built.compiler,
+            sources={**compiled.sources, **compiled.built.sources},
+        )
+        if compiled.foreign:
+            return replace(
+                base,
+                verdict=Verdict.INCOMPARABLE,
+                summary="code from another tree was compiled",
+                notes=compiled.foreign,
+            )
+        return self._held(case, base, self.store.find(case.build.arch, entry_of(case.key)))
+
+    def _held(self, case: CodeCase, base: CodeResult, found: FoundKernel | None) -> CodeResult:
+        """The verdict against the stored kernel, or of recording it."""
+        assert base.code is not None
+        now = Candidate(case.key, base.code, base.config, base.compiler, case.build.matrix, case.build.where)
+        stored = None if found is None else found.kernel
+        if self.mode is Mode.UPDATE and not self.trial:
+            recorded = judge_record(now, stored, case.policy, self.accepted)
+            return replace(decided(base, recorded), accepted=recorded.accepted)
+        result = decided(base, judge_code(now, stored, case.policy))
+        if stored is not None and found is not None:
+            loosened = [f"{LOOSENED} {what}" for what in case.policy.loosened(found.policy)]
+            result = replace(
+                result,
+                stored=stored.code,
+                stored_occupancy=_stored_occupancy(found),
+                stored_compiler=stored.compiler,
+                notes=(*result.notes, *loosened),
+            )
+        if self.trial:
+            summary = "; ".join(filter(None, ["compiled with other settings, not gated", result.summary]))
+            return replace(result, verdict=Verdict.RIGHT, summary=summary)
+        if result.verdict is Verdict.NO_BASELINE:
+            command = f'pytest --update-baselines --attnperf-arch={case.build.arch} "{case.nodeid}"'
+            return replace(result, summary=f"{result.summary}; store one with: {command}")
+        return result
+
+    def _broken(self, case: CodeCase, error: Exception) -> CodeResult:
+        lines = str(error).splitlines() or [type(error).__name__]
+        log = error.log_tail if isinstance(error, WorkerError) else ""
+        text = error.summary if isinstance(error, WorkerError) else str(error)
+        return _result(case, Verdict.ERROR, lines[0], notes=tuple(text.splitlines()[1:]), log=log)
+
+    def _reproduce(self, case: CodeCase) -> str:
+        flag = {Mode.CHECK: "", Mode.UPDATE: " --update-baselines"}.get(self.mode, " --attnperf")
+        given = "".join(f" {option}" for option in self.options)
+        arch = "" if any(option.startswith("--attnperf-arch") for option in self.options) else case.build.arch
+        return f'pytest{flag}{given}{f" --attnperf-arch={arch}" if arch else ""} "{case.nodeid}"'
+
+
+def new_kernel(result: CodeResult, commit: str) -> NewKernel:
+    """What is stored of a RECORDED result. Raises BaselineError for any other."""
+    if result.verdict is not Verdict.RECORDED or result.code is None:
+        raise BaselineError(f"{result.key} is {result.verdict.value}: only what was recorded for it becomes a baseline")
+    return NewKernel(
+        code=result.code,
+        config=result.config,
+        compiler=result.compiler,
+        matrix=result.matrix,
+        policy=result.policy,
+        recorded=datetime.now(timezone.utc).date().isoformat(),
+        harness_version=__version__,
+        commit=commit,
+        accepted=result.accepted,
+    )
+
+
+def _stored_occupancy(found: FoundKernel) -> Occupancy | None:
+    """Raises BaselineError where the stored kernel cannot be: nothing may be held against it."""
+    try:
+        return occupancy_of(found.kernel.code)
+    except CodeObjectError as error:
+        raise BaselineError(f"{found.path}: {found.kernel.code.name}: {error}; record it again") from error
+
+
+def known_occupancy(code: KernelCode) -> Occupancy | None:
+    """The kernel's occupancy; None where the gate notes why it is not known."""
+    found = occupancy_or_note(code)
+    return found if isinstance(found, Occupancy) else None
+
+
+def decided(base: CodeResult, decision: CodeDecision) -> CodeResult:
+    """The decision's verdict and findings added."""
+    return replace(
+        base,
+        verdict=decision.verdict,
+        summary=decision.summary,
+        findings=decision.findings,
+        notes=(*base.notes, *decision.notes),
+        unchanged=decision.unchanged,
+    )
+
+
+def _result(case: CodeCase, verdict: Verdict, summary: str, **fields: Any) -> CodeResult:
+    return CodeResult(
+        key=case.key,
+        nodeid=case.nodeid,
+        verdict=verdict,
+        summary=summary,
+        matrix=case.build.matrix,
+        policy=case.policy.record(),
+        **fields,
+    )

@@ -1,0 +1,188 @@
+"""Compile workers of one run: every build is compiled once, ahead of its test, by as many processes as there are cores.
+
+A thread per worker waits for its answers; the run's own thread waits for the build that its test is about.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import threading
+from collections.abc import Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from pytest_attnperf.codeobject.building import Built
+from pytest_attnperf.errors import AttnperfError, CaseFailedError, WorkerError
+from pytest_attnperf.records import CaseKey, Role
+from pytest_attnperf.workers.controller import Worker
+from pytest_attnperf.workers.launch import LaunchPlan
+
+START_LIMIT_SECONDS = 180.0
+CLOSE_LIMIT_SECONDS = 60.0
+END_SECONDS = 5.0
+NO_GPU = ""
+"""What the variables that choose visible devices are set to: a compiler must not touch a GPU."""
+
+ROLE_FLAG = "--attnperf-worker-role=compile"
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What came of one item in a compile worker.
+
+    built     the code object; None where it is unsupported or its test ended without asking for it
+    outcome   how the item ended, and `text` why: 'passed', 'skipped', 'failed'
+    sources   hashes of the tree's files that were loaded; `foreign` those loaded from elsewhere
+    """
+
+    built: Built | None = None
+    unsupported: tuple[str, ...] = ()
+    outcome: str = "passed"
+    text: str = ""
+    sources: dict[str, str] = field(default_factory=dict)
+    foreign: tuple[str, ...] = ()
+
+
+def compile_plan(plan: LaunchPlan, files: Iterable[str]) -> LaunchPlan:
+    """How compile workers are started, given how the run's other workers are."""
+    return replace(
+        plan, files=tuple(dict.fromkeys(files)), role=Role.COMPILE, passed_options=(*plan.passed_options, ROLE_FLAG)
+    )
+
+
+class CompilePool:
+    """Compiles ahead in `size` processes. Every method is called by one thread."""
+
+    def __init__(self, plan: LaunchPlan, size: int, limit_seconds: float = 300.0) -> None:
+        self._plan = plan
+        self._size = size
+        self._limit_seconds = limit_seconds
+        self._asked: queue.SimpleQueue[CaseKey | None] = queue.SimpleQueue()
+        self._futures: dict[CaseKey, Future[Compiled]] = {}
+        self._slots: list[_Slot] = []
+        self._ended = False
+
+    def begin(self, keys: Iterable[CaseKey]) -> None:
+        """Compile these in this order, without waiting."""
+        for key in keys:
+            if key not in self._futures:
+                self._futures[key] = Future()
+                self._asked.put(key)
+        numbers = range(len(self._slots), min(self._size, len(self._futures)))
+        fresh = [_Slot(self._plan, number, self._limit_seconds) for number in numbers]
+        self._slots += fresh
+        for slot in fresh:
+            slot.thread = threading.Thread(target=self._work, args=(slot,), daemon=True)
+            # The kernel kills a worker when the thread that started it ends: this one outlives the run.
+            with contextlib.suppress(OSError):  # the slot's thread tries again, and says so to whoever waits
+                slot.start()
+            slot.thread.start()
+
+    def compiled(self, key: CaseKey) -> Compiled:
+        """What came of this item; waits for it.
+
+        Raises WorkerError when its worker died or overran its limit, or all were ended before it was compiled,
+        CaseFailedError when it could not be compiled.
+        """
+        if not self._ended:
+            self.begin([key])
+        elif key not in self._futures or not self._futures[key].done():
+            raise WorkerError(f"{key} was not compiled: the compile workers have been ended")
+        return self._futures[key].result()
+
+    def shutdown(self) -> None:
+        """End every process; what was not compiled yet is left out."""
+        self._ended = True
+        for _ in self._slots:
+            self._asked.put(None)
+        for slot in self._slots:
+            slot.end()
+
+    def _work(self, slot: _Slot) -> None:
+        while (key := self._asked.get()) is not None and not self._ended:
+            if slot.cannot_start and not all(other.cannot_start for other in self._slots):
+                self._asked.put(key)  # one that fails at once would take every item from those that compile
+                return
+            future = self._futures[key]
+            try:
+                future.set_result(slot.compile(key))
+            except AttnperfError as error:
+                future.set_exception(error)
+            except Exception as error:
+                # An answer that is none: whoever waits for it must not wait for ever.
+                future.set_exception(WorkerError(f"compile worker {slot.name}: {type(error).__name__}: {error}"))
+
+
+class _Slot:
+    """One compile worker, replaced when it dies."""
+
+    def __init__(self, plan: LaunchPlan, number: int, limit_seconds: float) -> None:
+        self.thread: threading.Thread | None = None
+        self._plan = plan
+        self._number = number
+        self._limit_seconds = limit_seconds
+        self._worker: Worker | None = None
+        self._started = 0
+        self._cannot_start: WorkerError | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the worker that is there now or comes next, and of its log."""
+        return f"compile{self._number}-{max(1, self._started)}"
+
+    @property
+    def cannot_start(self) -> bool:
+        """Whether its process ended before it was ready: no other is started."""
+        return self._cannot_start is not None
+
+    def start(self) -> Worker:
+        """Start a process; does not wait for it."""
+        self._started += 1
+        self._worker = Worker(self._plan, self.name, NO_GPU)
+        return self._worker
+
+    def compile(self, key: CaseKey) -> Compiled:
+        """Run the item of this key up to its build, and to its end."""
+        worker = self._usable()
+        try:
+            ready = worker.ready(START_LIMIT_SECONDS)
+        except WorkerError as error:
+            self._cannot_start = error  # what keeps a suite from being collected keeps it for every item
+            raise
+        if key not in ready.cases:
+            raise WorkerError(f"worker {worker.name} has no item {key}; it has {len(ready.cases)} items")
+        try:
+            answer = worker.request("open", self._limit_seconds, key=msgspec.to_builtins(key), next_key=None)
+        except CaseFailedError:
+            worker.request("close", CLOSE_LIMIT_SECONDS)
+            raise
+        if answer.get("state") == "finished":
+            return Compiled(outcome=str(answer.get("outcome")), text=str(answer.get("text", "")))
+        closed = worker.request("close", CLOSE_LIMIT_SECONDS)
+        compiled = msgspec.convert(answer, Compiled)
+        return replace(compiled, outcome=str(closed.get("outcome", "passed")), text=str(closed.get("text", "")))
+
+    def end(self) -> None:
+        """Kill the process: it holds no device and no state, and may be in the middle of a long compilation."""
+        if self._worker is None:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._worker.pid, signal.SIGKILL)
+        if self.thread is not None and self.thread.is_alive():
+            self.thread.join(END_SECONDS)  # it may still read the channel that is closed next
+        self._worker.kill()
+
+    def _usable(self) -> Worker:
+        if self._cannot_start is not None:
+            raise self._cannot_start
+        if self._worker is None:
+            return self.start()
+        if not self._worker.alive or self._worker.poisoned:
+            self._worker.kill()
+            return self.start()
+        return self._worker
