@@ -121,9 +121,17 @@ def _current(path: Path, arch: str) -> CodeFile:
 
 def _merged(file: CodeFile, entries: Mapping[str, NewKernel]) -> CodeFile:
     policies = {**file.policies, **{content_id(new.policy): plain(new.policy) for new in entries.values()}}
-    merged = {**file.entries, **{key: _stored(new) for key, new in entries.items()}}
+    merged = {**file.entries, **{key: _kept(file.entries.get(key), _stored(new)) for key, new in entries.items()}}
     used = {kernel.policy for kernel in merged.values()}
     return dataclasses.replace(file, policies={key: policies[key] for key in used}, entries=merged)
+
+
+def _kept(old: StoredKernel | None, new: StoredKernel) -> StoredKernel:
+    """The old entry where only who recorded it, and when, would differ: a diff then shows what changed."""
+    if old is None:
+        return new
+    same = dataclasses.replace(new, recorded=old.recorded, commit=old.commit, harness_version=old.harness_version)
+    return old if same == old else new
 
 
 def _stored(new: NewKernel) -> StoredKernel:

@@ -84,6 +84,18 @@ def test_an_edit_above_a_line_changes_no_byte(tmp_path: Path) -> None:
     assert sorted(p.name for p in path.parent.iterdir() if p.suffix != ".lock") == ["code_objects.json"]
 
 
+def test_recording_the_same_again_changes_no_byte(tmp_path: Path) -> None:
+    """Another day and commit alone are no change; a register more, or another reason, is, with its own date."""
+    store = CodeStore(tmp_path)
+    path = store.merge(tmp_path, "gfx942", {"k/a": new_kernel(), "k/b": new_kernel()})
+    before = path.read_bytes()
+    later: dict[str, Any] = {"recorded": "2026-02-03", "commit": "c2", "harness_version": "0.2.0"}
+    store.merge(tmp_path, "gfx942", {"k/a": new_kernel(**later), "k/b": new_kernel(**later)})
+    assert path.read_bytes() == before
+    store.merge(tmp_path, "gfx942", {"k/a": new_kernel(97, **later), "k/b": new_kernel(accepted="wanted", **later)})
+    assert {one.kernel.commit for one in store.load("gfx942").values()} == {"c2"}
+
+
 def test_earlier_roots_come_first(tmp_path: Path) -> None:
     """An entry of the first root hides that of the second; what only the second has is still found."""
     first, second = tmp_path / "first", tmp_path / "second"
