@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.baselines.code_store import CodeStore
 from pytest_attnperf.baselines.published import PublishedFigure, figures_for, load_published
 from pytest_attnperf.baselines.record import new_entry
 from pytest_attnperf.baselines.store import BaselineStore, NewEntry
@@ -19,7 +18,7 @@ from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.gate.creep import CREPT
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.calibrating import calibration_lines
-from pytest_attnperf.plugin.code_closing import merge_code, not_compiled, noted, unresolved_code_lines, unused_code
+from pytest_attnperf.plugin.problems import noted
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports import json_results
 from pytest_attnperf.reports.code_objects import code_line, code_table, code_warning_lines
@@ -75,16 +74,14 @@ class Closing:
                 findings.append("interrupted: no baseline was written")
             else:
                 written, problems = merge_baselines(run, store, options.run_text(self._config, "accept"))
-                more_written, more_problems = merge_code(run, CodeStore(*store.roots))
-                written, problems = [*written, *more_written], [*problems, *more_problems]
+                merge_kernels(run, store, written, problems)
                 merged = tuple(str(self._relative(path)) for path in written)
                 findings += problems
                 self._failed_for += problems
         elif run.mode == "gate":
-            kernels = CodeStore(*store.roots)
-            findings += not_compiled(run, kernels)
-            if self.unfiltered() and run.complete:
-                findings += [*unused_entries(run, store), *unused_code(run, kernels, self._registered())]
+            whole = self.unfiltered() and run.complete
+            findings += unused_entries(run, store) if whole else []
+            findings += self._kernel_findings(run, store, whole=whole) if run.code else []
         run = replace(run, findings=tuple(findings), baseline_paths=merged)
         if run.mode != "check":
             json_results.write(self._results_path, run)
@@ -114,7 +111,7 @@ class Closing:
             reporter.section(f"attnperf: {CODE_SUITE}")
             reporter.write_line(code_table(run.code))
         reporter.section("attnperf")
-        for line in [*unresolved_lines(run), *unresolved_code_lines(run), *code_warning_lines(run.code)]:
+        for line in [*unresolved_lines(run), *kernel_lines(run)]:
             reporter.write_line(line)
         said = [*run.notes, *condition_lines(run), interleaved_line(run), *determinism_lines(run.cases), cost_line(run)]
         for line in filter(None, [*said, *run_findings(run.cases), *self._calibration(run)]):
@@ -133,7 +130,7 @@ class Closing:
     def _show_proof(self, reporter: Any, run: RunResult) -> None:
         """What a run that only checks has to say beside pytest's own report: often nothing."""
         lines = [*tolerance_notes(run.cases), *determinism_lines(run.cases)]
-        lines += [*unresolved_code_lines(run), *code_warning_lines(run.code), *filter(None, [code_line(run.code)])]
+        lines += [*kernel_lines(run), *filter(None, [code_line(run.code)])]
         if lines:
             reporter.section("attnperf")
         for line in lines:
@@ -169,10 +166,15 @@ class Closing:
             reasons.append(f"strict: gated 0 of {run.selected}")
         return reasons
 
-    def _registered(self) -> list[str]:
-        """Names of the kernels that exist, whether or not an item of this run is about them."""
+    def _kernel_findings(self, run: RunResult, store: BaselineStore, *, whole: bool) -> list[str]:
+        """What became of stored kernels: not compiled here, or, of a run of everything, not compiled any more."""
+        from pytest_attnperf.baselines.code_store import CodeStore
+        from pytest_attnperf.plugin.code_closing import not_compiled, unused_code
+
         collector: Any = self._config.pluginmanager.get_plugin("attnperf-code")
-        return [kernel.name for kernel in collector.registry] if collector else []
+        registered = [kernel.name for kernel in collector.registry] if collector else []
+        kernels = CodeStore(*store.roots)
+        return [*not_compiled(run, kernels), *(unused_code(run, kernels, registered) if whole else [])]
 
     def unfiltered(self) -> bool:
         """Whether everything was selected: only then does an entry without a case mean that a case has gone."""
@@ -210,6 +212,26 @@ def unresolved_lines(run: RunResult) -> list[str]:
     if len(changed) > SHOWN_UNRESOLVED:
         changed = [*changed[:SHOWN_UNRESOLVED], f"{CHANGED} in {len(changed) - SHOWN_UNRESOLVED} more cases"]
     return lines + close + changed
+
+
+def merge_kernels(run: RunResult, store: BaselineStore, written: list[Path], problems: list[str]) -> None:
+    """Merge recorded kernels, adding what was written and what went wrong."""
+    if run.code:
+        from pytest_attnperf.baselines.code_store import CodeStore
+        from pytest_attnperf.plugin.code_closing import merge_code
+
+        more_written, more_problems = merge_code(run, CodeStore(*store.roots))
+        written += more_written
+        problems += more_problems
+
+
+def kernel_lines(run: RunResult) -> list[str]:
+    """What kept compiled kernels from being gated, and what changed without failing; nothing without any."""
+    if not run.code:
+        return []
+    from pytest_attnperf.plugin.code_closing import unresolved_code_lines
+
+    return [*unresolved_code_lines(run), *code_warning_lines(run.code)]
 
 
 def is_strict(config: pytest.Config) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 
 from pytest_attnperf.baselines.code_schema import entry_of
 from pytest_attnperf.baselines.code_store import CodeStore, NewKernel
 from pytest_attnperf.errors import BaselineError
+from pytest_attnperf.plugin.problems import noted
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports.code_objects import TEXT_LIMIT
 from pytest_attnperf.reports.figures import one_line
@@ -32,15 +33,6 @@ def merge_code(run: RunResult, store: CodeStore) -> tuple[list[Path], list[str]]
         with noted(problems):
             paths.append(store.merge(store.roots[0], arch, entries))
     return paths, problems
-
-
-@contextlib.contextmanager
-def noted(problems: list[str]) -> Iterator[None]:
-    """One file that cannot be read or written must not keep the others from being written."""
-    try:
-        yield
-    except (BaselineError, OSError) as error:
-        problems.append(str(error))
 
 
 def unused_code(run: RunResult, store: CodeStore, registered: Collection[str]) -> list[str]:

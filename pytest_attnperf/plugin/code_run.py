@@ -6,22 +6,22 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
-from pytest_attnperf.baselines.code_store import CodeStore
 from pytest_attnperf.code_records import CodeResult
-from pytest_attnperf.codeobject.analysis import Analyser
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.code_items import archs_of, build_key, build_of, code_policy_for, code_settings
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.reports.code_objects import code_properties
-from pytest_attnperf.session.code_session import CodeCase, CodeSession
-from pytest_attnperf.session.settings import RunSettings
-from pytest_attnperf.workers.compile_pool import CompilePool, compile_plan
-from pytest_attnperf.workers.launch import LaunchPlan
+
+if TYPE_CHECKING:
+    from pytest_attnperf.session.code_session import CodeSession
+    from pytest_attnperf.session.settings import RunSettings
+    from pytest_attnperf.workers.compile_pool import CompilePool
+    from pytest_attnperf.workers.launch import LaunchPlan
 
 ANALYSIS_CACHE = Path(".attnperf") / "cache" / "code"
 MOST_COMPILERS = 8
@@ -32,13 +32,16 @@ _RESULT = pytest.StashKey[CodeResult]()
 class CodeRun:
     """What a run knows of its compiled kernels.
 
-    plan    how workers of this tree are started; asked when the first kernel is due
+    baselines   folders of stored kernels, first found first
+    plan        how workers of this tree are started; asked when the first kernel is due
+
+    What reads and compiles kernels is imported then, too: most runs have none.
     """
 
     config: pytest.Config
     items: Sequence[pytest.Item]
     settings: RunSettings
-    store: CodeStore
+    baselines: Sequence[Path]
     plan: Callable[[], LaunchPlan]
     results: dict[CaseKey, CodeResult] = field(default_factory=dict)
     _session: CodeSession | None = None
@@ -46,6 +49,8 @@ class CodeRun:
 
     def judge(self, item: pytest.Function) -> CodeResult:
         """The verdict of one item. The other selected ones are compiled meanwhile."""
+        from pytest_attnperf.session.code_session import CodeCase
+
         key, build = build_key(item), build_of(item)
         assert key is not None
         assert build is not None
@@ -76,6 +81,11 @@ class CodeRun:
 
     def _judges(self) -> CodeSession:
         if self._session is None:
+            from pytest_attnperf.baselines.code_store import CodeStore
+            from pytest_attnperf.codeobject.analysis import Analyser
+            from pytest_attnperf.session.code_session import CodeSession
+            from pytest_attnperf.workers.compile_pool import CompilePool, compile_plan
+
             beside = hasattr(self.config, "workerinput")  # one of several: each compiles what it is given
             plan = compile_plan(self._with_archs(self.plan()), (str(item.path) for item in self.items))
             size = 1 if beside else min(len(os.sched_getaffinity(0)), MOST_COMPILERS)
@@ -85,7 +95,7 @@ class CodeRun:
             self._session = CodeSession(
                 mode=self.settings.mode,
                 compiler=self._pool,
-                store=self.store,
+                store=CodeStore(*self.baselines),
                 analyse=Analyser(self.config.rootpath / ANALYSIS_CACHE),
                 accepted=self.settings.accepted,
                 trial=bool(code_settings(self.config)),

@@ -19,7 +19,6 @@ import msgspec
 import pytest
 
 from pytest_attnperf import __version__
-from pytest_attnperf.baselines.code_store import CodeStore
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.environment import device_state
 from pytest_attnperf.errors import UsageError
@@ -77,9 +76,7 @@ class Run:
         against = None if sides is None else sides.against
         commit = commit_of(config.rootpath)
         session = Session(settings, pool, store, local, commit, against)
-        code = CodeRun(
-            config, builds, settings, CodeStore(*store.roots), functools.partial(launch_plan, config, builds)
-        )
+        code = CodeRun(config, builds, settings, store.roots, functools.partial(launch_plan, config, builds))
         selected = len(cases) + len(builds)
         run = cls(config, session, settings, selected, Progress(config, selected), Closing(config), code)
         if sides is not None and settings.mode is not Mode.CHECK:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -276,7 +277,7 @@ def test_report_shows_code_objects(project: CodeProject) -> None:
     """`attnperf report` prints the table of a stored run, and says by its exit status that a kernel failed."""
     project.kernels('Prebuilt("hip.empty", [("one", "no_store.gfx942.co", "")])')
     project.run("--attnperf")
-    report = project.pytester.run("attnperf", "report", ".attnperf/results.json")
+    report = project.pytester.run(sys.executable, "-m", "pytest_attnperf.cli", "report", ".attnperf/results.json")
     assert report.ret == 1
     report.stdout.fnmatch_lines(
         ["code_objects", "*gfx942 hip.empty*", "one*SUSPICIOUS*", "code objects: 1 suspicious*"]

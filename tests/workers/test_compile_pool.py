@@ -309,6 +309,9 @@ def test_shutting_down_while_workers_start(root: Path, make_pool: MakePool) -> N
     """Processes that have only just been started, and have said nothing yet, are ended, too."""
     pool = make_pool("a", "b", size=2)
     pool.begin(map(key, "ab"))
+    deadline = time.monotonic() + 5
+    while len(workers_of(root)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)  # between fork and exec a process has its parent's command line
     assert len(workers_of(root)) == 2
     pool.shutdown()
     assert workers_of(root) == []
