@@ -90,7 +90,9 @@ def judge_record(now: Candidate, stored: StoredKernel | None, policy: CodePolicy
     Spills and scratch need a reason: `accepted`, or the stored one where there are no more of them than it was given
     for. Nothing else that breaks a rule is ever recorded. What is merely worse than stored is recorded, and warned of.
     """
-    broken, notes = _parted(broken_rules(now, stored, promised=now.matrix))
+    # Counts of another compiler excuse a run of this one, but what is recorded is this one's.
+    agreed = None if stored is None else dataclasses.replace(stored, compiler=now.compiler)
+    broken, notes = _parted(broken_rules(now, agreed, promised=now.matrix))
     reason = accepted.strip()
     refused = [finding for finding in broken if finding.kind not in UNLESS_ACCEPTED or not reason]
     if refused:

@@ -2,7 +2,7 @@
 
 Registers kept in memory, scratch, LDS that no workgroup can have, a launch that cannot succeed; and, of a kernel that
 does not do what it is for, no store of any kind and no matrix instructions where they are promised. Spills and scratch
-pass where the stored entry was accepted with at least as many.
+pass where the stored entry was accepted with at least as many, or with any by another compiler.
 """
 
 from __future__ import annotations
@@ -103,8 +103,9 @@ def _spills(now: Candidate, stored: StoredKernel | None) -> Iterator[Said]:
         return
     before = _spilled(stored.code) if stored else {}
     after_text = ", ".join(counted(count, name) for name, count in spilled.items() if count)
-    if stored and stored.accepted and all((count or 0) <= (before[name] or 0) for name, count in spilled.items()):
-        yield f"spills {after_text}, accepted when it was recorded ({stored.accepted})"
+    no_more = all((count or 0) <= (before.get(name) or 0) for name, count in spilled.items())
+    if stored and stored.accepted and (no_more or stored.compiler != now.compiler):
+        yield f"spills {after_text}, accepted when it was recorded{_with(now, stored)} ({stored.accepted})"
         return
     before_text = ", ".join(counted(count, name) for name, count in before.items() if count) or "0 registers"
     yield _finding(
@@ -121,8 +122,8 @@ def _scratch(now: Candidate, stored: StoredKernel | None) -> Iterator[Said]:
     if not now.code.scratch_bytes and not now.code.dynamic_stack:
         return
     after = _scratch_text(now.code)
-    if stored and stored.accepted and _covers_scratch(stored.code, now.code):
-        yield f"{after} of scratch per lane, accepted when it was recorded ({stored.accepted})"
+    if stored and stored.accepted and (stored.compiler != now.compiler or _covers_scratch(stored.code, now.code)):
+        yield f"{after} of scratch per lane, accepted when it was recorded{_with(now, stored)} ({stored.accepted})"
         return
     before = _scratch_text(stored.code) if stored else ""
     stack = "it recurses, calls through pointers or sizes its stack at run time" if now.code.dynamic_stack else ""
@@ -236,6 +237,11 @@ def _scratch_text(code: KernelCode) -> str:
 
 def _covers_scratch(stored: KernelCode, now: KernelCode) -> bool:
     return now.scratch_bytes <= stored.scratch_bytes and now.dynamic_stack <= stored.dynamic_stack
+
+
+def _with(now: Candidate, stored: StoredKernel) -> str:
+    """Whose compiler's spills were accepted, where it is another's: how many there are is then not comparable."""
+    return "" if stored.compiler == now.compiler else f" with {stored.compiler}"
 
 
 def _was(stored: StoredKernel | None, before: str) -> str:

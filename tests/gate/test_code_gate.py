@@ -201,6 +201,7 @@ def test_a_reason_is_kept_while_it_covers_what_there_is() -> None:
     assert recorded(SPILLING, agreed, "measured again").accepted == "measured again"
     more = replace(SPILLING, vgpr_spills=13)
     assert recorded(more, agreed).verdict is Verdict.WORSE
+    assert recorded(more, replace(agreed, compiler="triton 3.8.0")).verdict is Verdict.WORSE
     assert recorded(more, agreed, "one more").accepted == "one more"
     for left in ({"vgpr_spills": 1}, {"sgpr_spills": 1}, {"scratch_bytes": 4}, {"dynamic_stack": True}):
         assert recorded(replace(BASE, **left), None, "wanted").accepted == "wanted"

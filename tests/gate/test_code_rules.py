@@ -82,6 +82,20 @@ def test_accepted_spills_pass_up_to_what_was_accepted(changes: dict[str, Any], k
         assert (finding.kind, finding.after, finding.fails) == (kind, after, True)
 
 
+def test_accepted_spills_of_another_compiler_are_no_limit() -> None:
+    """How many registers another compiler spills is not comparable: what was accepted with one passes with a note, and
+    what was not accepted fails as ever.
+    """
+    code = replace(SOUND, vgpr_spills=9, scratch_bytes=40)
+    before = replace(SOUND, vgpr_spills=8, scratch_bytes=36)
+    other = replace(stored(before, accepted="tuned"), compiler="triton 3.8.0")
+    assert findings(code, other) == []
+    assert [note.partition(" when ")[2] for note in notes(code, other)] == [
+        "it was recorded with triton 3.8.0 (tuned)"
+    ] * 2
+    assert {finding.kind for finding in findings(code, replace(other, accepted=""))} == {"spills", "scratch"}
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"vgpr_spills": 13}, {"vgpr_spills": 2, "sgpr_spills": 4}, {"scratch_bytes": 52}, {"dynamic_stack": True}],
