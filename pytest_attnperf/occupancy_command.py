@@ -98,8 +98,11 @@ def run(options: argparse.Namespace) -> int:
         points = [point_by_numbers(options)]
     else:
         given = [name for name in NUMBERS if getattr(options, name) is not None]
+        given += [name for name in ("agprs", "cu-mode") if getattr(options, name.replace("-", "_"))]
         if given:
-            raise UsageError(f"--{given[0]} with {options.what}: a compiled kernel says that itself; drop one of them")
+            raise UsageError(
+                f"--{given[0].replace('_', '-')} with {options.what}: a compiled kernel says that itself; drop one of them"
+            )
         points = [_point(code) for code in occupancy_kernels.kernels_of(options)]
     found = [occupancy_json(point.arch, point.asked, point.name) for point in points] if options.json else []
     if options.json:

@@ -14,7 +14,7 @@ from pytest_attnperf import occupancy_command
 from pytest_attnperf.cli import main
 from pytest_attnperf.codeobject.occupancy import Resources, occupancy_with
 from pytest_attnperf.codeobject.occupancy_json import occupancy_json
-from pytest_attnperf.occupancy_command import Point, rendered
+from pytest_attnperf.occupancy_command import Point, raise_lines, rendered
 from pytest_attnperf.reports.occupancy import ASCII
 
 PAGE = Path(__file__).parents[1] / "docs" / "occupancy.md"
@@ -226,3 +226,11 @@ def test_declared_options() -> None:
     options = parser.parse_args(["occupancy"])
     assert (options.arch, options.vgprs, options.sgprs, options.lds, options.threads) == (None,) * 5
     assert (options.agprs, options.cu_mode, options.json) == (0, False, False)
+
+
+def test_what_a_compiler_reserves_is_said() -> None:
+    """Where reserved registers bind, no saving is proposed: the waves without them are named, and the reason."""
+    asked = Resources(138, 0, 96, 16384, 256, 64, True, reserved_vgprs=176, reserved_sgprs=112)
+    [line] = raise_lines(Point("k", "gfx942", asked, occupancy_with("gfx942", asked)))
+    assert line.startswith("3 waves per SIMD without what the compiler reserves beyond the kernel's needs, 176 VGPRs")
+    assert "waves_per_eu" in line

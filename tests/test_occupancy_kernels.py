@@ -91,6 +91,7 @@ def test_kernels_of_a_suite(project: Path, capsys: pytest.CaptureFixture[str]) -
     ("arguments", "said"),
     [
         (["saxpy.gfx942.co", "--vgprs", "9"], "--vgprs with saxpy.gfx942.co: a compiled kernel says that itself"),
+        (["saxpy.gfx942.co", "--agprs", "9"], "--agprs with saxpy.gfx942.co"),
         (["saxpy.gfx942.co", "--set", "A=1"], "--set with saxpy.gfx942.co: it is compiled already"),
         (["saxpy.gfx942.co", "--arch", "gfx1100"], "was compiled for gfx942, not for gfx1100"),
         (["saxpy.gfx942.co", "--kernel", "other"], "has no kernel 'other'; it has: saxpy"),

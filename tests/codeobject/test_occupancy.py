@@ -326,3 +326,18 @@ def test_a_record_that_cannot_be() -> None:
     """A record with more registers than a wave can name is refused, not capped."""
     with pytest.raises(CodeObjectError, match="vgprs 300: a kernel of gfx942 can have 0 to 256"):
         occupancy_of(kernel(vgprs=300))
+
+
+def test_what_the_descriptor_reserves_is_handed_out() -> None:
+    """Registers reserved beyond what the code names take their place in both forms; fewer than named change nothing."""
+    named = Resources(vgprs=138, agprs=0, sgprs=96, lds_bytes=16384, threads=256)
+    assert occupancy_with("gfx942", named).waves_per_simd == 3
+    reserved = occupancy_with("gfx942", replace(named, reserved_vgprs=176))
+    assert (reserved.waves_per_simd, reserved.whole_waves_per_simd, reserved.limiters) == (2, 2.0, ("vgprs",))
+    assert occupancy_with("gfx942", replace(named, reserved_vgprs=8)) == occupancy_with("gfx942", named)
+    few = replace(named, vgprs=32, sgprs=10, lds_bytes=0)
+    assert (
+        occupancy_with("gfx908", few).limits["sgprs"]
+        > occupancy_with("gfx908", replace(few, reserved_sgprs=112)).limits["sgprs"]
+    )
+    assert replace(named, reserved_vgprs=176, reserved_sgprs=112).unreserved == named
