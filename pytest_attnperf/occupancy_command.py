@@ -100,9 +100,8 @@ def run(options: argparse.Namespace) -> int:
         given = [name for name in NUMBERS if getattr(options, name) is not None]
         given += [name for name in ("agprs", "cu-mode") if getattr(options, name.replace("-", "_"))]
         if given:
-            raise UsageError(
-                f"--{given[0].replace('_', '-')} with {options.what}: a compiled kernel says that itself; drop one of them"
-            )
+            flag = f"--{given[0].replace('_', '-')}"
+            raise UsageError(f"{flag} with {options.what}: a compiled kernel says that itself; drop one of them")
         points = [_point(code) for code in occupancy_kernels.kernels_of(options)]
     found = [occupancy_json(point.arch, point.asked, point.name) for point in points] if options.json else []
     if options.json:
