@@ -26,7 +26,7 @@ from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.closing import Closing
 from pytest_attnperf.plugin.code_run import CodeRun
 from pytest_attnperf.plugin.fixtures import SERVER
-from pytest_attnperf.plugin.launching import TIMER_CHOICES, Sides, commit_of, launch_plan, make_sides
+from pytest_attnperf.plugin.launching import TIMER_CHOICES, commit_of, launch_plan, make_sides
 from pytest_attnperf.plugin.policy_settings import policy_for
 from pytest_attnperf.plugin.progress import Progress
 from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, Verdict
@@ -34,6 +34,7 @@ from pytest_attnperf.reports.junit import properties
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.judge import RECORD_PLACES, Session
 from pytest_attnperf.session.settings import Case, Mode, RunSettings
+from pytest_attnperf.workers.base_side import BaseSide, resolve_base_side
 from pytest_attnperf.workers.conversation import BlockPlan
 from pytest_attnperf.workers.local import LocalPool, LocalServer
 from pytest_attnperf.workers.pool import Pool
@@ -71,7 +72,7 @@ class Run:
         # An xdist controller has no cases: it gathers what its workers report, and must not hold a GPU.
         sides = None if in_process or not cases else make_sides(config, cases, settings, on_gpu=on_gpu)
         pool: Pool = LocalPool() if sides is None else sides.pool
-        store = BaselineStore(*baseline_roots(config, sides))
+        store = BaselineStore(*baseline_roots(config, _base_of(config, builds) if sides is None else sides.base))
         local = config.rootpath / LOCAL_STORE
         against = None if sides is None else sides.against
         commit = commit_of(config.rootpath)
@@ -248,13 +249,19 @@ def _processes(config: pytest.Config, mode: Mode) -> int:
     return int(options.run_number(config, "processes", minimum=options.MIN_BASELINE_PROCESSES, integer=True))
 
 
-def baseline_roots(config: pytest.Config, sides: Sides | None) -> tuple[Path, ...]:
+def _base_of(config: pytest.Config, builds: Sequence[pytest.Item]) -> BaseSide | None:
+    """The base side of a run of compiled kernels alone: its baselines are read, and nothing of it is run or built."""
+    text = options.run_text(config, "against")
+    return resolve_base_side(text, launch_plan(config, builds), build="") if text and builds else None
+
+
+def baseline_roots(config: pytest.Config, side: BaseSide | None) -> tuple[Path, ...]:
     """Where baselines are read, first found first: the base revision's own before this tree's, which a change under
     review could have edited; then those recorded on this machine.
     """
     root, name = config.rootpath, options.run_text(config, "baselines")
     roots = [root / name, root / LOCAL_STORE]
-    base = None if sides is None or sides.base is None else sides.base.root
+    base = None if side is None else side.root
     if base is not None and not Path(name).is_absolute() and (base / name).is_dir():
         roots.insert(0, base / name)
     return tuple(dict.fromkeys(roots))

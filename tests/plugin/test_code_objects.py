@@ -289,3 +289,14 @@ def test_shuffled_collection_is_put_back(project: CodeProject) -> None:
     project.kernels('Prebuilt("hip.saxpy", [(c, "saxpy.gfx942.co", "") for c in "abcdefgh"])')
     project.pytester.runpytest_subprocess("--attnperf", "-p", "randomly", "-p", "no:xdist", "suites/", timeout=120)
     assert [one["key"]["workload"] for one in project.results()] == list("abcdefgh")
+
+
+def test_a_change_cannot_bring_its_own_baseline(project: CodeProject) -> None:
+    """With --attnperf-against the base side's stored kernels are read before this tree's, timed or not."""
+    project.run("--update-baselines")
+    base = project.path.parent / f"{project.path.name}-base"
+    shutil.copytree(project.path, base)
+    project.replace("saxpy.gfx942.co", by="spills.gfx942.co")
+    project.run("--update-baselines", "--attnperf-accept=mine")
+    project.run("--attnperf").assert_outcomes(passed=1)
+    project.run("--attnperf", f"--attnperf-against={base}").assert_outcomes(failed=1)
