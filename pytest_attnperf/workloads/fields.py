@@ -7,8 +7,8 @@ names the field, the value and what is allowed.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_attnperf.errors import WorkloadError
@@ -25,9 +25,13 @@ class Grammar:
 
     family     its name, for messages
     numbers    short name -> attribute, in the order of the id
-    required   short names a line must give; an id must also give b
+    required   short names a line must give
     flags      words that switch something on
     dtypes     what it may be stored in
+    id_required   short names an id must give beyond these, because it holds what a line may leave out
+    choices    attribute -> the bare words that it may be, e.g. {'kind': ('copy', 'read')}
+    texts      short name -> (attribute, pattern): a value that is neither a number nor a word, `q=63_1000` in a line
+               and `q63_1000` in an id; the short name '' is for a bare word, whose pattern no other word may match
     """
 
     family: str
@@ -35,6 +39,9 @@ class Grammar:
     required: tuple[str, ...]
     flags: tuple[str, ...]
     dtypes: tuple[str, ...] = tuple(DTYPE_BYTES)
+    id_required: tuple[str, ...] = ("b",)
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    texts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def parse_line(self, text: str) -> dict[str, Any]:
         """`b=1, s=512, causal, f16` -> {'batch': 1, 'seq_q': 512, 'causal': True, 'dtype': 'f16'}."""
@@ -46,18 +53,25 @@ class Grammar:
         first, *words = text.split("-")
         if first != self.family:
             raise WorkloadError(f"workload id {text!r} starts with {first!r}, not with {self.family!r}")
-        return self._attributes((self._split_word(word) for word in words), text, ("b", *self.required))
+        return self._attributes((self._split_word(word) for word in words), text, (*self.id_required, *self.required))
 
     @property
     def usage(self) -> str:
         """What a line may hold, for messages."""
-        numbers = ", ".join(f"{short}=" for short in self.numbers)
-        return f"{numbers}, dtype= (or a bare {', '.join(self.dtypes)}), {', '.join(self.flags)}"
+        texts = (f"{short}=" if short else f"a bare {pattern}" for short, (_, pattern) in self.texts.items())
+        words = (word for choice in self.choices.values() for word in choice)
+        dtype = f"dtype= (or a bare {', '.join(self.dtypes)})"
+        return ", ".join([*(f"{short}=" for short in self.numbers), *texts, dtype, *words, *self.flags])
 
     def _split_word(self, word: str) -> tuple[str, str | None]:
+        if word in DTYPE_BYTES:
+            return word, None
         match = _WORD.fullmatch(word)
-        if word not in DTYPE_BYTES and match and match[1] in self.numbers:
+        if match and match[1] in self.numbers:
             return match[1], match[2]
+        for short, (_, pattern) in self.texts.items():
+            if short and word.startswith(short) and re.fullmatch(pattern, word.removeprefix(short)):
+                return short, word.removeprefix(short)
         return word, None
 
     def _attributes(
@@ -69,7 +83,7 @@ class Grammar:
             if attribute in found:
                 raise WorkloadError(f"{self.family} workload {text!r} gives {_said(attribute, name)} twice")
             found[attribute] = converted
-        missing = [short for short in required if self.numbers[short] not in found]
+        missing = [short for short in required if self._attribute(short) not in found]
         if missing:
             raise WorkloadError(
                 f"{self.family} workload {text!r} does not give {', '.join(missing)}; "
@@ -83,6 +97,13 @@ class Grammar:
             return "dtype", name
         if name == "dtype" and value is not None:
             return "dtype", value
+        for attribute, words in self.choices.items():
+            if (name in words and value is None) or (name == attribute and value in words):
+                return attribute, name if value is None else value
+        if name in self.texts and name and value is not None:
+            return self._text(name, value, where)
+        if value is None and "" in self.texts and re.fullmatch(self.texts[""][1], name):
+            return self.texts[""][0], name
         if name in self.flags:
             return name, True if value is None else _boolean(name, value, where)
         if name not in self.numbers:
@@ -90,6 +111,18 @@ class Grammar:
         if value is None or not re.fullmatch(r"[0-9]+", value):
             raise WorkloadError(f"{where}: {name} must be a positive integer, got {value!r}")
         return self.numbers[name], int(value)
+
+    def _text(self, short: str, value: str, where: str) -> tuple[str, str]:
+        attribute, pattern = self.texts[short]
+        if not re.fullmatch(pattern, value):
+            raise WorkloadError(f"{where}: {short} must match {pattern}, got {value!r}")
+        return attribute, value
+
+    def _attribute(self, required: str) -> str:
+        """The attribute of a short name, or of a choice, which has no short name."""
+        if required in self.choices:
+            return required
+        return self.texts[required][0] if required in self.texts else self.numbers[required]
 
 
 def require_positive(family: str, values: Iterable[tuple[str, object]]) -> None:
