@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 HALVES = frozenset({"f16", "bf16"})
+INT8_MODES = frozenset({"", "pv16", "kv8"})
+"""Values of `Prefill.int8`."""
 FLOATS = HALVES | {"f32", "tf32"}
 """Dtypes of a kernel for ordinary floats; one that computes in f32 takes tf32 too, for it may be more exact."""
 
@@ -30,6 +32,10 @@ class Limits:
     dtypes               workload dtypes it takes; None means all
     window               whether it takes a sliding window
     rows_without_keys    whether rows that see no key give 0 and -inf
+    head_dim_v           whether v may have another head dimension than q and k
+    alibi                whether it takes ALiBi slopes
+    bias                 whether it takes a bias matrix
+    int8                 the modes of i8 it takes, for one that takes i8 at all
     no_lse               why it gives no log-sum-exp; '' where it does
     """
 
@@ -37,6 +43,10 @@ class Limits:
     dtypes: frozenset[str] | None = None
     window: bool = True
     rows_without_keys: bool = True
+    head_dim_v: bool = True
+    alibi: bool = True
+    bias: bool = True
+    int8: frozenset[str] = INT8_MODES
     no_lse: str = ""
 
 
@@ -45,6 +55,21 @@ def refusals(workload: Prefill, limits: Limits) -> list[str]:
     found = []
     if limits.dtypes is not None and workload.dtype not in limits.dtypes:
         found.append(f"{limits.who} takes {listed(limits.dtypes)}, not {workload.dtype}")
+    elif workload.dtype == "i8" and workload.int8 not in limits.int8:
+        found.append(f"{limits.who} takes i8 only as {_modes(limits.int8)}, not as {_modes([workload.int8])}")
+    found.extend(_refused_scores(workload, limits))
+    if workload.head_dim_v != workload.head_dim and not limits.head_dim_v:
+        found.append(
+            f"{limits.who} takes one head dimension for q, k and v, not {workload.head_dim} and {workload.head_dim_v}"
+        )
+    if workload.lse and limits.no_lse:
+        found.append(limits.no_lse)
+    return found
+
+
+def _refused_scores(workload: Prefill, limits: Limits) -> list[str]:
+    """The reasons that lie in what is done to the scores."""
+    found = []
     if workload.window and not limits.window:
         found.append(f"{limits.who} takes no sliding window, this workload has one of {workload.window} keys")
     if workload.rows_without_keys and not limits.rows_without_keys:
@@ -52,9 +77,16 @@ def refusals(workload: Prefill, limits: Limits) -> list[str]:
             f"{limits.who} is not known to give 0 for rows that see no key, and the first "
             f"{workload.rows_without_keys} rows of this workload see none"
         )
-    if workload.lse and limits.no_lse:
-        found.append(limits.no_lse)
+    if workload.alibi and not limits.alibi:
+        found.append(f"{limits.who} takes no ALiBi slopes, this workload has them")
+    if workload.bias and not limits.bias:
+        found.append(f"{limits.who} takes no bias matrix, this workload has one")
     return found
+
+
+def _modes(modes: Iterable[str]) -> str:
+    """'kv8, qkv8': the modes of i8 for reasons, where the one without a name is that of q, k and v in 8 bits."""
+    return listed(mode or "qkv8" for mode in modes)
 
 
 def listed(names: Iterable[str]) -> str:
@@ -84,8 +116,7 @@ class PrefillBackend(abc.ABC):
         return self.reasons(prefill, device) + refusals(prefill, self.limits(device))
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """Bind to one workload; `inputs` are q (B, Sq, H, D), k and v (B, Skv, Hk, D), contiguous, on the device, and
-        for an 8-bit dtype their three scales."""
+        """Bind to one workload; `inputs` are as `Prefill` states them, contiguous, on the device."""
         return self.bind(cast("Prefill", workload), inputs)
 
     @abc.abstractmethod
@@ -102,7 +133,7 @@ class PrefillBackend(abc.ABC):
 
 
 def heads_first(inputs: Tensors) -> Tensors:
-    """(B, S, H, D) to contiguous (B, H, S, D), each in its own memory; scales (1,) are copied."""
+    """(B, S, H, D) to contiguous (B, H, S, D), each in its own memory; scales, slopes and a bias are copied."""
     import torch
 
     ordered = (tensor.transpose(1, 2) if tensor.dim() == 4 else tensor for tensor in inputs)

@@ -56,3 +56,48 @@ PREFILL_LSE = [Prefill.parse_line("b=1,s=257,h=4,hk=2,d=64,f16,causal,lse")]
 """The log-sum-exp that a backward pass or a split over keys needs, on grouped heads and one key past a tile."""
 
 PREFILL = [*PREFILL_D256, *PREFILL_NAIVE_HIP, *PREFILL_LLAMA, *PREFILL_RAGGED, *PREFILL_CROSS, *PREFILL_LSE]
+
+PREFILL_HEAD_DIMS = [
+    Prefill.parse_line(line)
+    for line in (
+        "b=4,s=2048,h=16,d=40,f16,causal",
+        "b=4,s=2048,h=16,d=59,f16,causal",
+        "b=4,s=2048,h=16,d=111,f16,causal",
+        "b=4,s=2048,h=16,d=160,f16,causal",
+        "b=1,s=4096,h=16,d=192,dv=128,bf16,causal",
+    )
+]
+"""Head dimensions that are no power of two: those that flash-attention's tests run (tests/test_flash_attn.py), and
+DeepSeek-V2's prefill, 128 + 64 rotary dimensions of q and k on 128 of v (arXiv:2405.04434), on 16 of its 128 heads."""
+
+PREFILL_SCORES = [
+    Prefill.parse_line(line)
+    for line in (
+        "b=1,s=33,kv=40,h=4,hk=2,d=40,f16,causal,alibi",
+        "b=1,s=2048,h=32,d=128,bf16,causal,alibi",
+        "b=4,s=1024,h=16,d=64,bf16,bias",
+        "b=4,s=4096,h=4,hk=1,d=256,bf16,causal,w=512",
+    )
+]
+"""Scores with more than a causal mask: a tiny ragged one, MPT-7B's ALiBi (its model card: 32 heads, d_model 4096),
+T5-Large's relative position bias (arXiv:1910.10683, its config: 16 heads of 64), and Gemma 3 1B's sliding window on one
+K/V head (arXiv:2503.19786, its config: 4 query heads of 256, window 512)."""
+
+PREFILL_LARGE = [
+    Prefill.parse_line(line)
+    for line in (
+        "b=4,s=4096,h=32,d=128,f16,causal",
+        "b=4,s=4096,h=32,d=128,bf16,causal",
+        "b=8,s=2048,h=32,hk=8,d=128,bf16,causal",
+    )
+]
+"""What libraries are compared on in both half types, and the dense twin of the varlen suite's `q=8x2048`."""
+
+PREFILL_8_BIT = [
+    Prefill.parse_line(f"b=1,s=4096,h=32,hk=8,d=128,causal,{dtype}") for dtype in ("f8e4m3", "i8", "i8,pv16", "i8,kv8")
+]
+"""Llama 3 8B's attention in 8 bits with one scale per tensor: FlashAttention-3's fp8, and int8 with both products, the
+first product, or only K and V in 8 bits."""
+
+PREFILL_FEATURES = [*PREFILL_HEAD_DIMS, *PREFILL_SCORES, *PREFILL_LARGE]
+"""In a suite of their own: what is recorded of `PREFILL` holds as it is."""

@@ -34,8 +34,16 @@ class AiterFlash(PrefillBackend):
     """fp16 and bf16, grouped K/V heads, head dimensions to 256, log-sum-exp; ROCm only."""
 
     def limits(self, device: DeviceInfo) -> Limits:
-        """Its window and what it gives for rows without keys were never tried, so they are not offered."""
-        return Limits("aiter's flash_attn_func", dtypes=HALVES, window=False, rows_without_keys=False)
+        """What was never tried is not offered: its window, rows without keys, ALiBi, a bias, a head dimension of v."""
+        return Limits(
+            "aiter's flash_attn_func",
+            dtypes=HALVES,
+            window=False,
+            rows_without_keys=False,
+            head_dim_v=False,
+            alibi=False,
+            bias=False,
+        )
 
     def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
         """Whether ROCm's aiter is there is read from its files: importing it may start a build."""

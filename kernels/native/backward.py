@@ -5,24 +5,23 @@ Both compute in the layout (B, H, S, D), from (q, k, v, dout, out, lse), and giv
 
 from __future__ import annotations
 
-import abc
 import importlib.metadata
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from kernels.family_backend import FamilyBackend
 from kernels.prefill_backend import heads_first, heads_last
 from pytest_attnperf.backends import Declares, Prepared
-from pytest_attnperf.records import DeviceInfo, Tolerance
 
 if TYPE_CHECKING:
     import torch
 
     from pytest_attnperf.backends import Backend, Outputs, Tensors
+    from pytest_attnperf.records import DeviceInfo
     from pytest_attnperf.workloads.backward import Backward
-    from pytest_attnperf.workloads.base import Workload
 
     Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -37,36 +36,14 @@ GROUPED_HEADS_SINCE = (2, 9)
 
 
 @dataclass(frozen=True)
-class BackwardBackend(abc.ABC):
-    """One way to do the backward pass of dense attention; subclasses give `reasons` and `bind`.
+class BackwardBackend(FamilyBackend["Backward"]):
+    """One way to do the backward pass of dense attention; subclasses give `reasons` and `bind`, whose inputs are
+    (q, k, v, dout, out, lse)."""
 
-    name             as registered, e.g. 'native.eager_backward'
-    cpu_flops_max    largest workload offered where there is no GPU, in useful floating-point operations; 0 means none
-    times_on_cpu     whether a time taken without a GPU says anything
-    tolerance        error budget against the plain computation's own error
-    """
-
-    name: str
-    cpu_flops_max: float = 0.0
-    times_on_cpu: bool = True
-    tolerance: Tolerance = field(default_factory=Tolerance)
-    families: frozenset[str] = frozenset({"backward"})
-
-    def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
-        """Why this workload cannot run on this device; empty means it can. Imports nothing."""
-        return self.reasons(cast("Backward", workload), device)
-
-    def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """Bind to one workload; `inputs` are its (q, k, v, dout, out, lse), contiguous, on the device."""
-        return self.bind(cast("Backward", workload), inputs)
-
-    @abc.abstractmethod
-    def reasons(self, workload: Backward, device: DeviceInfo) -> list[str]:
-        """As `unsupported_reasons`, for the one family these backends have."""
-
-    @abc.abstractmethod
-    def bind(self, workload: Backward, inputs: Tensors) -> Prepared:
-        """As `prepare`, for the one family these backends have."""
+    @property
+    def families(self) -> frozenset[str]:
+        """Dense sequences."""
+        return frozenset({"backward"})
 
 
 @dataclass(frozen=True)

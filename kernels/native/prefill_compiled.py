@@ -65,8 +65,8 @@ class Compiled(PrefillBackend):
         """Compile for exactly these shapes, and run once so that nothing is left to compile.
 
         Inductor knows softmax(q k^T * number) v and puts scaled_dot_product_attention in its place
-        (torch/_inductor/fx_passes/fuse_attention.py), which is another backend. It does not where the scale is a
-        tensor, nor where a mask stands in between.
+        (torch/_inductor/fx_passes/fuse_attention.py), also with something added before the softmax, which is another
+        backend. It does not where the scale is a tensor, nor where a mask stands in between.
         """
         import torch
         import torch._functorch.config
@@ -106,7 +106,10 @@ class Flex(PrefillBackend):
         return [f"{self.name} is {NOT_ON_CPU}"] if device.kind == "cpu" else []
 
     def bind(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Build the block mask for the bottom-right diagonal, compile, and run once."""
+        """Build the block mask for the bottom-right diagonal, compile, and run once.
+
+        Slopes and biases are arguments of the compiled function, which its change of the scores reads.
+        """
         from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
         q = inputs[0]
@@ -129,8 +132,21 @@ class Flex(PrefillBackend):
         def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
             return flex_attention(q, k, v, block_mask=block_mask, enable_gqa=grouped, kernel_options=options)
 
+        def with_alibi(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slopes: torch.Tensor) -> Any:
+            def alibi(score: torch.Tensor, b: Any, h: Any, row: Any, key: Any) -> Any:
+                return score - slopes[h] * (row + shift - key).abs()
+
+            return flex_attention(q, k, v, alibi, block_mask, enable_gqa=grouped, kernel_options=options)
+
+        def with_bias(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor) -> Any:
+            def add_bias(score: torch.Tensor, b: Any, h: Any, row: Any, key: Any) -> Any:
+                return score + bias[h, row, key]
+
+            return flex_attention(q, k, v, add_bias, block_mask, enable_gqa=grouped, kernel_options=options)
+
+        function = with_alibi if workload.alibi else with_bias if workload.bias else attention
         config = {"compiled": f"flex_attention, {compile_settings()}", "block_mask": str(workload.causal)}
-        return _prepared(compiled(attention), heads_first(inputs), config)
+        return _prepared(compiled(function), heads_first(inputs), config)
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,13 +1,14 @@
 """Attention as two matrix products around a softmax, the whole score matrix in memory.
 
-    scores = Q K^T / sqrt(D)   (B, H, Sq, Skv)      out = softmax(scores) V
+    scores = Q K^T / sqrt(D) [+ bias]   (B, H, Sq, Skv)      out = softmax(scores) V
 
 `native.eager` does this in the workload's dtype; `native.eager_fp32` upcasts its inputs before timing and does it in
 fp32, which is the "native" column of the MI300X report that speedups are quoted against. Unlike the report's code, the
-mask is built before timing.
+mask is built before timing, and so are ALiBi's distances; slopes and biases are inputs of the timed call.
 
-8-bit inputs are turned into fp32, by `native.eager` inside the timed call, where their scales are folded into that of
-the scores and into the result, and by `native.eager_fp32` before it. tf32 inputs are multiplied as fp32.
+8-bit inputs, in every mode of i8, are turned into fp32, by `native.eager` inside the timed call, where their scales are
+folded into that of the scores and into the result, and by `native.eager_fp32` before it. tf32 inputs are multiplied as
+fp32.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernels.prefill_backend import HALVES, Limits, PrefillBackend, heads_first, heads_last
@@ -59,7 +61,7 @@ class Eager(PrefillBackend):
                 "call torch.set_float32_matmul_precision('highest')"
             )
         out_dtype: torch.dtype = getattr(torch, TORCH_DTYPES[OUT_DTYPES[workload.dtype]])
-        convert = upcast if self.upcast else heads_first
+        convert = partial(upcast, workload) if self.upcast else heads_first
         fold_scales = workload.dtype in QUANTISED and not self.upcast
 
         def outputs(result: Any) -> Outputs:
@@ -77,21 +79,29 @@ class Eager(PrefillBackend):
         )
 
 
-def upcast(inputs: Tensors) -> Tensors:
-    """q, k and v in fp32, contiguous (B, H, S, D), times their scales if there are any."""
+def upcast(workload: Prefill, inputs: Tensors) -> Tensors:
+    """q, k and v in fp32, contiguous (B, H, S, D), times their scales if there are any; slopes or bias in fp32."""
     import torch
 
-    values, scales = heads_first(inputs[:3]), inputs[3:]
-    if not scales:
-        return tuple(tensor.float() for tensor in values)
-    return tuple(dequantise(stored, scale, torch.float32) for stored, scale in zip(values, scales, strict=True))
+    split = workload.split_inputs(inputs)
+    values = zip("qkv", heads_first(split.qkv), strict=True)
+    further = (tensor.float().clone() for tensor in (split.slopes, split.bias) if tensor is not None)
+    return (
+        *(
+            dequantise(stored, split.scales[name], torch.float32) if name in split.scales else stored.float()
+            for name, stored in values
+        ),
+        *further,
+    )
 
 
 def eager_attention(workload: Prefill, device: torch.device) -> Callable[..., Any]:
-    """A function of q (B, H, Sq, D), k and v (B, Hk, Skv, D), contiguous, giving out (B, H, Sq, D) [, lse (B, H, Sq)].
+    """A function of q (B, H, Sq, D), k (B, Hk, Skv, D) and v (B, Hk, Skv, Dv), contiguous, giving out (B, H, Sq, Dv)
+    [, lse (B, H, Sq)].
 
-    Its fourth argument is the scale of the scores, 1 / sqrt(D) unless given. Query heads that share a K/V head are
-    stacked as further rows, so no K or V is copied for grouped heads.
+    Its fourth argument are the slopes (H,) or the bias (H, Sq, Skv) of a workload that has them, its fifth the scale of
+    the scores, 1 / sqrt(D) unless given. Query heads that share a K/V head are stacked as further rows, so no K or V is
+    copied for grouped heads.
     """
     import torch
 
@@ -99,15 +109,23 @@ def eager_attention(workload: Prefill, device: torch.device) -> Callable[..., An
     seq_q, seq_kv, with_lse = workload.seq_q, workload.seq_kv, workload.lse
     scale = 1.0 / math.sqrt(head_dim)
     hidden = ~visible_keys(workload, device) if workload.causal else None
+    distances = minus_distances(workload, device) if workload.alibi else None
     keyless = workload.rows_without_keys
 
-    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, score_scale: Any = scale) -> Any:
+    def attention(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, further: Any = None, score_scale: Any = scale
+    ) -> Any:
         rows = q.view(batch, kv_heads, heads // kv_heads * seq_q, head_dim)
         scores = torch.matmul(rows, k.transpose(-1, -2)) * score_scale
+        by_head = scores.view(batch, heads, seq_q, seq_kv)
+        if further is not None:
+            # Slopes are fp32: the sum is rounded to the scores' dtype once.
+            term = further if distances is None else further[:, None, None] * distances
+            by_head = (by_head + term).to(scores.dtype)
         if hidden is not None:
-            by_head = scores.view(batch, heads, seq_q, seq_kv)
-            scores = by_head.masked_fill(hidden, float("-inf")).view(batch, kv_heads, -1, seq_kv)
-        out = torch.matmul(torch.softmax(scores, dim=-1), v).view(batch, heads, seq_q, head_dim)
+            by_head = by_head.masked_fill(hidden, float("-inf"))
+        scores = by_head.view(batch, kv_heads, -1, seq_kv)
+        out = torch.matmul(torch.softmax(scores, dim=-1), v).view(batch, heads, seq_q, -1)
         if keyless:
             out[:, :, :keyless] = 0.0  # softmax over no key is 0 / 0
         if not with_lse:
@@ -118,27 +136,34 @@ def eager_attention(workload: Prefill, device: torch.device) -> Callable[..., An
 
 
 def eager_quantised_attention(workload: Prefill, device: torch.device) -> Callable[..., Any]:
-    """As `eager_attention`, of 8-bit q, k, v and of their scales (1,), fp32; out is bf16."""
+    """As `eager_attention`, of the inputs of an 8-bit workload with q, k and v heads first; out is bf16."""
     import torch
 
     attention = eager_attention(workload, device)
     scale = 1.0 / math.sqrt(workload.head_dim)
 
-    def dequantised(
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        q_scale: torch.Tensor,
-        k_scale: torch.Tensor,
-        v_scale: torch.Tensor,
-    ) -> Any:
-        result = attention(q.float(), k.float(), v.float(), q_scale * k_scale * scale)
+    def dequantised(*inputs: torch.Tensor) -> Any:
+        split = workload.split_inputs(inputs)
+        q, k, v = (tensor.float() for tensor in split.qkv)
+        score_scale = split.scales["k"] * scale
+        if "q" in split.scales:
+            score_scale = split.scales["q"] * score_scale
+        further = split.slopes if split.bias is None else split.bias
+        result = attention(q, k, v, further, score_scale)
         if not workload.lse:
-            return (result * v_scale).to(torch.bfloat16)
+            return (result * split.scales["v"]).to(torch.bfloat16)
         out, lse = result
-        return (out * v_scale).to(torch.bfloat16), lse
+        return (out * split.scales["v"]).to(torch.bfloat16), lse
 
     return dequantised
+
+
+def minus_distances(workload: Prefill, device: torch.device) -> torch.Tensor:
+    """-|i + Skv - Sq - j|, fp32 (Sq, Skv): what ALiBi's slopes are multiplied by."""
+    import torch
+
+    rows = torch.arange(workload.seq_q, device=device) + workload.seq_kv - workload.seq_q
+    return -(torch.arange(workload.seq_kv, device=device)[None, :] - rows[:, None]).abs().float()
 
 
 def visible_keys(workload: Prefill, device: torch.device) -> torch.Tensor:

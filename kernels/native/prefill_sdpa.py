@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kernels.native.prefill_eager import canonical_outputs, visible_keys
+from kernels.native.prefill_eager import canonical_outputs, minus_distances, visible_keys
 from kernels.prefill_backend import FLOATS, Limits, PrefillBackend, heads_first, listed
 from pytest_attnperf.backends import Declares, Prepared
 
@@ -45,7 +46,9 @@ class PinnedSdpa(PrefillBackend):
     head_dim_max: int | None = None
 
     def limits(self, device: DeviceInfo) -> Limits:
-        """A window, and rows without keys, need a mask of any form, which flash has on a CPU only.
+        """A window, rows without keys, ALiBi and a bias need a mask of any form, which flash has on a CPU only.
+
+        Flash takes one head dimension for q, k and v (check_head_dim_size_flash and _cpp in torch's sdp_utils).
 
         Rows without keys give 0 in the CPU's kernels and, since torch 2.5, in `_safe_softmax`, which MATH uses
         everywhere; what the GPU's fused kernels give for them is not known.
@@ -56,6 +59,9 @@ class PinnedSdpa(PrefillBackend):
             dtypes=FLOATS if anywhere else self.gpu_dtypes,
             window=anywhere or self.backend != "FLASH_ATTENTION",
             rows_without_keys=anywhere,
+            alibi=anywhere or self.backend != "FLASH_ATTENTION",
+            bias=anywhere or self.backend != "FLASH_ATTENTION",
+            head_dim_v=self.backend != "FLASH_ATTENTION",
             no_lse="scaled_dot_product_attention returns no log-sum-exp",
         )
 
@@ -71,18 +77,24 @@ class PinnedSdpa(PrefillBackend):
                 f"{self.backend} takes no grouped K/V heads ({workload.heads} query heads, {workload.kv_heads} K/V "
                 "heads); expanding them first would be another problem"
             )
-        if self.head_dim_max is not None and workload.head_dim > self.head_dim_max:
-            found.append(f"{self.backend} takes head_dim up to {self.head_dim_max}, not {workload.head_dim}")
-        if workload.head_dim % 8:
-            found.append(f"{self.backend} needs head_dim to be a multiple of 8, not {workload.head_dim}")
+        for head_dim in sorted({workload.head_dim, workload.head_dim_v}):
+            if self.head_dim_max is not None and head_dim > self.head_dim_max:
+                found.append(f"{self.backend} takes head_dim up to {self.head_dim_max}, not {head_dim}")
+            if head_dim % 8:
+                found.append(f"{self.backend} needs head_dim to be a multiple of 8, not {head_dim}")
         return found
 
     def bind(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Transpose to (B, H, S, D), build the mask; torch's is_causal is top-left, so it serves only Sq == Skv."""
+        """Transpose to (B, H, S, D), build the mask; torch's is_causal is top-left, so it serves only Sq == Skv.
+
+        ALiBi or a bias, -inf where a row does not see a key, is built before timing, as a tensor of the timed call.
+        """
         import torch
         from torch.nn.attention import SDPBackend
 
-        mask, how = self._bottom_right(workload, inputs[0].device)
+        added = workload.alibi or workload.bias
+        mask, how = (None, "added mask") if added else self._bottom_right(workload, inputs[0].device)
+        convert = partial(_with_added_mask, workload) if added else heads_first
         return Prepared(
             call=_pinned(
                 getattr(SDPBackend, self.backend),
@@ -90,8 +102,8 @@ class PinnedSdpa(PrefillBackend):
                 is_causal=how == "is_causal",
                 enable_gqa=workload.heads != workload.kv_heads,
             ),
-            tensors=heads_first(inputs),
-            convert=heads_first,
+            tensors=convert(inputs),
+            convert=convert,
             outputs=canonical_outputs,
             config={"sdpa_backend": self.backend, "causal": how, "torch": torch.__version__},
             declares=Declares(
@@ -118,8 +130,21 @@ def _pinned(backend: Any, *, mask: Any, is_causal: bool, enable_gqa: bool) -> Ca
     from torch.nn.attention import sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
-    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, added: Any = mask) -> torch.Tensor:
         with sdpa_kernel([backend]):
-            return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=is_causal, enable_gqa=enable_gqa)
+            return scaled_dot_product_attention(q, k, v, attn_mask=added, is_causal=is_causal, enable_gqa=enable_gqa)
 
     return attention
+
+
+def _with_added_mask(workload: Prefill, inputs: Tensors) -> Tensors:
+    """q, k and v heads first, and (1, H, Sq, Skv) to be added to the scores, in q's dtype, as SDPA wants it."""
+    split = workload.split_inputs(inputs)
+    q, k, v = heads_first(split.qkv)
+    added = split.bias
+    if split.slopes is not None:
+        added = split.slopes[:, None, None] * minus_distances(workload, q.device)
+    assert added is not None
+    if workload.causal:
+        added = added.masked_fill(~visible_keys(workload, q.device), float("-inf"))
+    return q, k, v, added.to(q.dtype, copy=True)[None]

@@ -1,8 +1,15 @@
-"""Launch configurations of the Triton kernels, read from the JSON files beside this one.
+"""Launch configurations of the Triton kernels, read from `configs/<kernel>/<arch>.json` beside this file.
 
-A gated run never autotunes: a configuration picked by timing would make two runs compare different kernels. The files
-hold a list of rules per architecture; the first rule that takes the problem is used, and `source` says where it comes
-from. An architecture without rules of its own uses those of 'default', and the result records that it did.
+A gated run never autotunes: a configuration picked by timing would make two runs compare different kernels. A file
+holds a list of rules; the first whose conditions a problem meets is used, and `source` says where its figures come
+from. An architecture without a file of its own uses `default.json`, and the result records that it did.
+
+    {"schema": 2, "rules": [
+      {"when": {"head_dim_max": 128, "element_bits": 16}, "config": {"BLOCK_M": 64, "num_warps": 4}, "source": "..."}
+    ]}
+
+A condition is a property of the problem and the value it must have; with `_max` or `_min` appended, the largest or the
+smallest that it may have.
 """
 
 from __future__ import annotations
@@ -16,45 +23,56 @@ from typing import Any
 
 from pytest_attnperf.errors import AttnperfError, UsageError
 
-PREFILL_FORWARD = Path(__file__).parent / "configs" / "prefill_forward.json"
-SCHEMA = 1
-REQUIRED = frozenset({"BLOCK_M", "BLOCK_N", "PRELOAD_V", "num_warps", "num_stages"})
-ALLOWED = REQUIRED | {"waves_per_eu"}
-BOOLEANS = frozenset({"PRELOAD_V"})
+FOLDER = Path(__file__).parent / "configs"
+SCHEMA = 2
+DEFAULT = "default"
+OPTIONS = frozenset({"num_warps", "num_stages"})
+"""The compiler's options that every rule gives."""
+AMD_OPTIONS = frozenset({"waves_per_eu", "matrix_instr_nonkdim", "kpack"})
+"""Further ones that a rule for an AMD architecture may give."""
 
 PINNED = "pinned: "
 """Begins the source of a configuration that was replayed from a baseline instead of read from a file."""
 
+Problem = Mapping[str, int | bool | str]
+"""Property -> value: what a rule is chosen by, e.g. {'head_dim': 128, 'element_bits': 16}."""
+
 
 class KernelConfigError(AttnperfError):
-    """A configuration file is malformed, or holds no rule for a problem; names the file and the rule."""
+    """A configuration file is malformed, holds no rule for a problem, or one that does not fit; names file and rule."""
 
 
 @dataclass(frozen=True)
 class Rule:
     """One configuration and the problems it is for.
 
-    head_dim_max    largest head dimension it takes
-    causal          True or False for one of them, None for either
-    element_bits    16 (fp16, bf16) or 32
-    config          block sizes, and the compiler's options
-    source          the measurement or publication the figures come from
+    when      conditions, all of which a problem must meet
+    config    the kernel's constants, and the compiler's options
+    source    the measurement or publication the figures come from
     """
 
-    head_dim_max: int
-    causal: bool | None
-    element_bits: int
-    config: dict[str, Any]
+    when: Mapping[str, int | bool | str]
+    config: Mapping[str, int | bool]
     source: str
 
-    def takes(self, head_dim: int, causal: bool, element_bits: int) -> bool:
+    def takes(self, problem: Problem) -> bool:
         """Whether this rule is for such a problem."""
-        return head_dim <= self.head_dim_max and self.causal in (None, causal) and element_bits == self.element_bits
+        return all(_meets(problem, name, wanted) for name, wanted in self.when.items())
+
+    @property
+    def options(self) -> dict[str, int | bool]:
+        """The entries of `config` that are the compiler's."""
+        return {name: value for name, value in self.config.items() if name in OPTIONS | AMD_OPTIONS}
+
+    @property
+    def constants(self) -> dict[str, int | bool]:
+        """The entries of `config` that are the kernel's own."""
+        return {name: value for name, value in self.config.items() if name not in OPTIONS | AMD_OPTIONS}
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The rule picked for a problem, and the architecture whose list it stands in ('default' if not its own).
+    """The rule picked for a problem, and the architecture whose file it stands in ('default' if not its own).
 
     One that was replayed has a rule of its own, which takes no problem but this.
     """
@@ -62,55 +80,118 @@ class Choice:
     arch: str
     rule: Rule
 
+    @property
+    def config(self) -> dict[str, int | bool]:
+        """Constants and options, as a launch takes them."""
+        return dict(self.rule.config)
 
-def choose(arch: str, head_dim: int, *, causal: bool, element_bits: int, path: Path = PREFILL_FORWARD) -> Choice:
-    """The first rule of `arch`, or of 'default', that takes the problem. Raises KernelConfigError when none does."""
-    rules = load(path)
-    listed = arch if arch in rules else "default"
-    for rule in rules[listed]:
-        if rule.takes(head_dim, causal, element_bits):
-            return Choice(listed, rule)
-    held = ", ".join(f"{r.element_bits}-bit up to {r.head_dim_max}" for r in rules[listed])
-    raise KernelConfigError(
-        f"{path}: {listed} has no rule for head_dim {head_dim}, {'causal' if causal else 'not causal'}, "
-        f"{element_bits}-bit elements; it has: {held}. Add one, with its source"
-    )
+    def recorded(self, prefix: str = "") -> dict[str, str]:
+        """What `Prepared.config` says of it; `Space.replayed` reads it back."""
+        entries = {name: str(value) for name, value in self.rule.config.items()}
+        entries |= {"config_arch": self.arch, "config_source": self.rule.source}
+        return {prefix + name: value for name, value in entries.items()}
 
 
-def replayed(stored: Mapping[str, str]) -> Choice:
-    """The choice that a stored `Prepared.config` holds, whatever the files say now.
+@dataclass(frozen=True)
+class Space:
+    """What one kernel is configured by.
 
-    Raises UsageError where a value is missing, or is none that a configuration can have.
+    kernel       its name: that of the folder its files are in
+    constants    its own constants -> int or bool
+    properties   properties of a problem that rules may ask for
+    folder       where the folders of all kernels are
     """
-    missing = sorted(REQUIRED - stored.keys())
-    if missing:
-        raise UsageError(
-            f"the stored configuration lacks {', '.join(missing)}; it has {', '.join(sorted(stored)) or 'nothing'}; "
-            "record the baseline again, or run without --attnperf-pin-config"
+
+    kernel: str
+    constants: Mapping[str, type]
+    properties: tuple[str, ...]
+    folder: Path = FOLDER
+
+    def path(self, arch: str) -> Path:
+        """The file of an architecture, whether or not it exists."""
+        return self.folder / self.kernel / f"{arch}.json"
+
+    def listed(self, arch: str) -> str:
+        """The architecture whose rules `arch` uses: itself, or 'default'."""
+        return arch if self.path(arch).is_file() else DEFAULT
+
+    def rules(self, arch: str) -> tuple[Rule, ...]:
+        """The rules that `arch` uses, checked. Raises KernelConfigError naming file and rule."""
+        return _load(self, self.listed(arch))
+
+    def choose(self, arch: str, problem: Problem) -> Choice:
+        """The first rule of `arch`, or of 'default', that takes the problem.
+
+        Raises KernelConfigError when none does, and for a problem that has other properties than the space's.
+        """
+        listed = self.listed(arch)
+        if problem.keys() != set(self.properties):
+            raise KernelConfigError(
+                f"{self.kernel}: a configuration is chosen by {', '.join(self.properties)}, got {_said(problem)}"
+            )
+        for rule in self.rules(arch):
+            if rule.takes(problem):
+                return Choice(listed, rule)
+        held = "; ".join(_said(rule.when) for rule in self.rules(arch))
+        raise KernelConfigError(
+            f"{self.path(listed)} has no rule for {_said(problem)}; it has rules for: {held}. Add one, with its source"
         )
-    config = {name: _stored_value(name, stored[name]) for name in sorted(ALLOWED & stored.keys())}
-    source = stored.get("config_source", "unknown").removeprefix(PINNED)
-    return Choice(
-        stored.get("config_arch", "unknown"),
-        Rule(head_dim_max=0, causal=None, element_bits=0, config=config, source=PINNED + source),
-    )
+
+    def replayed(self, stored: Mapping[str, str], prefix: str = "") -> Choice:
+        """The choice that a stored `Prepared.config` holds, whatever the files say now.
+
+        Raises UsageError where a value is missing, or is none that a configuration can have.
+        """
+        held = {name.removeprefix(prefix): text for name, text in stored.items() if name.startswith(prefix)}
+        missing = sorted((self.constants.keys() | OPTIONS) - held.keys())
+        if missing:
+            raise UsageError(
+                f"the stored configuration lacks {', '.join(prefix + name for name in missing)}; it has "
+                f"{', '.join(sorted(stored)) or 'nothing'}; record the baseline again, or run without "
+                "--attnperf-pin-config"
+            )
+        names = sorted((self.constants.keys() | OPTIONS | AMD_OPTIONS) & held.keys())
+        config = {name: self._stored_value(prefix + name, held[name], self.constants.get(name, int)) for name in names}
+        source = held.get("config_source", "unknown").removeprefix(PINNED)
+        return Choice(held.get("config_arch", "unknown"), Rule({}, config, PINNED + source))
+
+    @staticmethod
+    def _stored_value(name: str, text: str, kind: type) -> int | bool:
+        if kind is bool and text in ("True", "False"):
+            return text == "True"
+        if kind is int and text.isdecimal():
+            return int(text)
+        wanted = "True or False" if kind is bool else "a whole number of at least 0"
+        raise UsageError(
+            f"the stored configuration has {name} = {text!r}, which is not {wanted}; record the baseline again, or run "
+            "without --attnperf-pin-config"
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.kernel, self.folder))
 
 
-def _stored_value(name: str, text: str) -> Any:
-    if name in BOOLEANS and text in ("True", "False"):
-        return text == "True"
-    if name not in BOOLEANS and text.isdecimal() and int(text) > 0:
-        return int(text)
-    wanted = "True or False" if name in BOOLEANS else "a positive whole number"
-    raise UsageError(
-        f"the stored configuration has {name} = {text!r}, which is not {wanted}; record the baseline again, or run "
-        "without --attnperf-pin-config"
-    )
+def padded(size: int) -> int:
+    """The next power of two, at least the 16 that a matrix instruction needs."""
+    return max(16, 1 << (size - 1).bit_length())
+
+
+def _meets(problem: Problem, name: str, wanted: int | bool | str) -> bool:
+    for suffix in ("_max", "_min"):
+        if name.endswith(suffix):
+            value = problem[name.removesuffix(suffix)]
+            return value <= wanted if suffix == "_max" else value >= wanted  # type: ignore[operator]
+    return problem[name] == wanted
+
+
+def _said(properties: Problem) -> str:
+    """'head_dim_max 128, causal True', or 'everything' where there are none."""
+    return ", ".join(f"{name} {value}" for name, value in properties.items()) or "everything"
 
 
 @functools.cache
-def load(path: Path) -> dict[str, tuple[Rule, ...]]:
-    """All rules by architecture, checked. Raises KernelConfigError naming file, architecture and rule."""
+def _load(space: Space, arch: str) -> tuple[Rule, ...]:
+    path = space.path(arch)
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -118,27 +199,35 @@ def load(path: Path) -> dict[str, tuple[Rule, ...]]:
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         found = document.get("schema") if isinstance(document, dict) else type(document).__name__
         raise KernelConfigError(f"{path}: schema is {found!r}, this version reads {SCHEMA}; update one of the two")
-    archs = document.get("archs")
-    if not isinstance(archs, dict) or "default" not in archs:
-        raise KernelConfigError(f"{path}: 'archs' must be an object with an entry 'default' for all that is not listed")
-    return {arch: tuple(_rule(path, arch, i, entry) for i, entry in enumerate(rules)) for arch, rules in archs.items()}
+    rules = document.get("rules")
+    if not isinstance(rules, list) or not rules:
+        raise KernelConfigError(f"{path}: 'rules' must be a list of at least one rule")
+    return tuple(_rule(space, f"{path}: rules[{index}]", entry) for index, entry in enumerate(rules))
 
 
-def _rule(path: Path, arch: str, index: int, entry: Any) -> Rule:
-    where = f"{path}: {arch}[{index}]"
-    fields = {"head_dim_max", "causal", "element_bits", "config", "source"}
+def _rule(space: Space, where: str, entry: Any) -> Rule:
+    fields = {"when", "config", "source"}
     if not isinstance(entry, dict) or entry.keys() != fields:
         found = sorted(entry) if isinstance(entry, dict) else type(entry).__name__
         raise KernelConfigError(f"{where} has {found}, needs exactly {sorted(fields)}")
+    known = {name + suffix for name in space.properties for suffix in ("", "_max", "_min")}
+    strange = sorted(entry["when"].keys() - known)
+    if strange:
+        raise KernelConfigError(
+            f"{where}.when asks for {strange}; {space.kernel} knows {sorted(space.properties)}, each also with _max "
+            "and _min"
+        )
     config = entry["config"]
-    missing, unknown = sorted(REQUIRED - config.keys()), sorted(config.keys() - ALLOWED)
+    required = space.constants.keys() | OPTIONS
+    missing, unknown = sorted(required - config.keys()), sorted(config.keys() - required - AMD_OPTIONS)
     if missing or unknown:
-        raise KernelConfigError(f"{where}.config lacks {missing} and has unknown {unknown}; known: {sorted(ALLOWED)}")
+        raise KernelConfigError(
+            f"{where}.config lacks {missing} and has unknown {unknown}; known: {sorted(required | AMD_OPTIONS)}"
+        )
+    for name, value in config.items():
+        kind = space.constants.get(name, int)
+        if type(value) is not kind:
+            raise KernelConfigError(f"{where}.config has {name} = {value!r}, which is no {kind.__name__}")
     if not entry["source"]:
         raise KernelConfigError(f"{where} has no source; say which measurement or publication its figures come from")
     return Rule(**entry)
-
-
-def padded_head_dim(head_dim: int) -> int:
-    """The next power of two, at least the 16 that a matrix instruction needs."""
-    return max(16, 1 << (head_dim - 1).bit_length())

@@ -1,14 +1,18 @@
-"""Backend `triton.flash`: this repository's own flash attention forward. Triton is imported in `prepare` only."""
+"""Backends `triton.flash` and `triton.flash_persistent`: this repository's own flash attention forward.
+
+Triton is imported in `prepare` only.
+"""
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from kernels.prefill_backend import FLOATS, Limits, PrefillBackend, own_copies
-from kernels.triton import configs
+from kernels.triton.configs import Choice, Problem, Space
+from kernels.triton.prefill_launch import HEAD_DIM_MAX, dtype_name, multiplies_8_bits, transposed_values
+from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, Configured, arch_of, compile_ahead, missing_triton
 from pytest_attnperf.backends import Declares, Prepared
 
 if TYPE_CHECKING:
@@ -18,72 +22,141 @@ if TYPE_CHECKING:
     from pytest_attnperf.records import DeviceInfo
     from pytest_attnperf.workloads.prefill import Prefill
 
-HEAD_DIM_MAX = 256
-"""Past it the accumulator of even 16 rows no longer fits the registers of one program."""
+CONSTANTS = {"BLOCK_M": int, "BLOCK_N": int, "PRELOAD_V": bool, "GROUP_HEADS": int}
+PROPERTIES = ("head_dim", "causal", "element_bits", "plain", "int8", "rows")
+"""head_dim: the larger of D and Dv. element_bits: of k and v. plain: no window, ALiBi, bias, and D = Dv. int8: 'none',
+or for int8 keys 'pv8', 'pv16' or 'kv8'. rows: B * H * Sq, how much there is to share out among multiprocessors."""
+
+SPACE = Space("prefill_forward", CONSTANTS, PROPERTIES)
+PERSISTENT = Space("prefill_persistent", {**CONSTANTS, "PROGRAMS_PER_SM": int}, PROPERTIES)
+
+OCP = frozenset({"f8e4m3", "f8e5m2"})
+FNUZ = frozenset({"f8e4m3fnuz", "f8e5m2fnuz"})
+FLOAT_8 = {"sm_89": OCP, "sm_90": OCP, "gfx942": FNUZ, "gfx950": OCP, "gfx1200": OCP, "gfx1201": OCP}
+"""fp8 formats by the architecture whose matrix units multiply them: AMD's instruction set guides of CDNA3 ("MI300"),
+CDNA4 and RDNA4, and NVIDIA's PTX manual (mma with .e4m3 and .e5m2)."""
 
 
 @dataclass(frozen=True)
-class TritonFlash(PrefillBackend):
-    """Online softmax, causal (bottom-right), grouped K/V heads, any lengths, head dimensions to 256, log-sum-exp.
-
-    tf32 is multiplied as fp32. The kernel relies on every row seeing key 0.
-
-    pinned_choice    a configuration to use in place of the data files'; None uses these
+class TritonFlash(Configured, PrefillBackend):
+    """Online softmax, causal (bottom-right), sliding windows, grouped K/V heads, any lengths, head dimensions to 256
+    (Dv may differ), ALiBi, matrix bias, 8 bits, log-sum-exp. tf32 is multiplied as fp32.
     """
 
-    pinned_choice: configs.Choice | None = field(default=None, compare=False)
-
-    def pinned(self, config: Mapping[str, str]) -> TritonFlash:
-        """With the block sizes and compiler options of a stored configuration. Raises UsageError where it lacks one."""
-        return replace(self, pinned_choice=configs.replayed(config))
+    @property
+    def spaces(self) -> tuple[Space, ...]:
+        """The one kernel's."""
+        return (SPACE,)
 
     def limits(self, device: DeviceInfo) -> Limits:
-        """No window, and every row must see a key."""
-        return Limits(self.name, dtypes=FLOATS, window=False, rows_without_keys=False)
+        """Of fp8 only what the device multiplies; its log-sum-exp not on NVIDIA's, whose sums of fp8 are too short."""
+        eight = OCP | FNUZ if device.kind == "cpu" else FLOAT_8.get(device.arch, frozenset())
+        return Limits(self.name, dtypes=FLOATS | {"i8"} | eight)
 
     def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
         """Needs Triton and, without a GPU, its interpreter."""
-        found = []
-        if importlib.util.find_spec("triton") is None:
-            found.append("triton is not installed")
-        if device.kind == "cpu" and not device.interpreted:
-            found.append("Triton compiles for GPUs only; without one, set TRITON_INTERPRET=1 before triton is imported")
-        if workload.head_dim > HEAD_DIM_MAX:
-            found.append(f"head_dim {workload.head_dim} is above {HEAD_DIM_MAX}, the largest this kernel takes")
+        found = missing_triton(device)
+        for name in ("head_dim", "head_dim_v"):
+            if (size := getattr(workload, name)) > HEAD_DIM_MAX:
+                found.append(f"{name} {size} is above {HEAD_DIM_MAX}, the largest this kernel takes")
+                break
+        if workload.lse and workload.dtype in OCP and device.kind == "cuda":
+            found.append(
+                f"a log-sum-exp of {workload.dtype} is held to fp32, and the tensor cores add fp8 products with some "
+                "14 bits (arXiv:2412.19437, section 3.3.2)"
+            )
         return found
 
     def bind(self, workload: Prefill, inputs: Tensors) -> Prepared:
         """Pick the configuration for this architecture from the data files, or the pinned one, and compile; nothing is
-        tuned here."""
-        from kernels.triton.prefill_forward import prefill_forward
+        tuned here. Values that are multiplied in 8 bits are stored transposed, untimed."""
+        (space,) = self.spaces
+        transposes = multiplies_8_bits(dtype_name(inputs[2]), workload.int8)
 
-        tensors = own_copies(inputs)
-        choice = self.pinned_choice or configs.choose(
-            arch_of(tensors[0].device),
-            workload.head_dim,
-            causal=workload.causal,
-            element_bits=tensors[0].element_size() * 8,
-        )
+        def convert(new: Tensors) -> Tensors:
+            q, k, v, *rest = new
+            return (q, k, transposed_values(v) if transposes else v, *rest)
 
-        def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-            return prefill_forward(q, k, v, causal=workload.causal, with_lse=workload.lse, config=choice.rule.config)
-
-        if tensors[0].is_cuda:
-            call(*tensors)
-        config = {key: str(value) for key, value in choice.rule.config.items()}
-        config |= {"config_arch": choice.arch, "config_source": choice.rule.source}
+        tensors = own_copies(convert(inputs))
+        choice = self.choose(space, arch_of(tensors[0].device), problem_of(workload, tensors))
+        call = launcher(self.function(tensors[0].device), workload, choice)
+        compile_ahead(call, tensors, space, choice)
+        layout = {"v_layout": "(B, Hk, Dv, Skv)"} if transposes else {}
         return Prepared(
             call=call,
             tensors=tensors,
-            convert=lambda new: new,
+            convert=convert,
             outputs=_canonical,
-            config=config,
+            config={**self.recorded({space.kernel: choice}), **layout},
             declares=Declares(
-                kernels=("prefill_forward_kernel",),
+                kernels=(f"{space.kernel}_kernel",),
                 never=("scaled_dot_product",),
-                matrix=workload.dtype in ("f16", "bf16"),
+                matrix=workload.dtype not in ("f32", "tf32"),
             ),
         )
+
+    def function(self, device: torch.device) -> Callable[..., Any]:
+        """The launcher for a device."""
+        from kernels.triton.prefill_forward import prefill_forward
+
+        return prefill_forward
+
+
+@dataclass(frozen=True)
+class TritonFlashPersistent(TritonFlash):
+    """The same with a fixed number of programs, see `prefill_persistent`."""
+
+    @property
+    def spaces(self) -> tuple[Space, ...]:
+        """The one kernel's."""
+        return (PERSISTENT,)
+
+    def function(self, device: torch.device) -> Callable[..., Any]:
+        """The launcher for a device, with its number of multiprocessors; three where it is interpreted."""
+        import functools
+
+        import torch
+
+        from kernels.triton.prefill_persistent import prefill_persistent
+
+        count = 3 if device.type == "cpu" else torch.cuda.get_device_properties(device).multi_processor_count
+        return functools.partial(prefill_persistent, multiprocessors=count)
+
+
+def problem_of(workload: Prefill, tensors: Tensors) -> Problem:
+    """What the rules of both spaces are chosen by; `tensors` are q, k, v."""
+    plain = not (workload.window or workload.alibi or workload.bias) and workload.head_dim == workload.head_dim_v
+    return {
+        "head_dim": max(workload.head_dim, workload.head_dim_v),
+        "causal": workload.causal,
+        "element_bits": tensors[1].element_size() * 8,
+        "plain": plain,
+        "int8": (workload.int8 or "pv8") if workload.dtype == "i8" else "none",
+        "rows": workload.batch * workload.heads * workload.seq_q,
+    }
+
+
+def launcher(function: Callable[..., Any], workload: Prefill, choice: Choice) -> Callable[..., Any]:
+    """What is timed: the launch with the tensors of `Prefill` in their order."""
+    scales, config = len(workload.scaled), choice.config
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: torch.Tensor) -> Any:
+        added = rest[scales] if workload.alibi or workload.bias else None
+        return function(
+            q,
+            k,
+            v,
+            causal=workload.causal,
+            with_lse=workload.lse,
+            config=config,
+            window=workload.window,
+            int8=workload.int8,
+            descales=rest[:scales],
+            alibi_slopes=added if workload.alibi else None,
+            bias=added if workload.bias else None,
+        )
+
+    return call
 
 
 def _canonical(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:
@@ -91,13 +164,7 @@ def _canonical(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:
     return {"out": out} if lse is None else {"out": out, "lse": lse}
 
 
-def arch_of(device: torch.device) -> str:
-    """The key of the configuration files: sm_90, gfx942, or 'interpreter' where there is no GPU."""
-    import torch
-
-    if device.type == "cpu":
-        return "interpreter"
-    properties = torch.cuda.get_device_properties(device)
-    if torch.version.hip is not None:
-        return str(properties.gcnArchName).split(":", maxsplit=1)[0]
-    return f"sm_{properties.major}{properties.minor}"
+BACKENDS = (
+    TritonFlash("triton.flash", INTERPRETER_FLOPS_MAX, times_on_cpu=False),
+    TritonFlashPersistent("triton.flash_persistent", INTERPRETER_FLOPS_MAX, times_on_cpu=False),
+)

@@ -4,17 +4,19 @@
 against the reference is the yardstick of the budget (flash-attention's tests use the same pair).
 
 Causal masks are aligned bottom-right; a row that sees no key has out = 0 and lse = -inf. With `window` a row sees that
-many keys at most, the last ones. Tensors of an 8-bit format come with the `scales` of q, k and v, see `quantisation`.
+many keys at most, the last ones. Tensors of an 8-bit format come with their `scales`, by 'q', 'k' and 'v', see
+`quantisation`. ALiBi and biases are `added` to the scaled scores, see `attention_bias`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.workloads.attention_bias import Added
 from pytest_attnperf.workloads.base import OUT_DTYPES, QUANTISED, TORCH_DTYPES
 from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
 from pytest_attnperf.workloads.quantisation import dequantise, round_to_tf32, round_weights
@@ -38,12 +40,14 @@ class Arithmetic:
     operand    rounding of both operands of both products; None where `dtype` is all there is
     weights    rounding of exp(score - row max) before the product with v, whose result is then divided by the sum of
                the unrounded ones; None where softmax comes first, in `dtype`
+    loads      'k' or 'v' -> dtype that it is rounded to once dequantised
     """
 
     dtype: torch.dtype
     out: torch.dtype
     operand: Callable[[torch.Tensor], torch.Tensor] | None = None
     weights: Callable[[torch.Tensor], torch.Tensor] | None = None
+    loads: Mapping[str, torch.dtype] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -62,17 +66,22 @@ class _Mask:
         return (key > last) | (key <= last - self.window) if self.window else key > last
 
 
-def plain_arithmetic(dtype: str) -> Arithmetic:
-    """How plain attention rounds in a workload's dtype.
+def plain_arithmetic(dtype: str, int8: str = "") -> Arithmetic:
+    """How plain attention rounds in a workload's dtype, and for i8 in one of its modes, see `Prefill.int8`.
 
     f32, f16, bf16    everything is stored in the dtype, products are summed as torch does
     tf32              the operands of both products are rounded to TF32, everything else is fp32
     8-bit formats     scores and their exponentials are fp32; these are rounded to the format before the product with
                       v, which is summed in fp32; 'out' is bf16
+    pv16              the same, but the exponentials and the dequantised v are rounded to bf16
+    kv8               so is the dequantised k
     """
     import torch
 
     out: torch.dtype = getattr(torch, TORCH_DTYPES[OUT_DTYPES[dtype]])
+    if int8:
+        loads = {name: torch.bfloat16 for name in ("k", "v") if name == "v" or int8 == "kv8"}
+        return Arithmetic(torch.float32, out, weights=partial(round_weights, dtype="bf16"), loads=loads)
     if dtype in QUANTISED:
         return Arithmetic(torch.float32, out, weights=partial(round_weights, dtype=dtype))
     return Arithmetic(out, out, operand=round_to_tf32 if dtype == "tf32" else None)
@@ -86,9 +95,11 @@ def reference(
     causal: bool,
     lse: bool,
     window: int = 0,
-    scales: Sequence[torch.Tensor] = (),
+    scales: Mapping[str, torch.Tensor] | None = None,
+    added: Added | None = None,
 ) -> Outputs:
-    """q (B, Sq, H, D), k and v (B, Skv, Hk, D) -> 'out' (B, Sq, H, D) [, 'lse' (B, H, Sq)], in fp64 or fp32.
+    """q (B, Sq, H, D), k (B, Skv, Hk, D), v (B, Skv, Hk, Dv) -> 'out' (B, Sq, H, Dv) [, 'lse' (B, H, Sq)], in fp64 or
+    fp32.
 
     The precision is `reference_dtype`, but fp64 for the log-sum-exp of an 8-bit format, whose scores plain attention
     keeps in fp32; inputs are upcast as they are stored.
@@ -97,7 +108,8 @@ def reference(
 
     dtype = torch.float64 if scales and lse else reference_dtype((q, k, v))
     with full_fp32_matmul():
-        return _attention(q, k, v, scales, causal=causal, lse=lse, window=window, how=Arithmetic(dtype, dtype))
+        problem = _Problem(causal, lse, window, scales or {}, added or Added())
+        return _attention(q, k, v, problem, Arithmetic(dtype, dtype))
 
 
 def plain(
@@ -108,7 +120,8 @@ def plain(
     causal: bool,
     lse: bool,
     window: int = 0,
-    scales: Sequence[torch.Tensor] = (),
+    scales: Mapping[str, torch.Tensor] | None = None,
+    added: Added | None = None,
     how: Arithmetic | None = None,
 ) -> Outputs:
     """The same shapes with the roundings of `how`, or in the dtype of `q`, to which everything is then rounded.
@@ -116,43 +129,49 @@ def plain(
     'lse' is fp32. fp32 is multiplied in fp32, never TF32, so that the yardstick of an fp32 workload is fp32's own.
     """
     with full_fp32_matmul():
-        how = how or Arithmetic(q.dtype, q.dtype)
-        return _attention(q, k, v, scales, causal=causal, lse=lse, window=window, how=how)
+        problem = _Problem(causal, lse, window, scales or {}, added or Added())
+        return _attention(q, k, v, problem, how or Arithmetic(q.dtype, q.dtype))
 
 
-def _attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    scales: Sequence[torch.Tensor],
-    *,
-    causal: bool,
-    lse: bool,
-    window: int,
-    how: Arithmetic,
-) -> Outputs:
+@dataclass(frozen=True)
+class _Problem:
+    """What is computed of q, k and v, as `reference` takes it."""
+
+    causal: bool
+    lse: bool
+    window: int
+    scales: Mapping[str, torch.Tensor]
+    added: Added
+
+
+def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, problem: _Problem, how: Arithmetic) -> Outputs:
     import torch
 
     (batch, seq_q, heads, _), seq_kv = q.shape, k.shape[1]
-    q_scale, k_scale, v_scale = scales or (None, None, None)
     wide = torch.float64 if how.dtype == torch.float64 else torch.float32
-    out = torch.empty(q.shape, dtype=how.out, device=q.device)
+    out = torch.empty((batch, seq_q, heads, v.shape[3]), dtype=how.out, device=q.device)
     lse_out = torch.empty((batch, heads, seq_q), dtype=wide, device=q.device)
     limit = SCORE_BYTES_CPU if q.device.type == "cpu" else SCORE_BYTES_GPU
+
+    def load(name: str, stored: torch.Tensor) -> torch.Tensor:
+        return _load(stored, problem.scales.get(name), how.dtype, how.loads.get(name))
+
     with torch.no_grad():
         for batches, rows in chunks(batch, seq_q, max(1, limit // (heads * seq_kv * how.dtype.itemsize))):
-            mask = _Mask(rows.start + seq_kv - seq_q, window) if causal else None
-            keys, values = _load(k[batches], k_scale, how.dtype), _load(v[batches], v_scale, how.dtype)
-            queries = _load(q[batches, rows], q_scale, how.dtype)
-            want = lse_out[batches, :, rows].copy_ if lse else None
-            out[batches, rows] = _attention_chunk(queries, keys, values, mask, how, want).permute(0, 2, 1, 3)
-    return {"out": out, "lse": lse_out} if lse else {"out": out}
+            mask = _Mask(rows.start + seq_kv - seq_q, problem.window) if problem.causal else None
+            added = problem.added.of_rows(rows.start, rows.stop - rows.start, seq_q, seq_kv, how.dtype)
+            operands = load("q", q[batches, rows]), load("k", k[batches]), load("v", v[batches])
+            want = lse_out[batches, :, rows].copy_ if problem.lse else None
+            out[batches, rows] = _attention_chunk(operands, mask, added, how, want).permute(0, 2, 1, 3)
+    return {"out": out, "lse": lse_out} if problem.lse else {"out": out}
 
 
-def _load(stored: torch.Tensor, scale: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
-    """(b, s, h, D) as stored -> (b, h, s, D) in `dtype`."""
+def _load(
+    stored: torch.Tensor, scale: torch.Tensor | None, dtype: torch.dtype, rounded: torch.dtype | None
+) -> torch.Tensor:
+    """(b, s, h, D) as stored -> (b, h, s, D) in `dtype`, holding what `rounded` holds."""
     values = stored.to(dtype) if scale is None else dequantise(stored, scale, dtype)
-    return values.permute(0, 2, 1, 3)
+    return (values if rounded is None else values.to(rounded).to(dtype)).permute(0, 2, 1, 3)
 
 
 def chunks(batch: int, seq_q: int, rows_at_once: int) -> Iterator[tuple[slice, slice]]:
@@ -165,30 +184,33 @@ def chunks(batch: int, seq_q: int, rows_at_once: int) -> Iterator[tuple[slice, s
 
 
 def _attention_chunk(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
+    operands: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     mask: _Mask | None,
+    added: torch.Tensor | None,
     how: Arithmetic,
     take_lse: Callable[[torch.Tensor], object] | None,
 ) -> torch.Tensor:
-    """q (b, H, rows, D), k and v (b, Hk, Skv, D) -> (b, H, rows, D), all in `how.dtype`.
+    """q (b, H, rows, D), k (b, Hk, Skv, D), v (b, Hk, Skv, Dv) -> (b, H, rows, Dv), all in `how.dtype`.
 
+    added       (H, rows, Skv), fp32 or wider: the sum with it is rounded once, as a score is stored
     take_lse    is given the log-sum-exp (b, H, rows), fp32 or wider
     """
     import torch
 
+    q, k, v = operands
     batch, heads, rows, head_dim = q.shape
     group = heads // k.shape[1]
     # Heads that share a key head are stacked into rows of one product, so k and v are never repeated.
     stacked = q.reshape(batch, k.shape[1], group * rows, head_dim)
     scores = _product(stacked, k.transpose(-1, -2), how).view(batch, heads, rows, -1).mul_(1.0 / math.sqrt(head_dim))
+    if added is not None:
+        scores.add_(added)
     if mask is not None:
         scores.masked_fill_(mask.hidden(rows, k.shape[2], q.device), float("-inf"))
     if take_lse is not None:
         take_lse(torch.logsumexp(scores if scores.dtype == torch.float64 else scores.float(), dim=-1))
     weights, divisor = _weights(scores, how)
-    out = _product(weights.view(batch, k.shape[1], group * rows, -1), v, how).view(batch, heads, rows, head_dim)
+    out = _product(weights.view(batch, k.shape[1], group * rows, -1), v, how).view(batch, heads, rows, -1)
     if divisor is not None:
         out.div_(divisor)
     if mask is not None:

@@ -11,8 +11,19 @@ from functools import partial
 
 from pytest_attnperf.errors import UnknownNameError, UsageError, WorkloadError
 from pytest_attnperf.workloads.backward import Backward
+from pytest_attnperf.workloads.bandwidth import Bandwidth
 from pytest_attnperf.workloads.base import Workload
+from pytest_attnperf.workloads.decode import Decode
+from pytest_attnperf.workloads.gemm import Gemm
+from pytest_attnperf.workloads.layernorm import LayerNorm
+from pytest_attnperf.workloads.mixed import Mixed
+from pytest_attnperf.workloads.mla import Mla
 from pytest_attnperf.workloads.prefill import Prefill
+from pytest_attnperf.workloads.rmsnorm import RmsNorm
+from pytest_attnperf.workloads.rope import Rope
+from pytest_attnperf.workloads.softmax import Softmax
+from pytest_attnperf.workloads.varlen import Varlen
+from pytest_attnperf.workloads.varlen_backward import VarlenBackward
 
 
 @dataclass(frozen=True)
@@ -27,7 +38,18 @@ class Family:
 
 BUILT_IN = (
     Family("prefill", Prefill.parse, Prefill.parse_line, "attention over whole sequences"),
+    Family("varlen", Varlen.parse, Varlen.parse_line, "attention over packed sequences"),
     Family("backward", Backward.parse, Backward.parse_line, "gradients of attention"),
+    Family("varlen_backward", VarlenBackward.parse, VarlenBackward.parse_line, "gradients of packed sequences"),
+    Family("mixed", Mixed.parse, Mixed.parse_line, "attention of a serving step over a paged cache"),
+    Family("decode", Decode.parse, Decode.parse_line, "attention of new tokens over a cache"),
+    Family("gemm", Gemm.parse, Gemm.parse_line, "matrix multiplication"),
+    Family("softmax", Softmax.parse, Softmax.parse_line, "softmax of rows"),
+    Family("rmsnorm", RmsNorm.parse, RmsNorm.parse_line, "RMSNorm of rows, optionally of a sum with a residual"),
+    Family("layernorm", LayerNorm.parse, LayerNorm.parse_line, "LayerNorm of rows, optionally with a residual"),
+    Family("rope", Rope.parse, Rope.parse_line, "rotary position embedding of queries and keys"),
+    Family("bandwidth", Bandwidth.parse, Bandwidth.parse_line, "copy, read, write and triad of arrays"),
+    Family("mla", Mla.parse, Mla.parse_line, "multi-head latent attention"),
 )
 
 

@@ -15,6 +15,10 @@ Edges are the first and the last key and both sides of multiples of 16, 32, 64 a
 start, the middle and the end; with a window also of the part of the keys that any row sees. Each row carries one plant,
 and a row that sees no key none. Where rows are too few for all of them, heads and batches take different ones in turn,
 and the seed decides which come first, so that seeds cover all.
+
+Under ALiBi a key is planted only within the reach of its head, where the slope takes REACH_NATS at most: a lost key
+further away shows in a head of a smaller slope. Under a bias that of a planted key is PLANTED_BIAS, so that losing it
+shows too. Between packed sequences `plant_strangers` plants keys of the neighbours.
 """
 
 from __future__ import annotations
@@ -22,8 +26,11 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from pytest_attnperf.workloads.attention_bias import alibi_sum
 
 if TYPE_CHECKING:
     import torch
@@ -32,6 +39,12 @@ TILES = (16, 32, 64, 128)
 MARGIN = 1.5
 """How far, in nats, the planted score lies above the log-sum-exp expected of all others: a weight of about 0.8. High
 enough that losing the key moves the row by most of its size, low enough that counting it twice still does."""
+
+REACH_NATS = 8.0
+"""How much ALiBi may take from a planted score: with it the score is some 20 at most, which f16 holds to 1 in 100."""
+
+PLANTED_BIAS = 2.0
+"""In nats; without it a weight of 0.8 is one of 0.35. Exact in every dtype of a bias."""
 
 
 @dataclass(frozen=True)
@@ -55,15 +68,18 @@ def edges(length: int) -> list[int]:
     return sorted(found)
 
 
-def plans(seq_q: int, seq_kv: int, *, causal: bool, seed: int, lanes: int, window: int = 0) -> list[list[Plant]]:
+def plans(
+    seq_q: int, seq_kv: int, *, causal: bool, seed: int, lanes: int, window: int = 0, reach: int = 0
+) -> list[list[Plant]]:
     """Sets of plants, each with distinct rows, that `lanes` (batch, head) pairs take in turn; fixed by the seed.
 
     The last and the first key that are seen come before all others, unless there is room for so few that this would
     keep the others out for every seed: then half of the seeds start anywhere. Every other set holds keys that its rows
-    must not see, one of each kind before all others; for a single lane all sets hold both.
+    must not see, one of each kind before all others; for a single lane all sets hold both. With `reach` no key
+    is further than that many keys from its row's own position, row + Skv - Sq.
     """
     rng = random.Random(seed)
-    mask = _Mask(seq_q, seq_kv, causal, window)
+    mask = _Mask(seq_q, seq_kv, causal, window, reach or seq_q + seq_kv)
     seen = _seen(mask)
     limits, beyond = ([_pinned(mask, step) for step in (0, 1)]) if causal else ([], [])
     sides = [(limits, []), (beyond, beyond)] if causal and lanes > 1 else [(limits + beyond, beyond)]
@@ -73,43 +89,117 @@ def plans(seq_q: int, seq_kv: int, *, causal: bool, seed: int, lanes: int, windo
     return [plan for together in zip(*made, strict=True) for plan in together]
 
 
-def plant(q: torch.Tensor, k: torch.Tensor, *, causal: bool, seed: int, window: int = 0) -> None:
-    """Align rows of q (B, Sq, H, D) with keys of k (B, Skv, Hk, D), in place, in fp32.
+def plant(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    *,
+    causal: bool,
+    seed: int,
+    window: int = 0,
+    slopes: Sequence[float] = (),
+    bias: torch.Tensor | None = None,
+) -> None:
+    """Align rows of q (B, Sq, H, D) with keys of k (B, Skv, Hk, D), in place, in fp32; set their bias (H, Sq, Skv).
 
     Planted keys keep their direction and are made c sqrt(D) long, c being 1 but for small D. A planted row becomes
     q = (t / c) k_j / |k_j|, whose scaled score with key j is t, and with any other key is normal with standard
     deviation t / (c sqrt(D)). The others' expected sum of exponentials is then n exp(t^2 / (2 c^2 D)), n being the keys
     a row sees, so t solves t = ln n + t^2 / (2 c^2 D) + MARGIN; where D is too small for a solution, c makes up for it.
+
+    With ALiBi n is the sum of exp(-slope distance), and t is higher by what the slope takes from the planted key. A
+    bias drawn from N(0, 1) multiplies the expected sum by exp(1/2), and t is lower by PLANTED_BIAS.
     """
     import torch
 
-    batch, seq_q, heads, head_dim = q.shape
+    (batch, seq_q, heads, head_dim), seq_kv = q.shape, k.shape[1]
     group = heads // k.shape[2]
-    seq_kv = k.shape[1]
-    chosen = plans(seq_q, seq_kv, causal=causal, seed=seed, lanes=batch * heads, window=window)
-    target, stretch = target_score(min(seq_kv, window or seq_kv), head_dim)
-    keys = sorted({item.key for plan in chosen for item in plan})
+    made = _by_lane(seq_q, seq_kv, batch, heads, causal=causal, seed=seed, window=window, slopes=slopes)
+    chosen = [(lanes, plan) for lanes, plan in made if lanes and plan]
+    shift = 0.0 if bias is None else 0.5 - PLANTED_BIAS
+    ordinary = math.log(min(seq_kv, window or seq_kv)) + MARGIN + shift
+    mask = _Mask(seq_q, seq_kv, causal, window, seq_q + seq_kv)
+    above = [
+        [mask.alibi_logsum(item, slopes[lanes[0] % heads]) + MARGIN if slopes else ordinary for item in plan]
+        for lanes, plan in chosen
+    ]
+    highest = max(itertools.chain(*above))
+    stretch = _stretch(highest, head_dim)
+    keys = sorted({item.key for _, plan in made for item in plan})
     k[:, keys] *= stretch * math.sqrt(head_dim) / k[:, keys].norm(dim=-1, keepdim=True)
-    lanes = torch.arange(batch * heads, device=q.device)
-    for number, plan in enumerate(chosen):
-        lane = lanes[number :: len(chosen)]
-        if not plan or not lane.numel():
-            continue
+    for (lanes, plan), levels in zip(chosen, above, strict=True):
+        lane = torch.tensor(lanes, device=q.device)
         row, key = (
             torch.tensor(column, device=q.device)[None, :]
             for column in ([item.row for item in plan], [item.key for item in plan])
         )
+        targets = [_target(level, highest, head_dim) / (stretch * stretch * math.sqrt(head_dim)) for level in levels]
         b, h = (lane // heads)[:, None], (lane % heads)[:, None]
-        q[b, row, h] = k[b, key, h // group] * (target / (stretch * stretch * math.sqrt(head_dim)))
+        q[b, row, h] = k[b, key, h // group] * torch.tensor(targets, device=q.device)[None, :, None]
+        if bias is not None:
+            bias[h, row, key] = PLANTED_BIAS
+
+
+def _by_lane(
+    seq_q: int, seq_kv: int, batch: int, heads: int, *, causal: bool, seed: int, window: int, slopes: Sequence[float]
+) -> list[tuple[list[int], list[Plant]]]:
+    """(lanes, their plan), also of plans for which there is no lane; lane = batch index * heads + head.
+
+    With slopes every head has plans of its own, from a seed of its own.
+    """
+    kinds = [(seed, 0, range(batch * heads))]
+    if slopes:
+        lanes = range(batch * heads)
+        kinds = [(seed + head, max(1, int(REACH_NATS / slopes[head])), lanes[head::heads]) for head in range(heads)]
+    found = []
+    for own_seed, reach, lanes in kinds:
+        made = plans(seq_q, seq_kv, causal=causal, seed=own_seed, lanes=len(lanes), window=window, reach=reach)
+        found += [(list(lanes[number :: len(made)]), plan) for number, plan in enumerate(made)]
+    return found
+
+
+def plant_strangers(q: torch.Tensor, k: torch.Tensor, slices: Sequence[tuple[slice, slice]], *, seed: int) -> None:
+    """Align a row of every packed sequence with the first key of the next one, and its first row with the last key of
+    the one before, in place: q (Tq, H, D), k (Tk, Hk, D), `slices` the rows and keys of every sequence.
+
+    A row that is let see a key of another sequence then shows. They take one head each, and the place of what `plant`
+    planted there; with a single head there is none of the second kind, and a single row of a single head is left alone.
+    """
+    rng = random.Random(seed)
+    heads, head_dim = q.shape[1:]
+    group = heads // k.shape[1]
+    for number, (rows, keys) in enumerate(slices):
+        target, stretch = target_score(keys.stop - keys.start, head_dim)
+        head, row = (seed + number) % heads, rng.randrange(rows.start, rows.stop)
+        strangers = (
+            [(row, keys.stop, head)] if number + 1 < len(slices) and heads * (rows.stop - rows.start) > 1 else []
+        )
+        if number and heads > 1:
+            strangers.append((rows.start, keys.start - 1, (head + 1) % heads))
+        for row, key, head in strangers:
+            direction = k[key, head // group] / k[key, head // group].norm()
+            q[row, head] = direction * (target / stretch)
 
 
 def target_score(keys_seen: int, head_dim: int) -> tuple[float, float]:
-    """(t, c) of `plant`: the score of a planted key, and its length in units of sqrt(D)."""
+    """(t, c) of `plant` without ALiBi or bias: the score of a planted key, and its length in units of sqrt(D)."""
     above = math.log(keys_seen) + MARGIN
-    # t - t^2 / 2D = above needs D >= 2 * above; a quarter more keeps away from the double root.
-    effective = max(float(head_dim), 2.5 * above)
-    target = effective - math.sqrt(effective * effective - 2.0 * effective * above)
-    return target, math.sqrt(effective / head_dim)
+    return _target(above, above, head_dim), _stretch(above, head_dim)
+
+
+def _effective_dim(highest: float, head_dim: int) -> float:
+    """c^2 D. t - t^2 / 2D = above needs D >= 2 * above; a quarter more keeps away from the double root."""
+    return max(float(head_dim), 2.5 * highest)
+
+
+def _stretch(highest: float, head_dim: int) -> float:
+    """The length of a planted key in units of sqrt(D), for the highest of all scores to come."""
+    return math.sqrt(_effective_dim(highest, head_dim) / head_dim)
+
+
+def _target(above: float, highest: float, head_dim: int) -> float:
+    """The score t of a planted key that lies `above` + t^2 / 2 c^2 D."""
+    effective = _effective_dim(highest, head_dim)
+    return effective - math.sqrt(effective * effective - 2.0 * effective * above)
 
 
 @dataclass(frozen=True)
@@ -120,6 +210,8 @@ class _Mask:
     seq_kv: int
     causal: bool
     window: int
+    reach: int
+    """Plants are no further from row + offset than this."""
 
     @property
     def offset(self) -> int:
@@ -136,9 +228,17 @@ class _Mask:
         return max(0, self.offset - self.window + 1) if self.window else 0
 
     def rows_seeing(self, key: int) -> range:
-        """Rows that see the key."""
-        first = max(0, key - self.offset) if self.causal else 0
-        return range(first, min(self.seq_q, key - self.offset + self.window) if self.window else self.seq_q)
+        """Rows that see the key, and within the reach."""
+        own = key - self.offset
+        first = max(0, own if self.causal else own - self.reach)
+        return range(first, min(self.seq_q, own + self.reach + 1, own + (self.window or self.seq_kv + self.seq_q)))
+
+    def alibi_logsum(self, item: Plant, slope: float) -> float:
+        """How far ALiBi takes a planted key down, and the logarithm of the sum of what it leaves of all seen keys."""
+        position = item.row + self.offset
+        first = max(0, position - self.window + 1) if self.window else 0
+        keys = range(first, position + 1 if self.causal else self.seq_kv)
+        return slope * abs(position - item.key) + math.log(alibi_sum(slope, position, keys))
 
 
 def _plans_of_side(
@@ -193,7 +293,8 @@ def _pinned(mask: _Mask, beyond: int) -> list[list[Task]]:
     They are listed by kind. With `beyond` 1 the keys are their neighbours, which the row does not see.
     """
     kinds = []
-    for limit, outwards in ((0, 1), (1 - mask.window, -1)) if mask.window else ((0, 1),):
+    limits = [(0, 1), (1 - mask.window, -1)] if mask.window else [(0, 1)]
+    for limit, outwards in [(limit, outwards) for limit, outwards in limits if -limit < mask.reach]:
         rows = set(edges(mask.seq_q)) | {key - mask.offset - limit for key in edges(mask.seq_kv)}
         keys = ((row, row + mask.offset + limit + beyond * outwards) for row in sorted(rows) if row in mask.rows)
         kinds.append([(range(row, row + 1), key) for row, key in keys if 0 <= key < mask.seq_kv])

@@ -1,4 +1,4 @@
-"""Attention prefill: softmax(q k^T / sqrt(D)) v over whole sequences, with GQA, masks, log-sum-exp and 8-bit inputs."""
+"""Attention prefill: softmax(q k^T / sqrt(D) + bias) v over whole sequences, with GQA, masks, ALiBi, 8-bit inputs."""
 
 from __future__ import annotations
 
@@ -6,23 +6,35 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.workloads import attention_math, planted_keys
+from pytest_attnperf.workloads import attention_bias, attention_math, planted_keys
 from pytest_attnperf.workloads.base import DTYPE_BYTES, OUT_DTYPES, QUANTISED, TORCH_DTYPES
 from pytest_attnperf.workloads.fields import Grammar, id_words, require_dtype, require_positive
-from pytest_attnperf.workloads.quantisation import quantise
+from pytest_attnperf.workloads.prefill_inputs import SplitInputs, stored
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
 
 HEAD_DIM_MAX = 512
 _LSE_BYTES = 4
-_SCALES_BYTES = 3 * 4
-_SIZES = {"b": "batch", "s": "seq_q", "kv": "seq_kv", "h": "heads", "hk": "kv_heads", "d": "head_dim"}
+_SCALE_BYTES = 4
+_SLOPE_BYTES = 4
+INT8_MODES = ("pv16", "kv8")
+"""What of an i8 workload is multiplied in bf16 after all, see `Prefill.int8`."""
+_SIZES = {
+    "b": "batch",
+    "s": "seq_q",
+    "kv": "seq_kv",
+    "h": "heads",
+    "hk": "kv_heads",
+    "d": "head_dim",
+    "dv": "head_dim_v",
+}
 _GRAMMAR = Grammar(
     family="prefill",
     numbers={**_SIZES, "w": "window"},
     required=("s", "h", "d"),
-    flags=("causal", "lse", "cold"),
+    flags=("causal", "lse", "alibi", "bias", "cold"),
+    choices={"int8": INT8_MODES},
 )
 
 
@@ -42,10 +54,19 @@ class Prefill:
     window     0, or with causal the most keys a row sees, its own included: i + Skv - Sq - window < j <= i + Skv - Sq,
                which is FlashAttention's window_size = (window - 1, 0)
     cold       timed with inputs that are in no cache, as after layers that have moved other data; hot otherwise
+    head_dim_v Dv, at most 512, of v and out; 0 means D
+    alibi      score(i, j) += -slope_h |i + Skv - Sq - j|, FlashAttention's convention, with the slopes of
+               `attention_bias.alibi_slopes`
+    bias       score(h, i, j) += bias[h, i, j], after the scores are scaled; not together with alibi
+    int8       of dtype i8 only, what is stored in it and multiplied in it:
+               ''      q, k and v are stored, and both products are of 8-bit operands
+               'pv16'  q, k and v are stored, q k^T is of 8-bit operands; weights and v * v_scale are multiplied in bf16
+               'kv8'   k and v are stored, q is bf16; k * k_scale and v * v_scale are multiplied in bf16
 
-    Inputs are (q, k, v): q (B, Sq, H, D), k and v (B, Skv, Hk, D), contiguous. Those of an 8-bit dtype are (q, k, v,
-    q_scale, k_scale, v_scale), scales fp32 (1,), value = stored * scale. Outputs are 'out' (B, Sq, H, D) and, with
-    `lse`, 'lse' (B, H, Sq) in fp32.
+    Inputs are (q, k, v), then scales, then slopes or bias, contiguous: q (B, Sq, H, D), k (B, Skv, Hk, D), v (B, Skv,
+    Hk, Dv); for an 8-bit dtype q_scale, k_scale, v_scale ('kv8': k_scale, v_scale), fp32 (1,), value = stored * scale;
+    with `alibi` slopes fp32 (H,), with `bias` bias (H, Sq, Skv) in OUT_DTYPES of the dtype. Outputs are 'out' (B, Sq,
+    H, Dv) and, with `lse`, 'lse' (B, H, Sq) in fp32.
 
     Four keys and two causal queries, 1 where a query sees a key (the last query always sees the last key), then the
     same with a window of 2, and two keys and four queries:
@@ -61,7 +82,8 @@ class Prefill:
     logarithm of the sum of nothing, ln 0. Some row always sees a key.
 
     Raises WorkloadError naming the field for sizes that are not positive integers, heads that kv_heads does not
-    divide, an unknown dtype, too large a head_dim, and a window that is negative or without causal.
+    divide, an unknown dtype, too large a head_dim or head_dim_v, a window that is negative or without causal, alibi
+    together with bias, and an int8 that is unknown or of another dtype than i8.
     """
 
     batch: int
@@ -75,11 +97,16 @@ class Prefill:
     lse: bool = False
     window: int = 0
     cold: bool = False
+    head_dim_v: int = 0
+    alibi: bool = False
+    bias: bool = False
+    int8: str = ""
 
     def __post_init__(self) -> None:
         # Equal problems must be equal and hash equal, however they were written.
         object.__setattr__(self, "seq_kv", self.seq_q if self.seq_kv == 0 else self.seq_kv)
         object.__setattr__(self, "kv_heads", self.heads if self.kv_heads == 0 else self.kv_heads)
+        object.__setattr__(self, "head_dim_v", self.head_dim if self.head_dim_v == 0 else self.head_dim_v)
         require_positive("prefill", ((name, getattr(self, name)) for name in _SIZES.values()))
         require_dtype("prefill", self.dtype)
         if self.heads % self.kv_heads:
@@ -87,8 +114,15 @@ class Prefill:
                 f"prefill workload: heads must be a multiple of kv_heads, got heads={self.heads} and "
                 f"kv_heads={self.kv_heads}"
             )
-        if self.head_dim > HEAD_DIM_MAX:
-            raise WorkloadError(f"prefill workload: head_dim must be at most {HEAD_DIM_MAX}, got {self.head_dim}")
+        for name in ("head_dim", "head_dim_v"):
+            if getattr(self, name) > HEAD_DIM_MAX:
+                raise WorkloadError(
+                    f"prefill workload: {name} must be at most {HEAD_DIM_MAX}, got {getattr(self, name)}"
+                )
+        self._require_window()
+        self._require_features()
+
+    def _require_window(self) -> None:
         if isinstance(self.window, bool) or not isinstance(self.window, int) or self.window < 0:
             raise WorkloadError(
                 f"prefill workload: window must be a positive integer, or 0 for none, got {self.window!r}"
@@ -99,10 +133,23 @@ class Prefill:
                 "keys of those that a causal mask lets through"
             )
 
+    def _require_features(self) -> None:
+        if self.alibi and self.bias:
+            raise WorkloadError("prefill workload: alibi and bias cannot be combined; add the slopes to the bias")
+        if self.int8 and self.int8 not in INT8_MODES:
+            raise WorkloadError(
+                f"prefill workload: int8 must be one of {', '.join(INT8_MODES)}, or empty, got {self.int8!r}"
+            )
+        if self.int8 and self.dtype != "i8":
+            raise WorkloadError(f"prefill workload: int8={self.int8} needs dtype i8, got {self.dtype}")
+
     @classmethod
     def parse(cls, text: str) -> Prefill:
         """The workload of an id. Raises WorkloadError, also for an id whose words are in another order."""
-        workload = cls(**_GRAMMAR.parse_id(text))
+        # Behind the dtype `kv8` is the mode, and before it, where all numbers are, eight keys.
+        numbers, mode, rest = text.partition("-i8-kv8")
+        fields = _GRAMMAR.parse_id(f"{numbers}-i8{rest}" if mode else text)
+        workload = cls(**(fields | {"int8": "kv8"} if mode else fields))
         if workload.id != text:
             raise WorkloadError(f"prefill workload id {text!r} is not in its one form; write {workload.id!r}")
         return workload
@@ -130,7 +177,7 @@ class Prefill:
 
     @property
     def id(self) -> str:
-        """Readable and parsed back by `parse`; words that say nothing new (kv = s, hk = h, w = 0) are left out."""
+        """Readable and parsed back by `parse`; words that say nothing new (as kv = s) are left out."""
         numbers = (
             ("b", self.batch),
             ("s", self.seq_q),
@@ -138,10 +185,12 @@ class Prefill:
             ("h", self.heads),
             ("hk", self.kv_heads if self.kv_heads != self.heads else None),
             ("d", self.head_dim),
+            ("dv", self.head_dim_v if self.head_dim_v != self.head_dim else None),
             ("w", self.window or None),
         )
+        mode = [self.int8] if self.int8 else []
         flags = [flag for flag in _GRAMMAR.flags if getattr(self, flag)]
-        return "-".join(["prefill", *id_words(numbers), self.dtype, *flags])
+        return "-".join(["prefill", *id_words(numbers), self.dtype, *mode, *flags])
 
     @property
     def rows_without_keys(self) -> int:
@@ -171,22 +220,32 @@ class Prefill:
 
     @property
     def flops(self) -> float:
-        """4 D per visible pair, head and batch: 2 D for q k^T and 2 D for the product with v; softmax not counted."""
-        return float(4 * self.head_dim * self.visible_pairs * self.heads * self.batch)
+        """2 D for q k^T and 2 Dv for the product with v per visible pair, head and batch; softmax not counted."""
+        return float(2 * (self.head_dim + self.head_dim_v) * self.visible_pairs * self.heads * self.batch)
 
     @property
     def bytes_min(self) -> float:
-        """q, k, v (and three fp32 scales) read once and out (and lse, fp32) written once.
+        """q, k, v (and fp32 scales, slopes, bias) read once and out (and lse, fp32) written once.
 
-        Keys and values that no row sees, and queries that see no key, need not be read.
+        Keys and values that no row sees, queries that see no key, and the bias of pairs that the mask hides need not
+        be read.
         """
         out_rows = self.batch * self.seq_q * self.heads
         q_rows = self.batch * (self.seq_q - self.rows_without_keys) * self.heads
         keys = self.batch * self.keys_seen * self.kv_heads
-        read = (q_rows + 2 * keys) * self.head_dim * DTYPE_BYTES[self.dtype]
-        written = out_rows * self.head_dim * DTYPE_BYTES[OUT_DTYPES[self.dtype]]
-        scales = _SCALES_BYTES if self.dtype in QUANTISED else 0
-        return float(read + scales + written + (out_rows * _LSE_BYTES if self.lse else 0))
+        narrow, wide = DTYPE_BYTES[self.dtype], DTYPE_BYTES[OUT_DTYPES[self.dtype]]
+        read = q_rows * self.head_dim * (wide if self.int8 == "kv8" else narrow)
+        read += keys * (self.head_dim + self.head_dim_v) * narrow + len(self.scaled) * _SCALE_BYTES
+        read += self.heads * (self.visible_pairs * wide * self.bias + _SLOPE_BYTES * self.alibi)
+        written = out_rows * (self.head_dim_v * wide + _LSE_BYTES * self.lse)
+        return float(read + written)
+
+    @property
+    def scaled(self) -> tuple[str, ...]:
+        """Which of q, k and v have a scale, in the order of the inputs."""
+        if self.dtype not in QUANTISED:
+            return ()
+        return ("k", "v") if self.int8 == "kv8" else ("q", "k", "v")
 
     def definition(self) -> dict[str, Any]:
         """Every field, the scale, the alignment of the mask and whatever else is convention, as builtins.
@@ -194,49 +253,74 @@ class Prefill:
         What is not at its default is left out, but for the fields that every problem has: baselines store this.
         """
         fields = asdict(self)
-        for name in ("window", "cold"):
-            if not fields[name]:
+        ordinary = {"window": 0, "cold": False, "head_dim_v": self.head_dim, "alibi": False, "bias": False, "int8": ""}
+        for name, value in ordinary.items():
+            if fields[name] == value:
                 del fields[name]
         if self.rows_without_keys:
             fields["rows_without_keys"] = "out = 0, lse = -inf"
         if self.dtype in QUANTISED:
             fields["quantisation"] = "per tensor: value = stored * scale, scale = amax / largest finite"
+        if self.alibi:
+            fields["alibi_bias"] = attention_bias.ALIBI_DEFINITION
         alignment = "bottom-right" if self.causal else "none"
         return {"family": self.family, **fields, "scale": "1/sqrt(head_dim)", "mask_alignment": alignment}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """(q, k, v) drawn from N(0, 1) on `device`, and quantised with their scales for an 8-bit dtype.
+        """(q, k, v) drawn from N(0, 1) on `device`, and quantised with their scales for an 8-bit dtype; then the ALiBi
+        slopes, or a bias drawn from N(0, 1).
 
-        With `planted`, see `planted_keys`, which changes rows of q and the length of some keys.
+        With `planted`, see `planted_keys`, which changes rows of q, the length of some keys, and some of the bias.
         """
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
         query_shape = (self.batch, self.seq_q, self.heads, self.head_dim)
         key_shape = (self.batch, self.seq_kv, self.kv_heads, self.head_dim)
-        q, k, v = (
-            torch.randn(shape, generator=generator, device=device) for shape in (query_shape, key_shape, key_shape)
-        )
+        shapes: list[tuple[int, ...]] = [query_shape, key_shape, (*key_shape[:3], self.head_dim_v)]
+        if self.bias:
+            shapes.append((self.heads, self.seq_q, self.seq_kv))
+        q, k, v, *bias = (torch.randn(shape, generator=generator, device=device) for shape in shapes)
+        slopes = attention_bias.alibi_slopes(self.heads) if self.alibi else ()
         if planted:
-            planted_keys.plant(q, k, causal=self.causal, seed=seed, window=self.window)
-        if self.dtype in QUANTISED:
-            stored, scales = zip(*(quantise(tensor, self.dtype) for tensor in (q, k, v)), strict=True)
-            return (*stored, *scales)
-        dtype = getattr(torch, TORCH_DTYPES[self.dtype])
-        return q.to(dtype), k.to(dtype), v.to(dtype)
+            planted_keys.plant(
+                q, k, causal=self.causal, seed=seed, window=self.window, slopes=slopes, bias=bias[0] if bias else None
+            )
+        wide: torch.dtype = getattr(torch, TORCH_DTYPES[OUT_DTYPES[self.dtype]])
+        further = [torch.tensor(slopes, device=device)] if slopes else [matrix.to(wide) for matrix in bias]
+        return (*stored(q, k, v, self.dtype, self.scaled), *further)
+
+    def split_inputs(self, inputs: Tensors) -> SplitInputs:
+        """The same tensors by what they are."""
+        count = 3 + len(self.scaled)
+        further = inputs[count:]
+        return SplitInputs(
+            qkv=(inputs[0], inputs[1], inputs[2]),
+            scales=dict(zip(self.scaled, inputs[3:count], strict=True)),
+            slopes=further[0] if self.alibi else None,
+            bias=further[0] if self.bias else None,
+        )
 
     def reference(self, inputs: Tensors) -> Outputs:
         """fp64 on a CPU and for f32 and tf32; on a GPU for the others fp32 without TF32, see `attention_math`.
 
         Chunked, so memory is bounded. 8-bit inputs are dequantised in that precision.
         """
-        q, k, v, *scales = inputs
-        return attention_math.reference(q, k, v, causal=self.causal, lse=self.lse, window=self.window, scales=scales)
+        split = self.split_inputs(inputs)
+        return attention_math.reference(
+            *split.qkv, causal=self.causal, lse=self.lse, window=self.window, scales=split.scales, added=split.added
+        )
 
     def plain(self, inputs: Tensors) -> Outputs:
         """The same in the working dtype, with the roundings of `attention_math.plain_arithmetic`."""
-        q, k, v, *scales = inputs
-        how = attention_math.plain_arithmetic(self.dtype)
+        split = self.split_inputs(inputs)
+        how = attention_math.plain_arithmetic(self.dtype, self.int8)
         return attention_math.plain(
-            q, k, v, causal=self.causal, lse=self.lse, window=self.window, scales=scales, how=how
+            *split.qkv,
+            causal=self.causal,
+            lse=self.lse,
+            window=self.window,
+            scales=split.scales,
+            added=split.added,
+            how=how,
         )

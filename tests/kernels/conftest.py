@@ -1,5 +1,6 @@
 """Small problems that cross every two of head dim, dtype, head grouping, lengths, causal and lse; further ones with
-windows, rows that see no key, and other dtypes; and their judge."""
+windows, rows that see no key, and other dtypes; some with ALiBi, biases, other head dimensions of v, and modes of i8;
+and their judge."""
 
 from __future__ import annotations
 
@@ -72,6 +73,26 @@ FURTHER_PROBLEMS = (
 )
 
 
+FEATURE_PROBLEMS = (
+    "prefill-b2-s63-h4-hk2-d64-dv40-f16-causal-lse",
+    "prefill-b1-s33-kv130-h2-d192-dv128-bf16-causal",
+    "prefill-b1-s33-kv70-h3-hk1-d40-bf16-causal-alibi",
+    "prefill-b2-s70-kv33-h3-d40-w9-f16-causal-lse-alibi",
+    "prefill-b2-s65-h4-hk2-d59-dv64-f32-alibi",
+    "prefill-b1-s64-kv31-h6-hk2-d16-tf32-causal-alibi",
+    "prefill-b2-s70-kv33-h4-d111-f16-lse-bias",
+    "prefill-b2-s33-kv70-h4-hk1-d40-w5-bf16-causal-bias",
+    "prefill-b1-s65-h3-d24-dv16-f32-causal-bias",
+    "prefill-b1-s64-h8-d64-i8-pv16-causal-alibi",
+    "prefill-b2-s70-kv31-h4-hk2-d40-i8-pv16-causal-lse-bias",
+    "prefill-b1-s65-h4-hk2-d192-dv128-i8-pv16",
+    "prefill-b1-s65-h4-hk2-d64-w20-i8-kv8-causal-lse",
+    "prefill-b1-s33-kv90-h4-d40-dv24-i8-kv8-bias",
+    "prefill-b1-s65-h4-hk2-d64-f8e4m3-causal-alibi",
+    "prefill-b2-s33-kv70-h2-d40-i8-lse-bias",
+)
+
+
 @pytest.fixture(scope="session")
 def problems() -> tuple[str, ...]:
     """Ids of all small problems."""
@@ -93,6 +114,18 @@ def further_problems() -> tuple[str, ...]:
 @pytest.fixture(params=FURTHER_PROBLEMS)
 def further_problem(request: pytest.FixtureRequest) -> Prefill:
     """Each further problem in turn."""
+    return Prefill.parse(request.param)
+
+
+@pytest.fixture(scope="session")
+def feature_problems() -> tuple[str, ...]:
+    """Ids of all problems with features."""
+    return FEATURE_PROBLEMS
+
+
+@pytest.fixture(params=FEATURE_PROBLEMS)
+def feature_problem(request: pytest.FixtureRequest) -> Prefill:
+    """Each problem with features in turn."""
     return Prefill.parse(request.param)
 
 

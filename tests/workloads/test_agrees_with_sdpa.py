@@ -33,8 +33,10 @@ def one_thread() -> Iterator[None]:
 
 @st.composite
 def workloads(draw: st.DrawFn) -> Prefill:
-    """Any small workload in an ordinary dtype; causal with more, as many, or fewer keys than queries."""
+    """Any small workload in an ordinary dtype; causal with more, as many, or fewer keys than queries; some with ALiBi,
+    a bias, or another head dimension of v."""
     kv_heads, masked = draw(st.integers(1, 2)), draw(st.sampled_from(["none", "causal", "causal", "window"]))
+    added = draw(st.sampled_from(["none", "none", "alibi", "bias"]))
     return Prefill(
         batch=draw(st.integers(1, 3)),
         seq_q=draw(st.integers(1, LENGTH_MAX)),
@@ -45,6 +47,9 @@ def workloads(draw: st.DrawFn) -> Prefill:
         dtype=draw(st.sampled_from(["f32", "f16", "bf16"])),
         causal=masked != "none",
         window=draw(st.integers(1, LENGTH_MAX)) if masked == "window" else 0,
+        head_dim_v=draw(st.sampled_from([0, 0, 0, 8, 40])),
+        alibi=added == "alibi",
+        bias=added == "bias",
     )
 
 
@@ -57,11 +62,27 @@ def visible(workload: Prefill) -> torch.Tensor | None:
     return (keys <= last) & (keys > last - (workload.window or LENGTH_MAX + 1))
 
 
+def attn_mask(workload: Prefill, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor | None:
+    """The mask; with ALiBi or a bias what is added to the scores instead, -inf where a row does not see a key."""
+    mask = visible(workload)
+    if not workload.alibi and not workload.bias:
+        return mask
+    added = inputs[3]
+    if workload.alibi:
+        rows = torch.arange(workload.seq_q)[:, None] + workload.seq_kv - workload.seq_q
+        added = -inputs[3][:, None, None] * (rows - torch.arange(workload.seq_kv)[None, :]).abs()
+    added = added if mask is None else added.masked_fill(~mask, float("-inf"))
+    return added.to(inputs[0].dtype)[None]
+
+
 def sdpa(backend: SDPBackend, workload: Prefill, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
     """torch's attention, pinned to a backend, with torch's own form of the mask where it has one."""
-    mask = visible(workload)
-    top_left = workload.causal and not workload.window and workload.seq_q == workload.seq_kv
-    q, k, v = (tensor.transpose(1, 2) for tensor in inputs)
+    mask = attn_mask(workload, inputs)
+    top_left = mask is not None and mask.dtype == torch.bool and not workload.window
+    top_left = top_left and workload.seq_q == workload.seq_kv
+    if workload.head_dim_v != workload.head_dim:
+        backend = SDPBackend.MATH  # flash takes one head dimension
+    q, k, v = (tensor.transpose(1, 2) for tensor in inputs[:3])
     with sdpa_kernel([backend]):
         out = scaled_dot_product_attention(
             q, k, v, attn_mask=None if top_left else mask, is_causal=top_left, enable_gqa=True
@@ -90,8 +111,8 @@ DRAWN = {
 @settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(**DRAWN)
 def test_torch_agrees_with_the_reference(workload: Prefill, backend: SDPBackend, seed: int, planted: bool) -> None:
-    """For 200 drawn workloads, masks, windows, grouped heads and rows without keys included, torch's own attention is
-    within the measured budget of our reference, on random and on planted inputs."""
+    """For 200 drawn workloads, masks, windows, grouped heads, rows without keys, ALiBi, biases and head dimensions of v
+    included, torch's own attention is within the measured budget of our reference, on random and on planted inputs."""
     assert found_in(workload, backend, seed=seed, planted=planted) == ()
 
 
@@ -118,3 +139,27 @@ def test_another_problem_is_not_taken_for_this_one(changed: dict[str, int], leng
         got = sdpa(backend, replace(asked, **changed), inputs)
         figures = compare("x", "out", got, expected.reference["out"], expected.yardsticks["out"], Tolerance())
         assert figures.max_error > 20 * figures.max_budget
+
+
+@pytest.mark.parametrize(
+    ("asked", "taken"),
+    [
+        ({"alibi": True}, {}),
+        ({"bias": True}, {}),
+        ({}, {"bias": True}),
+        ({"alibi": True}, {"alibi": True, "seq_q": 21}),
+    ],
+    ids=["no ALiBi", "no bias", "a bias", "distances from another row"],
+)
+def test_other_scores_are_not_taken_for_these(asked: dict[str, bool], taken: dict[str, int]) -> None:
+    """Judged with ALiBi or a bias, torch's result without it is found wrong, and so are distances off by one."""
+    workload = Prefill(1, 20, 4, 32, seq_kv=65, kv_heads=2, **asked)
+    inputs = workload.make_inputs(3, "cpu", planted=True)
+    expected = References().get(workload, inputs, seed=3, planted=True)
+    other = Prefill(**{"batch": 1, "seq_q": 20, "heads": 4, "head_dim": 32, "seq_kv": 65, "kv_heads": 2, **taken})
+    further = other.make_inputs(3, "cpu", planted=True)[3:]
+    if other.seq_q > 20:
+        inputs = (torch.cat([inputs[0], inputs[0][:, -1:]], dim=1), *inputs[1:])
+    got = sdpa(SDPBackend.MATH, other, (*inputs[:3], *further))[:, :20]
+    figures = compare("x", "out", got, expected.reference["out"], expected.yardsticks["out"], Tolerance())
+    assert figures.max_error > 10 * figures.max_budget

@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from pytest_attnperf.workloads import attention_math
-from pytest_attnperf.workloads.base import DTYPE_BYTES, QUANTISED
+from pytest_attnperf.workloads.base import DTYPE_BYTES
 from pytest_attnperf.workloads.prefill import Prefill
 from pytest_attnperf.workloads.quantisation import dequantise, quantise, round_to_tf32
 
@@ -22,6 +22,13 @@ LINES = [
     "b=2,s=21,kv=33,h=4,hk=2,d=32,f8e4m3,causal,lse",
     "b=1,s=21,kv=17,h=2,d=32,f8e5m2fnuz,causal,lse,w=6",
     "b=2,s=21,kv=33,h=2,d=32,i8",
+    "b=2,s=21,kv=33,h=4,hk=2,d=24,dv=40,f16,causal,lse",
+    "b=2,s=33,kv=50,h=3,hk=1,d=16,f16,causal,lse,w=7,alibi",
+    "b=1,s=50,kv=33,h=4,hk=2,d=16,dv=8,f32,lse,alibi",
+    "b=2,s=33,kv=50,h=4,hk=2,d=16,bf16,lse,bias",
+    "b=1,s=40,kv=31,h=4,hk=2,d=16,tf32,causal,bias",
+    "b=2,s=21,kv=33,h=2,d=32,i8,pv16,causal,lse,alibi",
+    "b=2,s=21,kv=33,h=2,d=32,dv=24,i8,kv8,causal,lse,bias",
 ]
 
 
@@ -35,12 +42,26 @@ def visible(workload: Prefill) -> torch.Tensor:
 
 def values_of(workload: Prefill, inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
     """q, k and v in fp64, heads first, k and v repeated for grouped heads."""
-    values = inputs[:3]
-    if workload.dtype in QUANTISED:
-        values = tuple(dequantise(x, scale, torch.float64) for x, scale in zip(values, inputs[3:], strict=True))
-    q, k, v = (x.double().permute(0, 2, 1, 3) for x in values)
+    split = workload.split_inputs(inputs)
+    one = torch.ones(1)
+    values = (
+        dequantise(x, split.scales.get(name, one), torch.float64) for name, x in zip("qkv", split.qkv, strict=True)
+    )
+    q, k, v = (x.permute(0, 2, 1, 3) for x in values)
     group = workload.heads // workload.kv_heads
     return [q, k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)]
+
+
+def added_to_scores(workload: Prefill, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """(H, Sq, Skv) fp64: -inf where a row does not see a key, and ALiBi or the bias, as Prefill's docstring says."""
+    added = torch.zeros(workload.heads, workload.seq_q, workload.seq_kv, dtype=torch.float64)
+    rows, keys = torch.arange(workload.seq_q)[:, None], torch.arange(workload.seq_kv)[None, :]
+    if workload.alibi:
+        distances = (rows + workload.seq_kv - workload.seq_q - keys).abs()
+        added = -inputs[-1].double()[:, None, None] * distances
+    if workload.bias:
+        added = inputs[-1].double()
+    return added.masked_fill(~visible(workload), float("-inf")) if workload.causal else added
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -49,12 +70,11 @@ def test_the_reference_agrees_with_torch(line: str) -> None:
     workload = Prefill.parse_line(line)
     inputs = workload.make_inputs(1, "cpu", planted=False)
     q, k, v = values_of(workload, inputs)
-    mask = visible(workload) if workload.causal else None
-    expected = scaled_dot_product_attention(q, k, v, attn_mask=mask).permute(0, 2, 1, 3)
+    added = added_to_scores(workload, inputs)
+    expected = scaled_dot_product_attention(q, k, v, attn_mask=added).permute(0, 2, 1, 3)
     outputs = workload.reference(inputs)
     torch.testing.assert_close(outputs["out"], expected, rtol=0, atol=1e-12)
-    scores = (q @ k.transpose(-1, -2)) / workload.head_dim**0.5
-    scores = scores if mask is None else scores.masked_fill(~mask, float("-inf"))
+    scores = (q @ k.transpose(-1, -2)) / workload.head_dim**0.5 + added
     assert ("lse" in outputs) == workload.lse
     if workload.lse:
         torch.testing.assert_close(outputs["lse"], scores.logsumexp(-1), rtol=0, atol=1e-12)

@@ -7,7 +7,7 @@ import pytest
 
 from pytest_attnperf.errors import UnknownNameError, UsageError, WorkloadError
 from pytest_attnperf.workloads.backward import Backward
-from pytest_attnperf.workloads.families import Families, Family, parse_workload, workloads_from_text
+from pytest_attnperf.workloads.families import BUILT_IN, Families, Family, parse_workload, workloads_from_text
 from pytest_attnperf.workloads.prefill import Prefill
 
 PREFILL = Families().get("prefill")
@@ -24,7 +24,7 @@ def test_an_id_finds_its_family() -> None:
 
 def test_an_unknown_family_lists_those_that_exist() -> None:
     """A family nobody registered is answered with those that are."""
-    with pytest.raises(UnknownNameError, match="unknown family 'prefil'; known: backward, prefill"):
+    with pytest.raises(UnknownNameError, match=r"unknown family 'prefil'; known: .*prefill, "):
         parse_workload("prefil-b1-s8-h4-d16-f16")
 
 
@@ -33,8 +33,8 @@ def test_a_project_adds_its_own_family() -> None:
     families = Families()
     families.add(Family("mine", lambda text: SMALL, lambda text: LONG))
     assert families.parse_workload("mine-x") == SMALL
-    assert [family.name for family in families] == ["prefill", "backward", "mine"]
-    assert [family.name for family in Families()] == ["prefill", "backward"]
+    assert [family.name for family in families] == [*(family.name for family in BUILT_IN), "mine"]
+    assert [family.name for family in Families()] == [family.name for family in BUILT_IN]
 
 
 @pytest.mark.parametrize(("name", "message"), [("my-op", "one word without hyphens"), ("prefill", "registered twice")])

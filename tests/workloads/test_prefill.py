@@ -17,7 +17,8 @@ from pytest_attnperf.workloads.prefill import Prefill
 def prefills(draw: st.DrawFn) -> Prefill:
     """Any workload that may exist."""
     kv_heads, seq_q = draw(st.integers(1, 64)), draw(st.integers(1, 1 << 20))
-    causal = draw(st.booleans())
+    causal, dtype = draw(st.booleans()), draw(st.sampled_from(sorted(DTYPE_BYTES)))
+    added = draw(st.sampled_from(["none", "alibi", "bias"]))
     return Prefill(
         batch=draw(st.integers(1, 512)),
         seq_q=seq_q,
@@ -25,11 +26,15 @@ def prefills(draw: st.DrawFn) -> Prefill:
         head_dim=draw(st.integers(1, 512)),
         seq_kv=draw(st.integers(0, 1 << 20)),
         kv_heads=kv_heads,
-        dtype=draw(st.sampled_from(sorted(DTYPE_BYTES))),
+        dtype=dtype,
         causal=causal,
         lse=draw(st.booleans()),
         window=draw(st.integers(0, 1 << 20)) if causal else 0,
         cold=draw(st.booleans()),
+        head_dim_v=draw(st.integers(0, 512)),
+        alibi=added == "alibi",
+        bias=added == "bias",
+        int8=draw(st.sampled_from(["", "pv16", "kv8"])) if dtype == "i8" else "",
     )
 
 
@@ -55,6 +60,14 @@ def test_an_id_parses_back(workload: Prefill) -> None:
         (Prefill(1, 63, 4, 64, dtype="f8e4m3fnuz", lse=True), "prefill-b1-s63-h4-d64-f8e4m3fnuz-lse"),
         (Prefill(1, 63, 4, 64, dtype="tf32"), "prefill-b1-s63-h4-d64-tf32"),
         (Prefill(1, 63, 4, 64, lse=True, cold=True), "prefill-b1-s63-h4-d64-f16-lse-cold"),
+        (Prefill(1, 63, 4, 192, head_dim_v=128), "prefill-b1-s63-h4-d192-dv128-f16"),
+        (Prefill(1, 63, 4, 64, causal=True, lse=True, alibi=True), "prefill-b1-s63-h4-d64-f16-causal-lse-alibi"),
+        (Prefill(1, 63, 4, 64, bias=True, cold=True), "prefill-b1-s63-h4-d64-f16-bias-cold"),
+        (Prefill(1, 63, 4, 64, dtype="i8", int8="pv16"), "prefill-b1-s63-h4-d64-i8-pv16"),
+        (
+            Prefill(1, 63, 4, 64, seq_kv=8, dtype="i8", int8="kv8", causal=True),
+            "prefill-b1-s63-kv8-h4-d64-i8-kv8-causal",
+        ),
     ],
 )
 def test_ids_are_readable_and_never_change(workload: Prefill, expected: str) -> None:
@@ -78,6 +91,8 @@ def test_a_default_written_out_is_the_same_workload() -> None:
         ("s=8,h=4,d=16,f32,causal=true,lse=0", Prefill(1, 8, 4, 16, dtype="f32", causal=True)),
         ("s=8,h=4,d=16,f8e5m2,causal,w=3", Prefill(1, 8, 4, 16, dtype="f8e5m2", causal=True, window=3)),
         ("s=8,h=4,d=16,f16,cold", Prefill(1, 8, 4, 16, cold=True)),
+        ("s=8,h=4,d=16,dv=8,i8,kv8,alibi", Prefill(1, 8, 4, 16, dtype="i8", head_dim_v=8, alibi=True, int8="kv8")),
+        ("s=8,kv=8,h=4,d=16,i8,int8=pv16,bias=1", Prefill(1, 8, 4, 16, dtype="i8", bias=True, int8="pv16")),
         ("s=8,kv=5,h=4,d=16,dtype=tf32,causal,w=0", Prefill(1, 8, 4, 16, seq_kv=5, dtype="tf32", causal=True)),
     ],
 )
@@ -87,7 +102,7 @@ def test_a_line_gives_fields_in_any_order(line: str, expected: Prefill) -> None:
 
 
 BAD_LINES = [
-    ("s=8,h=4", "does not give d; required are s, h, d, allowed are b=, s=, kv=, h=, hk=, d=, w=, dtype="),
+    ("s=8,h=4", "does not give d; required are s, h, d, allowed are b=, s=, kv=, h=, hk=, d=, dv=, w=, "),
     ("s=8,h=4,d=16,x=3", "unknown field 'x'; allowed are b="),
     ("s=8,h=4,d=16,noncausal", "unknown field 'noncausal'"),
     ("s=8,h=4,d=16,s=9", "gives seq_q (s) twice"),
@@ -98,6 +113,11 @@ BAD_LINES = [
     ("s,h=4,d=16", "s must be a positive integer, got None"),
     ("s=8,h=4,hk=3,d=16", "heads must be a multiple of kv_heads, got heads=4 and kv_heads=3"),
     ("s=8,h=4,d=513", "head_dim must be at most 512, got 513"),
+    ("s=8,h=4,d=16,dv=513", "head_dim_v must be at most 512, got 513"),
+    ("s=8,h=4,d=16,alibi,bias", "alibi and bias cannot be combined; add the slopes to the bias"),
+    ("s=8,h=4,d=16,pv16", "int8=pv16 needs dtype i8, got f16"),
+    ("s=8,h=4,d=16,f8e4m3,kv8", "int8=kv8 needs dtype i8, got f8e4m3"),
+    ("s=8,h=4,d=16,i8,kv8,pv16", "gives int8"),
     ("s=8,h=4,d=16,w=4", "window needs causal, got window=4 without it"),
     ("s=8,h=4,d=16,causal,w=-4", "w must be a positive integer, got '-4'"),
     (
@@ -124,6 +144,9 @@ def test_a_malformed_line_names_field_and_value(line: str, message: str) -> None
         ("prefill-b1-h4-s8-d16-f16", "not in its one form; write 'prefill-b1-s8-h4-d16-f16'"),
         ("prefill-b1-s8-kv8-h4-d16-f16", "not in its one form"),
         ("prefill-b1-s8-h4-d16", "not in its one form; write 'prefill-b1-s8-h4-d16-f16'"),
+        ("prefill-b1-s8-h4-d16-dv16-f16", "not in its one form; write 'prefill-b1-s8-h4-d16-f16'"),
+        ("prefill-b1-s8-h4-d16-f16-alibi-causal", "write 'prefill-b1-s8-h4-d16-f16-causal-alibi'"),
+        ("prefill-b1-s8-h4-d16-i8-causal-kv8", "not in its one form; write 'prefill-b1-s8-h4-d16-i8-causal'"),
         ("prefill-b1-s8-h4-d16-f16-window4", "unknown field 'window4'"),
         ("prefill-b1-s8-h4-d16-w0-f16-causal", "not in its one form; write 'prefill-b1-s8-h4-d16-f16-causal'"),
         ("prefill-b1-s8-h4-d16-f16-causal-w4", "not in its one form; write 'prefill-b1-s8-h4-d16-w4-f16-causal'"),
@@ -243,6 +266,13 @@ def test_the_definition_of_an_ordinary_problem_never_changes() -> None:
         ({"dtype": "tf32"}, {}),
         ({"cold": True}, {}),
         ({"seq_kv": 5}, {"rows_without_keys": "out = 0, lse = -inf"}),
+        ({"head_dim_v": 8}, {}),
+        ({"bias": True}, {}),
+        ({"alibi": True}, {"alibi_bias": "score(h, i, j) -= slope_h |i + Skv - Sq - j|, slopes of arXiv:2108.12409"}),
+        (
+            {"dtype": "i8", "int8": "kv8"},
+            {"quantisation": "per tensor: value = stored * scale, scale = amax / largest finite"},
+        ),
     ],
 )
 def test_the_definition_says_what_is_not_ordinary(changed: dict[str, Any], added: dict[str, Any]) -> None:

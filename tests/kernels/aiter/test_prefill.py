@@ -105,13 +105,24 @@ def test_rocms_aiter_is_accepted_without_importing_it(install: Callable[..., Pat
             "aiter's flash_attn_func is not known to give 0 for rows that see no key, and the first 3 rows of this "
             "workload see none",
         ),
+        (
+            "prefill-b1-s8-h2-d64-f16-alibi",
+            ROCM,
+            "aiter's flash_attn_func takes no ALiBi slopes, this workload has them",
+        ),
+        ("prefill-b1-s8-h2-d64-f16-bias", ROCM, "aiter's flash_attn_func takes no bias matrix, this workload has one"),
+        (
+            "prefill-b1-s8-h2-d192-dv128-f16",
+            ROCM,
+            "aiter's flash_attn_func takes one head dimension for q, k and v, not 192 and 128",
+        ),
         ("prefill-b1-s8-h2-d320-f16", ROCM, "aiter's flash_attn_func takes head_dim up to 256, not 320"),
     ],
 )
 def test_limits_are_named_with_the_value(
     install: Callable[..., Path], workload: str, device: DeviceInfo, reason: str
 ) -> None:
-    """Device kind, dtype, head dimension, window and rows without keys are each refused by one reason."""
+    """Device kind, dtype, head dimensions, window, rows without keys, ALiBi and bias are each refused by one reason."""
     rocm_aiter(install)
     assert reasons(workload, device) == [reason]
 

@@ -22,6 +22,9 @@ ON_GPU = (
     "prefill-b1-s257-h2-d64-f16",
     "prefill-b1-s257-h4-hk2-d64-w40-bf16-causal",
     "prefill-b1-s257-kv130-h2-d64-f16-causal",
+    "prefill-b1-s257-h4-hk2-d64-bf16-causal-alibi",
+    "prefill-b2-s257-kv130-h2-d64-f16-bias",
+    "prefill-b1-s128-h4-d128-dv64-f16-causal",
 )
 
 
@@ -57,7 +60,16 @@ def compile_nothing(function: Callable[..., object], **options: object) -> Calla
     return function
 
 
-@pytest.mark.parametrize("text", ["s33-kv40-h4-hk2-d32-w7-f32-causal", "s40-kv33-h4-d32-bf16-causal", "s40-h2-d32-f16"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s33-kv40-h4-hk2-d32-w7-f32-causal",
+        "s40-kv33-h4-d32-bf16-causal",
+        "s40-h2-d32-f16",
+        "s33-kv40-h4-hk2-d32-dv24-f16-causal-alibi",
+        "s40-h2-d32-bf16-bias",
+    ],
+)
 def test_what_is_compiled_is_right(
     text: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -99,7 +111,19 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return seen
 
 
-@pytest.mark.parametrize("text", ["s16-h2-d16-f32", "s16-h2-d16-f32-causal", "s16-h4-hk2-d16-f32-lse"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s16-h2-d16-f32",
+        "s16-h2-d16-f32-causal",
+        "s16-h4-hk2-d16-f32-lse",
+        "s16-h2-d16-f32-bias",
+        "s16-h2-d16-f16-bias",
+        "s16-h2-d16-f32-causal-bias",
+        "s16-h2-d16-f32-alibi",
+        "s16-h2-d16-dv8-f16-causal-alibi",
+    ],
+)
 def test_inductor_finds_no_attention_to_replace(text: str, graphs: list[list[str]]) -> None:
     """After Inductor's own passes the graph is still two products, not scaled_dot_product_attention."""
     workload = Prefill.parse(f"prefill-b1-{text}")

@@ -45,6 +45,18 @@ def test_right_with_windows_rows_without_keys_and_8_bits(
     assert bool((outputs["out"][:, : further_problem.rows_without_keys] == 0).all())
 
 
+@pytest.mark.parametrize("backend", [Eager("native.eager"), Eager("native.eager_fp32", upcast=True)], ids=str)
+def test_right_with_features(
+    backend: Eager, feature_problem: Prefill, assert_right: Callable[[Prefill, Tensors, Outputs], None]
+) -> None:
+    """Eager attention is within budget with ALiBi, biases, another head dimension of v, and every mode of i8."""
+    inputs = feature_problem.make_inputs(1, "cpu", planted=True)
+    prepared = backend.prepare(feature_problem, inputs)
+    assert_right(feature_problem, inputs, prepared.outputs(prepared.run()))
+    prepared.load(other := feature_problem.make_inputs(2, "cpu", planted=True))
+    assert_right(feature_problem, other, prepared.outputs(prepared.run()))
+
+
 @pytest.mark.parametrize("text", ["b1-s8-h2-d320-f32-lse", "b1-s8-kv4-h2-d64-w3-f8e4m3-causal-lse", "b1-s8-h2-d64-i8"])
 def test_nothing_is_refused(text: str) -> None:
     """Eager has no reason against any workload: everything else is compared with it."""

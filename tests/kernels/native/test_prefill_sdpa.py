@@ -51,6 +51,25 @@ def test_right_with_windows_and_rows_without_keys_on_a_cpu(
 
 
 @pytest.mark.parametrize("name", ["native.sdpa_flash", "native.sdpa_math"])
+def test_right_with_features_on_a_cpu(
+    name: str, feature_problem: Prefill, assert_right: Callable[[Prefill, Tensors, Outputs], None]
+) -> None:
+    """SDPA is right with ALiBi and biases, as one added mask, and with a head dimension of v where it takes one."""
+    pytest.importorskip("torch")
+    refused = feature_problem.lse or feature_problem.dtype in QUANTISED
+    if name == "native.sdpa_flash":
+        refused = refused or feature_problem.head_dim_v != feature_problem.head_dim
+    assert bool(SDPA[name].unsupported_reasons(feature_problem, CPU)) == refused
+    if refused:
+        return
+    inputs = feature_problem.make_inputs(1, "cpu", planted=True)
+    prepared = SDPA[name].prepare(feature_problem, inputs)
+    assert_right(feature_problem, inputs, prepared.outputs(prepared.run()))
+    prepared.load(other := feature_problem.make_inputs(2, "cpu", planted=True))
+    assert_right(feature_problem, other, prepared.outputs(prepared.run()))
+
+
+@pytest.mark.parametrize("name", ["native.sdpa_flash", "native.sdpa_math"])
 @pytest.mark.parametrize("text", ["s8-h2-d16-f16-causal", "s8-kv12-h4-hk2-d16-bf16-causal", "s8-h2-d16-f32"])
 def test_the_declared_operator_is_what_runs(name: str, text: str) -> None:
     """A profile of the call holds an operator of the declared name, and none of those that may never run."""
@@ -86,10 +105,12 @@ def test_right_on_every_small_problem_on_a_gpu(
     name: str,
     problems: tuple[str, ...],
     further_problems: tuple[str, ...],
+    feature_problems: tuple[str, ...],
     assert_right: Callable[[Prefill, Tensors, Outputs], None],
 ) -> None:
     """What a pinned backend does not refuse on a GPU it computes, and gets right."""
-    taken = [w for w in map(Prefill.parse, problems + further_problems) if not SDPA[name].unsupported_reasons(w, CUDA)]
+    texts = problems + further_problems + feature_problems
+    taken = [w for w in map(Prefill.parse, texts) if not SDPA[name].unsupported_reasons(w, CUDA)]
     assert taken
     for workload in taken:
         inputs = workload.make_inputs(1, "cuda", planted=True)
@@ -128,6 +149,17 @@ def test_torch_may_not_choose_another_backend() -> None:
         ),
         ("native.sdpa_efficient", "prefill-b1-s8-kv5-h2-d64-f16-causal", ROCM, "0 for rows that see no key"),
         ("native.sdpa_cudnn", "prefill-b1-s8-kv5-h2-d64-f16-causal", CUDA, "0 for rows that see no key"),
+        ("native.sdpa_flash", "prefill-b1-s8-h2-d64-f16-alibi", CUDA, "on a GPU takes no ALiBi slopes"),
+        ("native.sdpa_flash", "prefill-b1-s8-h2-d64-f16-bias", ROCM, "on a GPU takes no bias matrix"),
+        (
+            "native.sdpa_flash",
+            "prefill-b1-s8-h2-d64-dv40-f16",
+            CUDA,
+            "one head dimension for q, k and v, not 64 and 40",
+        ),
+        ("native.sdpa_flash", "prefill-b1-s8-h2-d64-dv40-f16", CPU, "one head dimension for q, k and v, not 64 and 40"),
+        ("native.sdpa_cudnn", "prefill-b1-s8-h2-d64-dv20-f16", CUDA, "to be a multiple of 8, not 20"),
+        ("native.sdpa_cudnn", "prefill-b1-s8-h2-d64-dv264-f16", CUDA, "takes head_dim up to 256, not 264"),
         ("native.sdpa_efficient", "prefill-b1-s8-h4-hk2-d64-f16", CUDA, r"no grouped K/V heads \(4 query .* 2 K/V"),
         ("native.sdpa_flash", "prefill-b1-s8-h2-d320-f16", CUDA, "takes head_dim up to 256, not 320"),
         ("native.sdpa_efficient", "prefill-b1-s8-h2-d20-f16", CUDA, "needs head_dim to be a multiple of 8, not 20"),
@@ -144,9 +176,10 @@ def test_the_form_of_the_mask_is_recorded() -> None:
     """The result's config says which of SDPA's forms of a causal mask was timed."""
     pytest.importorskip("torch")
     forms = {}
-    texts = ("s8-h2-d16-f16", "s8-h2-d16-f16-causal", "s8-kv12-h2-d16-f16-causal", "s8-h2-d16-w3-f16-causal")
+    texts: tuple[str, ...] = ("s8-h2-d16-f16-causal-alibi", "s8-h2-d16-f16-bias")
+    texts += ("s8-h2-d16-f16", "s8-h2-d16-f16-causal", "s8-kv12-h2-d16-f16-causal", "s8-h2-d16-w3-f16-causal")
     for text in texts:
         workload = Prefill.parse(f"prefill-b1-{text}")
         prepared = SDPA["native.sdpa_flash"].prepare(workload, workload.make_inputs(0, "cpu", planted=False))
         forms[text] = prepared.config["causal"]
-    assert list(forms.values()) == ["none", "is_causal", "bool mask", "bool mask"]
+    assert list(forms.values()) == ["added mask", "added mask", "none", "is_causal", "bool mask", "bool mask"]

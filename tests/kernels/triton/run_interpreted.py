@@ -1,32 +1,52 @@
-"""Runs `triton.flash` under Triton's interpreter; PATH ID... saves {id: outputs} to PATH for the tests beside it.
+"""Runs backends under Triton's interpreter: MODULE PATH BACKEND/ID... saves {BACKEND/ID: what it gave} to PATH.
 
 Triton decides at import whether it interprets, so this is a process of its own, with TRITON_INTERPRET=1 from outside.
+MODULE holds `BACKENDS`. Fresh memory is NaN, so that an element nobody wrote shows.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
+import time
+import warnings
 
 import torch
 
-from kernels.triton.prefill import TritonFlash
-from pytest_attnperf.workloads.prefill import Prefill
+from pytest_attnperf.backends import pinned
+from pytest_attnperf.workloads.families import parse_workload
 
-BACKEND = TritonFlash("triton.flash")
+SEED = 1
 
 
-def main(path: str, ids: list[str]) -> None:
-    """Save the outputs of every id, on the inputs of seed 1."""
+def main(module: str, path: str, cases: list[str]) -> None:
+    """Save the outputs, the configuration and whether the inputs are unchanged, of every case, on inputs of seed 1."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    warnings.simplefilter("ignore")
+    backends = {backend.name: backend for backend in importlib.import_module(module).BACKENDS}
     results = {}
-    for text in ids:
-        workload = Prefill.parse(text)
-        prepared = BACKEND.prepare(workload, workload.make_inputs(1, "cpu", planted=True))
-        pinned = BACKEND.pinned(prepared.config | {"BLOCK_N": "16"})
-        replayed = pinned.prepare(workload, workload.make_inputs(1, "cpu", planted=True)).config
-        outputs = prepared.outputs(prepared.run())
-        results[text] = {"outputs": outputs, "config": prepared.config, "replayed": replayed}
+    for case in cases:
+        name, _, text = case.partition("/")
+        workload = parse_workload(text)
+        began = time.perf_counter()
+        prepared = backends[name].prepare(workload, workload.make_inputs(SEED, "cpu", planted=True))
+        before = [tensor.clone() for tensor in prepared.tensors]
+        outputs = {name: tensor.clone() for name, tensor in prepared.outputs(prepared.run()).items()}
+        replayed = pinned(backends[name], prepared.config)
+        results[case] = {
+            "outputs": outputs,
+            "config": prepared.config,
+            "replays": getattr(replayed, "pinned_choices", {}) != {},
+            "unchanged": all(map(same_bits, before, prepared.tensors)),
+            "seconds": time.perf_counter() - began,
+        }
     torch.save(results, path)
 
 
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors hold the same bytes."""
+    return torch.equal(one.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8))
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])

@@ -1,3 +1,5 @@
+"""What a kernel is configured by: the shipped files, the choice of a rule, and what is replayed."""
+
 from __future__ import annotations
 
 import json
@@ -6,103 +8,141 @@ from typing import Any
 
 import pytest
 
-from kernels.triton.configs import PREFILL_FORWARD, KernelConfigError, choose, load, replayed
+from kernels.triton.configs import FOLDER, KernelConfigError, Space, padded
+from kernels.triton.prefill import PERSISTENT, SPACE
+from kernels.triton.varlen import SPACE as VARLEN
 from pytest_attnperf.errors import UsageError
 
 RULE: dict[str, Any] = {
-    "head_dim_max": 64,
-    "causal": None,
-    "element_bits": 16,
-    "config": {"BLOCK_M": 64, "BLOCK_N": 32, "PRELOAD_V": False, "num_warps": 4, "num_stages": 1},
+    "when": {"size_max": 64, "bits": 16},
+    "config": {"BLOCK_M": 64, "WIDE": False, "num_warps": 4, "num_stages": 1},
     "source": "a test",
 }
+ARCHS = ("sm_90", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201", "interpreter", "default", "sm_75")
 
 
-def written(tmp_path: Path, archs: Any, schema: int = 1) -> Path:
-    """A configuration file holding these architectures."""
-    path = tmp_path / "configs.json"
-    path.write_text(json.dumps({"schema": schema, "archs": archs}), encoding="utf-8")
-    return path
+def written(tmp_path: Path, rules: Any, schema: int = 2, arch: str = "default") -> Space:
+    """A space of its own whose file for `arch` holds these rules."""
+    folder = tmp_path / "made"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{arch}.json").write_text(json.dumps({"schema": schema, "rules": rules}), encoding="utf-8")
+    return Space("made", {"BLOCK_M": int, "WIDE": bool}, ("size", "bits", "causal"), tmp_path)
 
 
-@pytest.mark.parametrize("arch", ["sm_90", "gfx942", "gfx950", "interpreter", "sm_75"])
-@pytest.mark.parametrize("head_dim", [8, 40, 64, 128, 256])
-@pytest.mark.parametrize("element_bits", [16, 32])
-def test_every_problem_has_a_configuration(arch: str, head_dim: int, element_bits: int) -> None:
-    """The shipped file answers for every head dimension, dtype width and mask, on listed and unlisted architectures."""
-    for causal in (True, False):
-        choice = choose(arch, head_dim, causal=causal, element_bits=element_bits)
-        assert choice.arch == ("default" if arch == "sm_75" else arch)
-        assert choice.rule.head_dim_max >= head_dim
+def problem(**changes: Any) -> dict[str, Any]:
+    """What a rule is chosen by."""
+    return {"size": 64, "bits": 16, "causal": True} | changes
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("space", [SPACE, PERSISTENT, VARLEN], ids=lambda space: space.kernel)
+def test_every_problem_has_a_configuration(space: Space, arch: str) -> None:
+    """The shipped files answer for every head dimension, width and feature, on listed and unlisted architectures."""
+    choices = [
+        {"head_dim": head_dim, "causal": causal, "element_bits": bits, "plain": plain, "int8": int8, "rows": 64}
+        for head_dim in (8, 40, 64, 128, 192, 256)
+        for causal in (True, False)
+        for plain in (True, False)
+        for bits, int8 in ((16, "none"), (32, "none"), (8, "none"), (8, "pv8"), (8, "pv16"), (8, "kv8"))
+        if bits > 8 or space is not VARLEN
+    ]
+    for each in choices:
+        chosen = space.choose(arch, {name: each[name] for name in space.properties})
+        assert chosen.arch == ("default" if arch == "sm_75" else arch)
 
 
 def test_mi300x_uses_the_published_tile_at_d256() -> None:
     """gfx942 gets the MI300X report's tuned tile at D=256; the source names what differs, and that it was not run."""
-    rule = choose("gfx942", 256, causal=True, element_bits=16).rule
+    asked = {"head_dim": 256, "causal": True, "element_bits": 16, "plain": True, "int8": "none", "rows": 64}
+    rule = SPACE.choose("gfx942", asked).rule
     published = {"BLOCK_M": 64, "BLOCK_N": 32, "PRELOAD_V": True, "num_stages": 1, "waves_per_eu": 2}
-    assert rule.config == published | {"num_warps": 8}
-    assert "MI300X" in rule.source
+    assert rule.config == published | {"num_warps": 8, "GROUP_HEADS": 4096}
     assert "with 4 warps; 8 here, because ours spills 27 registers with 4; never run here" in rule.source
 
 
 def test_what_was_never_run_on_amd_says_so() -> None:
-    """Every gfx rule says in its source that it was never run."""
-    rules = [rule for arch, rules in load(PREFILL_FORWARD).items() if arch.startswith("gfx") for rule in rules]
-    assert rules
-    assert all("never" in rule.source for rule in rules)
+    """Every rule of a gfx file says in its source that it was never run."""
+    sources = [
+        (path, rule["source"])
+        for path in FOLDER.glob("*/gfx*.json")
+        for rule in json.loads(path.read_text(encoding="utf-8"))["rules"]
+    ]
+    assert sources
+    assert [path for path, source in sources if "never run" not in source] == []
 
 
 def test_the_first_rule_that_takes_the_problem_wins(tmp_path: Path) -> None:
     """A rule for causal masks comes before a general one if it is listed before it."""
-    causal = RULE | {"causal": True, "source": "causal"}
-    path = written(tmp_path, {"default": [causal, RULE]})
-    assert choose("x", 64, causal=True, element_bits=16, path=path).rule.source == "causal"
-    assert choose("x", 64, causal=False, element_bits=16, path=path).rule.source == "a test"
+    causal = RULE | {"when": {"causal": True}, "source": "causal"}
+    space = written(tmp_path, [causal, RULE])
+    assert space.choose("x", problem()).rule.source == "causal"
+    assert space.choose("x", problem(causal=False)).rule.source == "a test"
+
+
+def test_bounds_hold_their_own_value(tmp_path: Path) -> None:
+    """size_max 64 takes 64 and not 65; size_min 65 the reverse."""
+    space = written(tmp_path, [RULE, RULE | {"when": {"size_min": 65}, "source": "large"}])
+    assert space.choose("x", problem(size=64)).rule.source == "a test"
+    assert space.choose("x", problem(size=65)).rule.source == "large"
+
+
+def test_an_architecture_s_own_file_is_used(tmp_path: Path) -> None:
+    """What has a file of its own does not use the default, and the choice says which file it was."""
+    written(tmp_path, [RULE])
+    space = written(tmp_path, [RULE | {"source": "own"}], arch="sm_90")
+    assert (space.choose("sm_90", problem()).arch, space.choose("sm_90", problem()).rule.source) == ("sm_90", "own")
+    assert space.choose("sm_75", problem()).arch == "default"
 
 
 def test_no_rule_for_the_problem(tmp_path: Path) -> None:
-    """The error names the file, the problem, and what there is."""
-    path = written(tmp_path, {"default": [RULE]})
-    text = r"configs\.json: default has no rule for head_dim 128, causal, 16-bit elements; it has: 16-bit up to 64\."
+    """The error names the file, the problem, and what there is; so does one for other properties."""
+    space = written(tmp_path, [RULE])
+    text = r"default\.json has no rule for size 128, bits 16, causal True; it has rules for: size_max 64, bits 16\."
     with pytest.raises(KernelConfigError, match=text):
-        choose("sm_90", 128, causal=True, element_bits=16, path=path)
+        space.choose("sm_90", problem(size=128))
+    with pytest.raises(KernelConfigError, match="made: a configuration is chosen by size, bits, causal, got size 1"):
+        space.choose("sm_90", {"size": 1})
 
 
 @pytest.mark.parametrize(
-    ("archs", "schema", "text"),
+    ("rules", "schema", "text"),
     [
-        ({"default": [RULE]}, 2, "schema is 2, this version reads 1"),
-        ([RULE], 1, "'archs' must be an object with an entry 'default'"),
-        ({"sm_90": [RULE]}, 1, "'archs' must be an object with an entry 'default'"),
-        ({"default": [{"source": "a"}]}, 1, r"default\[0\] has \['source'\], needs exactly"),
-        ({"default": [RULE | {"source": ""}]}, 1, r"default\[0\] has no source; say which measurement"),
+        ([RULE], 1, "schema is 1, this version reads 2"),
+        ([], 2, "'rules' must be a list of at least one rule"),
+        ([{"source": "a"}], 2, r"rules\[0\] has \['source'\], needs exactly"),
+        ([RULE | {"source": ""}], 2, r"rules\[0\] has no source; say which measurement"),
+        ([RULE | {"when": {"sise_max": 1}}], 2, r"rules\[0\]\.when asks for \['sise_max'\]; made knows"),
         (
-            {"default": [RULE, RULE | {"config": {"BLOCK_M": 64, "wraps": 4}}]},
-            1,
-            r"default\[1\]\.config lacks \['BLOCK_N', 'PRELOAD_V', .*\] and has unknown \['wraps'\]; known: ",
+            [RULE, RULE | {"config": {"BLOCK_M": 64, "wraps": 4}}],
+            2,
+            r"rules\[1\]\.config lacks \['WIDE', 'num_stages', 'num_warps'\] and has unknown \['wraps'\]; known: ",
         ),
+        ([RULE | {"config": RULE["config"] | {"WIDE": 1}}], 2, r"rules\[0\]\.config has WIDE = 1, which is no bool"),
     ],
 )
-def test_malformed_files_name_file_and_rule(tmp_path: Path, archs: Any, schema: int, text: str) -> None:
+def test_malformed_files_name_file_and_rule(tmp_path: Path, rules: Any, schema: int, text: str) -> None:
     """Whatever is wrong with a configuration file, the error says where and what is expected."""
-    with pytest.raises(KernelConfigError, match=rf"configs\.json: .*{text}"):
-        load(written(tmp_path, archs, schema))
+    with pytest.raises(KernelConfigError, match=rf"default\.json: .*{text}"):
+        written(tmp_path, rules, schema).rules("default")
 
 
-@pytest.mark.parametrize("content", ['{"schema": 1,', None])
+@pytest.mark.parametrize("content", ['{"schema": 2,', None])
 def test_unreadable_files_are_named(tmp_path: Path, content: str | None) -> None:
     """A truncated or missing file is an error with its path, not an empty set of rules."""
-    path = tmp_path / "configs.json"
-    if content is not None:
-        path.write_text(content, encoding="utf-8")
-    with pytest.raises(KernelConfigError, match=r"configs\.json: cannot be read as JSON .*; restore it"):
-        load(path)
+    space = written(tmp_path, [RULE])
+    if content is None:
+        space.path("default").unlink()
+    else:
+        space.path("default").write_text(content, encoding="utf-8")
+    with pytest.raises(KernelConfigError, match=r"default\.json: cannot be read as JSON .*; restore it"):
+        space.rules("default")
 
 
 STORED = {
     "BLOCK_M": "64",
     "BLOCK_N": "32",
     "PRELOAD_V": "True",
+    "GROUP_HEADS": "4096",
     "num_warps": "4",
     "num_stages": "1",
     "waves_per_eu": "2",
@@ -114,36 +154,47 @@ STORED = {
 
 def test_a_stored_configuration_is_replayed() -> None:
     """The figures come back as numbers and truth values, and the source says that they were pinned, once only."""
-    choice = replayed(STORED)
-    assert choice.rule.config == {
+    choice = SPACE.replayed(STORED)
+    figures = {
         "BLOCK_M": 64,
         "BLOCK_N": 32,
+        "GROUP_HEADS": 4096,
         "PRELOAD_V": True,
         "num_warps": 4,
         "num_stages": 1,
         "waves_per_eu": 2,
     }
+    assert choice.config == figures
     assert (choice.arch, choice.rule.source) == ("gfx942", "pinned: a report")
-    assert replayed(STORED | {"config_source": choice.rule.source}).rule.source == "pinned: a report"
+    assert SPACE.replayed(choice.recorded()) == choice
+    assert SPACE.replayed(choice.recorded("a."), "a.") == choice
 
 
 def test_what_a_stored_configuration_lacks() -> None:
     """The error names what is missing, what there is, and what to do."""
-    text = r"lacks BLOCK_N, PRELOAD_V, num_stages, num_warps; it has BLOCK_M; record the baseline again, or run without"
+    text = (
+        r"lacks BLOCK_N, GROUP_HEADS, PRELOAD_V, num_stages, num_warps; it has BLOCK_M; record the baseline again, or "
+        "run without"
+    )
     with pytest.raises(UsageError, match=text):
-        replayed({"BLOCK_M": "64"})
+        SPACE.replayed({"BLOCK_M": "64"})
 
 
 @pytest.mark.parametrize(
     ("name", "value", "wanted"),
     [
-        ("BLOCK_M", "many", "a positive whole number"),
-        ("num_warps", "0", "a positive whole number"),
-        ("num_stages", "-1", "a positive whole number"),
+        ("BLOCK_M", "many", "a whole number of at least 0"),
+        ("num_stages", "-1", "a whole number of at least 0"),
         ("PRELOAD_V", "1", "True or False"),
     ],
 )
 def test_a_stored_value_that_is_none(name: str, value: str, wanted: str) -> None:
     """The error names the entry, its value, and what was expected."""
     with pytest.raises(UsageError, match=f"has {name} = '{value}', which is not {wanted}; record the baseline again"):
-        replayed(STORED | {name: value})
+        SPACE.replayed(STORED | {name: value})
+
+
+@pytest.mark.parametrize(("size", "expected"), [(1, 16), (16, 16), (17, 32), (64, 64), (111, 128)])
+def test_padded(size: int, expected: int) -> None:
+    """The next power of two that a matrix instruction takes."""
+    assert padded(size) == expected

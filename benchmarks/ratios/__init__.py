@@ -1,0 +1,1 @@
+"""What `kernel_ratios.py` compares."""

@@ -1,0 +1,18 @@
+"""What is tried of the flash attention kernel over sequences of different lengths: the dense kernel's best tiles."""
+
+from __future__ import annotations
+
+from sweeps.prefill_forward import tiles
+from sweeps.sweep import SizeClass, Sweep
+
+SWEEP = Sweep(
+    "varlen_forward",
+    "triton.flash_varlen",
+    (
+        SizeClass(
+            {"head_dim_max": 128, "element_bits": 16},
+            ("varlen-q8x2048-h32-hk8-d128-bf16-causal", "varlen-q63_1000_2049_4096-h32-hk8-d128-bf16-causal"),
+            tiles((64, 64, 4, 3), (128, 64, 8, 3), (128, 128, 8, 3), groups=(4, 8, 32, 4096)),
+        ),
+    ),
+)

@@ -1,0 +1,135 @@
+"""The backward pass of torch's flash attention on CUDA (FlashAttention-2), dense and packed, called by itself.
+
+torch's autograd calls `aten::_flash_attention_backward` below scaled_dot_product_attention, with what its own forward
+pass left behind. Here that forward pass is run untimed; its operators take the canonical layout (B, S, H, D), and
+packed (T, H, D), as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from kernels.family_backend import FamilyBackend
+from kernels.prefill_backend import HALVES, listed
+from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.workloads.backward import Backward
+from pytest_attnperf.workloads.varlen_backward import VarlenBackward
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Backend, Outputs, Tensors
+    from pytest_attnperf.records import DeviceInfo
+
+HEAD_DIM_MAX = 256
+HEAD_DIM_STEP = 8
+"""torch pads other head dimensions above these operators (pad_last_dim in transformers/attention.cpp)."""
+
+
+@dataclass(frozen=True)
+class FlashBackward(FamilyBackend[Backward | VarlenBackward]):
+    """`aten::_flash_attention_backward` on what its own forward pass of the same q, k and v gives.
+
+    Its causal mask is bottom-right, and a row that sees no key gives zero gradients (flash-attention's README, 2.1).
+
+    family    'backward' or 'varlen_backward'
+    """
+
+    family: str = "backward"
+
+    @property
+    def families(self) -> frozenset[str]:
+        """The one it was made for: dense and packed sequences are two baselines of the field."""
+        return frozenset({self.family})
+
+    def reasons(self, workload: Backward | VarlenBackward, device: DeviceInfo) -> list[str]:
+        """The operator's own checks, which it would fail with."""
+        found = []
+        if device.kind != "cuda":
+            found.append(f"torch's FlashAttention-2 is built for CUDA, this device is {device.kind}")
+        if workload.dtype not in HALVES:
+            found.append(f"torch's flash attention takes {listed(HALVES)}, not {workload.dtype}")
+        if workload.head_dim > HEAD_DIM_MAX:
+            found.append(f"torch's flash attention takes head dimensions to {HEAD_DIM_MAX}, not {workload.head_dim}")
+        if workload.head_dim % HEAD_DIM_STEP:
+            found.append(
+                f"torch's flash attention takes head dimensions that are multiples of {HEAD_DIM_STEP}, not "
+                f"{workload.head_dim}"
+            )
+        return found
+
+    def bind(self, workload: Backward | VarlenBackward, inputs: Tensors) -> Prepared:
+        """Run the forward pass, untimed; the timed tensors are (q, k, v, dout, out, lse, offsets of q and k)."""
+        import torch
+
+        convert = _forward(workload)
+        tensors = convert(inputs)
+        return Prepared(
+            call=_backward(workload, tensors[0].device),
+            tensors=tensors,
+            convert=convert,
+            outputs=_canonical_outputs,
+            config={"torch": torch.__version__, "forward": "aten::_flash_attention_forward, untimed"},
+            declares=Declares(operators=("aten::_flash_attention_backward",), matrix=True),
+        )
+
+
+BACKENDS: tuple[Backend, ...] = (
+    FlashBackward("native.sdpa_backward"),
+    FlashBackward("native.sdpa_varlen_backward", family="varlen_backward"),
+)
+
+
+def _lengths(workload: Backward | VarlenBackward) -> tuple[int, int]:
+    """Queries and keys of the longest sequence."""
+    if isinstance(workload, VarlenBackward):
+        return workload.max_q, workload.max_kv
+    return workload.seq_q, workload.seq_kv
+
+
+def _forward(workload: Backward | VarlenBackward) -> Callable[[Tensors], Tensors]:
+    """Canonical inputs -> the timed tensors; 'out' and 'lse' are the operator's own, in the layout it wants back."""
+    import torch
+
+    max_q, max_kv = _lengths(workload)
+
+    def forward(inputs: Tensors) -> Tensors:
+        q, k, v, dout = (tensor.clone() for tensor in inputs[:4])
+        offsets = tuple(tensor.clone() for tensor in inputs[6:])
+        out, lse, *_ = torch.ops.aten._flash_attention_forward(
+            q, k, v, *(offsets or (None, None)), max_q, max_kv, 0.0, workload.causal, False
+        )
+        return (q, k, v, dout, out, lse, *offsets)
+
+    return forward
+
+
+def _backward(workload: Backward | VarlenBackward, device: torch.device) -> Callable[..., Tensors]:
+    import torch
+
+    operator = torch.ops.aten._flash_attention_backward
+    max_q, max_kv = _lengths(workload)
+    # Read only where there is dropout.
+    state, unused = (torch.zeros(shape, dtype=torch.uint64, device=device) for shape in ((2,), ()))
+
+    def backward(
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        dout: torch.Tensor,
+        out: torch.Tensor,
+        lse: torch.Tensor,
+        *offsets: torch.Tensor,
+    ) -> Tensors:
+        cumulative = offsets or (None, None)
+        arguments = (dout, q, k, v, out, lse, *cumulative, max_q, max_kv, 0.0, workload.causal, state, unused)
+        return cast("Tensors", operator(*arguments))
+
+    return backward
+
+
+def _canonical_outputs(result: Tensors) -> Outputs:
+    """The operator's (dq, dk, dv), which are canonical already."""
+    return dict(zip(("dq", "dk", "dv"), result, strict=True))

@@ -1,0 +1,80 @@
+"""Copy, read, write and triad with torch's operators, each writing to memory that the call allocates.
+
+copy   Tensor.copy_, a device-to-device copy
+read   Tensor.sum over rows of int32
+write  Tensor.copy_ from a row that is broadcast; Tensor.fill_ takes a single value, and a constant proves nothing
+triad  torch.add with alpha
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernels.family_backend import FamilyBackend
+from kernels.prefill_backend import own_copies
+from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.workloads.bandwidth import PATTERN, SCALAR, WORDS, Bandwidth, canonical_outputs
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Tensors
+    from pytest_attnperf.records import DeviceInfo
+
+CPU_FLOPS_MAX = 2e7
+"""Keeps a check and a timing on two cores within seconds: 64 MiB of f32."""
+
+OPERATORS = {"copy": "aten::copy_", "read": "aten::sum", "write": "aten::copy_", "triad": "aten::add"}
+
+
+@dataclass(frozen=True)
+class NativeBandwidth(FamilyBackend[Bandwidth]):
+    """One operator for each kind."""
+
+    @property
+    def families(self) -> frozenset[str]:
+        """'bandwidth'."""
+        return frozenset({"bandwidth"})
+
+    def reasons(self, workload: Bandwidth, device: DeviceInfo) -> list[str]:
+        """Nothing is refused."""
+        return []
+
+    def bind(self, workload: Bandwidth, inputs: Tensors) -> Prepared:
+        """The operator on copies of the inputs."""
+        operator = OPERATORS[workload.kind]
+        return Prepared(
+            call=_call(workload),
+            tensors=own_copies(inputs),
+            convert=lambda new: new,
+            outputs=canonical_outputs(workload.kind),
+            config={"operator": operator},
+            declares=Declares(operators=(operator,)),
+        )
+
+
+def _call(workload: Bandwidth) -> Callable[..., torch.Tensor]:
+    """The call on the workload's inputs."""
+    import torch
+
+    def copy(b: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(b).copy_(b)
+
+    def read(b: torch.Tensor) -> torch.Tensor:
+        return b.view(torch.int32).view(-1, WORDS).sum(dim=1, dtype=torch.int32)
+
+    def write(p: torch.Tensor) -> torch.Tensor:
+        a = torch.empty(workload.elements, dtype=p.dtype, device=p.device)
+        a.view(-1, PATTERN).copy_(p)
+        return a
+
+    def triad(b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        return torch.add(b, c, alpha=SCALAR)
+
+    calls: dict[str, Callable[..., torch.Tensor]] = {"copy": copy, "read": read, "write": write, "triad": triad}
+    return calls[workload.kind]
+
+
+BACKENDS = (NativeBandwidth("native.copy_", CPU_FLOPS_MAX),)

@@ -1,0 +1,203 @@
+"""Attention decode with what comes with torch: plain operators for every feature, and one pinned fused attention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernels.family_backend import FamilyBackend
+from kernels.native.prefill_sdpa import OPERATORS
+from kernels.prefill_backend import own_copies
+from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.workloads import paged_cache
+from pytest_attnperf.workloads.decode import Decode, Parts
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Backend, Outputs, Tensors
+    from pytest_attnperf.records import DeviceInfo
+
+    Result = tuple[torch.Tensor, torch.Tensor | None]
+
+CPU_FLOPS_MAX = 6e7
+"""Keeps a check and a timing on two cores within seconds."""
+
+SDPA_BACKEND = "FLASH_ATTENTION"
+"""Of torch's fused attentions the one that splits the keys on a GPU, and the only one that a CPU has."""
+SDPA_HEAD_DIM_MAX = 256
+
+
+@dataclass(frozen=True)
+class EagerDecode(FamilyBackend[Decode]):
+    """Attention as torch operators, every feature; scores, weights and dequantised keys are stored in q's dtype.
+
+    Gathering pages and dequantising are part of the timed call: this is what they cost without a kernel for them.
+    Sequences are all computed at their common room, and what is past their end is masked.
+    """
+
+    @property
+    def families(self) -> frozenset[str]:
+        """Decode alone."""
+        return frozenset({"decode"})
+
+    def reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
+        """Nothing is refused: this is the implementation every other is compared with."""
+        return []
+
+    def bind(self, workload: Decode, inputs: Tensors) -> Prepared:
+        """Copy; check the block table."""
+        tensors = own_copies(inputs)
+        given = workload.parts(tensors)
+        if given.table is not None:
+            paged_cache.require_block_table(given.table, given.seq_lens, given.k.shape[0], workload.page)
+        return Prepared(
+            call=eager_decode(workload),
+            tensors=tensors,
+            convert=lambda new: new,
+            outputs=_canonical,
+            config={"compute_dtype": workload.dtype, "pages": "gathered, timed" if workload.page else "none"},
+            declares=Declares(never=("scaled_dot_product",)),
+        )
+
+
+@dataclass(frozen=True)
+class SdpaDecode(FamilyBackend[Decode]):
+    """torch's scaled_dot_product_attention over a contiguous cache (B, Hk, Skv, D), its flash backend pinned."""
+
+    @property
+    def families(self) -> frozenset[str]:
+        """Decode alone."""
+        return frozenset({"decode"})
+
+    def reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
+        """It has none of the extras; on a GPU the limits are those of torch's flash attention (sdp_utils)."""
+        extras = {
+            "pages": workload.page,
+            "soft cap": workload.cap,
+            "sliding window": workload.window,
+            "8-bit cache": workload.kv_dtype,
+            "sinks": workload.sinks,
+            "lengths that differ": workload.ragged,
+        }
+        found = [f"scaled_dot_product_attention takes no {name}" for name, has in extras.items() if has]
+        if workload.lse:
+            found.append("scaled_dot_product_attention returns no log-sum-exp")
+        if device.kind == "cpu":
+            return found
+        if workload.dtype == "f32":
+            found.append(f"torch's {SDPA_BACKEND} on a GPU takes bf16, f16, not f32")
+        if workload.head_dim > SDPA_HEAD_DIM_MAX or workload.head_dim % 8:
+            found.append(
+                f"torch's {SDPA_BACKEND} needs a head_dim of at most {SDPA_HEAD_DIM_MAX} and a multiple of 8, not "
+                f"{workload.head_dim}"
+            )
+        return found
+
+    def bind(self, workload: Decode, inputs: Tensors) -> Prepared:
+        """Transpose to (B, H, S, D), untimed; one token needs no mask, more a bottom-right causal one."""
+        import torch
+
+        return Prepared(
+            call=_sdpa_decode(workload, inputs[0].device),
+            tensors=_heads_first(inputs),
+            convert=_heads_first,
+            outputs=lambda out: {"out": out.transpose(1, 2)},
+            config={"sdpa_backend": SDPA_BACKEND, "torch": torch.__version__},
+            declares=Declares(
+                operators=(OPERATORS[SDPA_BACKEND],),
+                never=tuple(name for backend, name in OPERATORS.items() if backend != SDPA_BACKEND),
+            ),
+        )
+
+
+BACKENDS: tuple[Backend, ...] = (
+    EagerDecode("native.eager_decode", CPU_FLOPS_MAX),
+    SdpaDecode("native.sdpa_decode", CPU_FLOPS_MAX),
+)
+
+
+def eager_decode(workload: Decode) -> Callable[..., Result]:
+    """A function of the canonical inputs that gives out (B, Q, H, D) and, with lse, (B, H, Q) in fp32.
+
+    Query heads that share a K/V head, and tokens, are stacked as rows of one product. Lengths are read on the device.
+    """
+    import torch
+
+    heads, queries, head_dim = workload.heads, workload.queries, workload.head_dim
+    group = heads // workload.kv_heads
+
+    def decode(*inputs: torch.Tensor) -> Result:
+        parts = workload.parts(inputs)
+        k, v = _dense(parts)
+        batch, room = k.shape[:2]
+        q = parts.q.view(batch, queries, -1, group, head_dim).permute(0, 2, 3, 1, 4)
+        stacked = q.reshape(batch, -1, group * queries, head_dim)
+        scores = torch.matmul(stacked, k.permute(0, 2, 3, 1)) * (1.0 / math.sqrt(head_dim))
+        scores = scores.view(batch, heads, queries, room)
+        if workload.cap:
+            scores = torch.tanh(scores / workload.cap) * workload.cap
+        scores = scores.masked_fill(_hidden(workload, parts.seq_lens, room)[:, None], float("-inf"))
+        if parts.sinks is not None:
+            sinks = parts.sinks.to(scores.dtype)[None, :, None, None].expand(batch, heads, queries, 1)
+            scores = torch.cat([scores, sinks], dim=-1)
+        weights = torch.softmax(scores, dim=-1)[..., :room]
+        out = torch.matmul(weights.reshape(batch, -1, group * queries, room), v.transpose(1, 2))
+        lse = torch.logsumexp(scores.float(), dim=-1) if workload.lse else None
+        return out.view(batch, heads, queries, head_dim).transpose(1, 2), lse
+
+    return decode
+
+
+def _dense(parts: Parts) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values (B, room, Hk, D) in the dtype of q."""
+    caches = ((parts.k, parts.k_scale), (parts.v, parts.v_scale))
+    k, v = (
+        paged_cache.load(cache if parts.table is None else paged_cache.gather(cache, parts.table), scale, parts.q.dtype)
+        for cache, scale in caches
+    )
+    return k, v
+
+
+def _hidden(workload: Decode, seq_lens: torch.Tensor, room: int) -> torch.Tensor:
+    """(B, Q, room), True where a token does not see a key."""
+    import torch
+
+    token = torch.arange(workload.queries, device=seq_lens.device)
+    last = (seq_lens[:, None] - workload.queries + token)[..., None]
+    key = torch.arange(room, device=seq_lens.device)
+    return (key > last) | (key <= last - workload.window) if workload.window else key > last
+
+
+def _sdpa_decode(workload: Decode, device: torch.device) -> Callable[..., torch.Tensor]:
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.attention.bias import causal_lower_right
+    from torch.nn.functional import scaled_dot_product_attention
+
+    mask: torch.Tensor | None = None
+    if workload.queries > 1 and device.type == "cpu":
+        shown = torch.ones(workload.queries, workload.seq_kv, dtype=torch.bool)
+        mask = shown.tril(workload.seq_kv - workload.queries)
+    elif workload.queries > 1:
+        mask = causal_lower_right(workload.queries, workload.seq_kv)
+
+    def decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        with sdpa_kernel([SDPBackend.FLASH_ATTENTION]):
+            return scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=workload.heads != workload.kv_heads)
+
+    return decode
+
+
+def _heads_first(inputs: Tensors) -> Tensors:
+    """q, k and v to contiguous (B, H, S, D), each in its own memory; lengths that do not differ are left out."""
+    import torch
+
+    return tuple(tensor.transpose(1, 2).clone(memory_format=torch.contiguous_format) for tensor in inputs[:3])
+
+
+def _canonical(result: Result) -> Outputs:
+    out, lse = result
+    return {"out": out} if lse is None else {"out": out, "lse": lse}

@@ -1,0 +1,134 @@
+"""Matrix multiplication with what comes with torch: torch.matmul, torch._int_mm and torch._scaled_mm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernels.family_backend import FamilyBackend
+from kernels.prefill_backend import own_copies
+from pytest_attnperf.backends import Declares, Prepared
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Backend, Tensors
+    from pytest_attnperf.records import DeviceInfo
+    from pytest_attnperf.workloads.gemm import Gemm
+
+    Product = Callable[..., torch.Tensor]
+
+CPU_FLOPS_MAX = 6e8
+"""Keeps a check and a timing on two cores within a second or two."""
+
+FP8_OPERANDS_MULTIPLE = 16
+"""What K and N must be divisible by in torch._scaled_mm (pytorch, aten/src/ATen/native/cuda/Blas.cpp)."""
+
+INT8_OPERANDS_MULTIPLE = 8
+INT8_SIZE_M_MIN = 17
+"""torch._int_mm on a GPU: M above 16, K and N divisible by 8 (pytorch, aten/src/ATen/native/cuda/Blas.cpp)."""
+
+
+@dataclass(frozen=True)
+class Matmul(FamilyBackend["Gemm"]):
+    """The vendor's library behind torch: cuBLAS, hipBLASLt, and oneDNN or MKL on a CPU.
+
+    Floats go through torch.matmul, int8 through torch._int_mm, and fp8 through torch._scaled_mm without
+    `use_fast_accum`.
+    """
+
+    @property
+    def families(self) -> frozenset[str]:
+        """'gemm'."""
+        return frozenset({"gemm"})
+
+    def reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
+        """What the operators of torch refuse."""
+        if workload.scaled:
+            return _fp8_reasons(workload, device)
+        return _int8_reasons(workload, device) if workload.dtype == "i8" else []
+
+    def bind(self, workload: Gemm, inputs: Tensors) -> Prepared:
+        """Nothing is converted: b of layout 'nt' is read as the transposed view that torch takes."""
+        call, operator = _product(workload)
+        return Prepared(
+            call=call,
+            tensors=own_copies(inputs),
+            convert=lambda new: new,
+            outputs=lambda out: {"out": out},
+            config={"operator": operator},
+            declares=Declares(operators=(operator,)),
+        )
+
+
+BACKENDS: tuple[Backend, ...] = (Matmul("native.matmul", CPU_FLOPS_MAX),)
+
+
+def _product(workload: Gemm) -> tuple[Product, str]:
+    """A function of the inputs, and the operator that it calls."""
+    import torch
+
+    transposed = workload.layout == "nt"
+
+    def scaled(a: torch.Tensor, b: torch.Tensor, a_scale: torch.Tensor, b_scale: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = torch._scaled_mm(a, b.t(), a_scale, b_scale, out_dtype=torch.bfloat16)
+        return out
+
+    def integers(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch._int_mm(a, b.t() if transposed else b)
+
+    def floats(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.matmul(a, b.t() if transposed else b)
+
+    if workload.scaled:
+        return scaled, "aten::_scaled_mm"
+    return (integers, "aten::_int_mm") if workload.dtype == "i8" else (floats, "aten::matmul")
+
+
+def _int8_reasons(workload: Gemm, device: DeviceInfo) -> list[str]:
+    if device.kind == "cpu":
+        return []
+    found = _indivisible(workload, "torch._int_mm", INT8_OPERANDS_MULTIPLE)
+    if workload.size_m < INT8_SIZE_M_MIN:
+        found.append(f"torch._int_mm on a GPU takes at least {INT8_SIZE_M_MIN} rows, m is {workload.size_m}")
+    if workload.layout != "nt":
+        # CUBLAS_STATUS_NOT_SUPPORTED on an H200 with CUDA 13.0, of (48, 64) by (64, 48).
+        found.append("cuBLASLt has no int8 kernel for b stored (K, N): add nt to the workload")
+    return found
+
+
+def _fp8_reasons(workload: Gemm, device: DeviceInfo) -> list[str]:
+    if device.kind == "cpu":
+        return ["torch._scaled_mm is used on GPUs only: few CPUs multiply fp8"]
+    found = _indivisible(workload, "torch._scaled_mm", FP8_OPERANDS_MULTIPLE)
+    if workload.layout != "nt":
+        found.append("torch._scaled_mm takes b stored (N, K) only: add nt to the workload")
+    formats = fp8_formats(device)
+    if workload.dtype not in formats:
+        found.append(
+            f"{device.arch} multiplies {', '.join(sorted(formats)) or 'no fp8 format'} in hardware, not "
+            f"{workload.dtype}"
+        )
+    elif device.kind == "cuda" and workload.dtype == "f8e5m2":
+        found.append("cuBLASLt multiplies no two matrices that are both f8e5m2 (its documentation, cublasLtMatmul)")
+    return found
+
+
+def _indivisible(workload: Gemm, who: str, multiple: int) -> list[str]:
+    sizes = (("n", workload.size_n), ("k", workload.size_k))
+    return [f"{who} needs {name} divisible by {multiple}, got {size}" for name, size in sizes if size % multiple]
+
+
+def fp8_formats(device: DeviceInfo) -> frozenset[str]:
+    """The fp8 formats whose products a GPU computes in hardware.
+
+    OCP's from sm_89 on, and on gfx950 and RDNA4 (gfx12); the fnuz ones on gfx94x (AMD, CDNA3 and RDNA4 instruction set
+    guides; CUDA programming guide, compute capability 8.9).
+    """
+    if device.kind == "cuda":
+        digits = device.arch.removeprefix("sm_")
+        return frozenset({"f8e4m3", "f8e5m2"}) if digits.isdigit() and int(digits) >= 89 else frozenset()
+    if device.arch.startswith("gfx94"):
+        return frozenset({"f8e4m3fnuz", "f8e5m2fnuz"})
+    return frozenset({"f8e4m3", "f8e5m2"}) if device.arch.startswith(("gfx950", "gfx12")) else frozenset()

@@ -1,0 +1,219 @@
+"""A serving step over a paged cache with what comes with torch: gather the pages, then attention.
+
+torch has no paged attention, so both gather the keys and values of the sequences into dense tensors inside the timed
+call, which is part of what they cost; an 8-bit cache is dequantised there too. Sequences of one size, which are
+neighbours in a batch, are done together. How many there are and how long they are is known before the call, as the
+lengths are the workload's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernels.family_backend import FamilyBackend
+from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.workloads.base import DTYPE_BYTES
+from pytest_attnperf.workloads.batch_spec import Part
+from pytest_attnperf.workloads.mixed import Mixed
+from pytest_attnperf.workloads.mixed_attention import hidden_keys
+from pytest_attnperf.workloads.paged_cache import gather, load, require_block_table
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Backend, Outputs, Tensors
+    from pytest_attnperf.records import DeviceInfo
+
+CPU_FLOPS_MAX = 2e8
+"""Keeps a check and a timing on two cores within seconds, also in half precision."""
+
+EAGER_SCORE_BYTES_MAX = 1 << 26
+"""Scores of all heads of one sequence; softmax and the mask hold a few more of the same size."""
+
+SDPA_HEAD_DIM_MAX = 256
+"""Of torch's flash attention on GPUs (sdpa_utils), which also wants a multiple of 8."""
+
+
+@dataclass(frozen=True)
+class EagerMixed(FamilyBackend[Mixed]):
+    """Two products around a softmax, in q's dtype, with every feature of the family; whole score matrices in memory."""
+
+    @property
+    def families(self) -> frozenset[str]:
+        """'mixed'."""
+        return frozenset({"mixed"})
+
+    def reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
+        """Score matrices that are too large for a readable implementation are refused."""
+        score_bytes = max(part.q * part.kv for part in workload.parts) * workload.heads * DTYPE_BYTES[workload.dtype]
+        if score_bytes <= EAGER_SCORE_BYTES_MAX:
+            return []
+        return [
+            f"{self.name} writes all scores of a sequence to memory, {score_bytes >> 20} MiB for the largest of this "
+            f"workload; it takes up to {EAGER_SCORE_BYTES_MAX >> 20}"
+        ]
+
+    def bind(self, workload: Mixed, inputs: Tensors) -> Prepared:
+        """Build the masks, untimed. Raises UsageError for a block table or lengths out of range."""
+        tensors = _own_checked(inputs)
+        attend = _eager(workload, tensors[0].device)
+        return Prepared(
+            call=_step(workload, attend),
+            tensors=tensors,
+            convert=lambda new: new,
+            outputs=_canonical,
+            config={"compute_dtype": workload.dtype, "pages": "gathered in the call"},
+            declares=Declares(never=("scaled_dot_product",)),
+        )
+
+
+@dataclass(frozen=True)
+class SdpaMixed(FamilyBackend[Mixed]):
+    """torch's flash attention, pinned, once per size of sequences."""
+
+    @property
+    def families(self) -> frozenset[str]:
+        """'mixed'."""
+        return frozenset({"mixed"})
+
+    def reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
+        """Windows, soft caps and sinks have no argument in scaled_dot_product_attention's flash attention."""
+        extras = {"sliding window": workload.window, "soft cap": workload.cap, "attention sinks": workload.sinks}
+        found = [f"torch's FLASH_ATTENTION takes no {name}" for name, value in extras.items() if value]
+        if device.kind != "cpu" and (workload.head_dim % 8 or workload.head_dim > SDPA_HEAD_DIM_MAX):
+            found.append(
+                f"torch's FLASH_ATTENTION on a GPU takes head dimensions that 8 divides up to {SDPA_HEAD_DIM_MAX}, not "
+                f"{workload.head_dim}"
+            )
+        return found
+
+    def bind(self, workload: Mixed, inputs: Tensors) -> Prepared:
+        """Build the masks, untimed; torch's is_causal is top-left, so it serves only prompts without a past.
+
+        Raises UsageError for a block table or lengths out of range.
+        """
+        import torch
+
+        tensors = _own_checked(inputs)
+        return Prepared(
+            call=_step(workload, _sdpa(workload, tensors[0].device)),
+            tensors=tensors,
+            convert=lambda new: new,
+            outputs=_canonical,
+            config={
+                "sdpa_backend": "FLASH_ATTENTION",
+                "pages": "gathered in the call",
+                "torch": torch.__version__,
+            },
+            declares=Declares(operators=("aten::_(scaled_dot_product_)?flash_attention",)),
+        )
+
+
+BACKENDS: tuple[Backend, ...] = (
+    EagerMixed("native.eager_mixed", CPU_FLOPS_MAX),
+    SdpaMixed("native.sdpa_mixed", CPU_FLOPS_MAX),
+)
+
+
+def _step(workload: Mixed, attend: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A function of the canonical inputs that gives out (T, H, D); `attend(number of the part, q, k, v, sinks)`."""
+    import torch
+
+    def step(
+        q: torch.Tensor,
+        k_cache: torch.Tensor,
+        v_cache: torch.Tensor,
+        table: torch.Tensor,
+        cu_seqlens_q: torch.Tensor,
+        seq_lens: torch.Tensor,
+        *extras: torch.Tensor,
+    ) -> torch.Tensor:
+        sinks = extras[0] if workload.sinks else None
+        scales: tuple[Any, ...] = extras[-2:] if workload.cache else (None, None)
+        out = torch.empty_like(q)
+        for number, (part, tokens, sequences) in enumerate(workload.slices()):
+            shape = (part.count, part.q, workload.heads, workload.head_dim)
+            pages = table[sequences, : -(-part.kv // workload.page)]
+            k, v = (
+                load(gather(cache, pages)[:, : part.kv], scale, q.dtype)
+                for cache, scale in zip((k_cache, v_cache), scales, strict=True)
+            )
+            out[tokens].view(shape).copy_(attend(number, q[tokens].view(shape), k, v, sinks))
+        return out
+
+    return step
+
+
+def _eager(workload: Mixed, device: torch.device) -> Callable[..., torch.Tensor]:
+    """Attention of one part: q (count, q, H, D), k and v (count, kv, Hk, D) -> (count, q, H, D)."""
+    import torch
+
+    hidden = [hidden_keys(p.kv - p.q, p.q, p.kv, workload.window, device) for p in workload.parts]
+    heads, kv_heads, head_dim = workload.heads, workload.kv_heads, workload.head_dim
+    scale = 1.0 / math.sqrt(head_dim)
+
+    def attend(
+        number: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None
+    ) -> torch.Tensor:
+        count, tokens = q.shape[:2]
+        # Query heads that share a K/V head are stacked as further rows, so no K or V is copied for grouped heads.
+        rows = q.transpose(1, 2).reshape(count, kv_heads, heads // kv_heads * tokens, head_dim)
+        scores = torch.matmul(rows, k.permute(0, 2, 3, 1)).view(count, heads, tokens, -1) * scale
+        if workload.cap:
+            scores = workload.cap * torch.tanh(scores / workload.cap)
+        scores = scores.masked_fill(hidden[number], float("-inf"))
+        if sinks is not None:
+            sink = sinks.to(q.dtype)[None, :, None, None].expand(count, heads, tokens, 1)
+            scores = torch.cat([scores, sink], dim=-1)
+        weights = torch.softmax(scores, dim=-1)[..., : k.shape[1]]
+        stacked = weights.reshape(count, kv_heads, heads // kv_heads * tokens, -1)
+        return torch.matmul(stacked, v.transpose(1, 2)).view(count, heads, tokens, head_dim).transpose(1, 2)
+
+    return attend
+
+
+def _sdpa(workload: Mixed, device: torch.device) -> Callable[..., torch.Tensor]:
+    """As `_eager`, by flash attention."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+
+    masks = [_mask(part, device) for part in workload.parts]
+
+    def attend(
+        number: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None
+    ) -> torch.Tensor:
+        with sdpa_kernel([SDPBackend.FLASH_ATTENTION]):
+            return scaled_dot_product_attention(
+                q.transpose(1, 2),
+                k.transpose(1, 2),
+                v.transpose(1, 2),
+                attn_mask=masks[number],
+                is_causal=masks[number] is None and q.shape[1] > 1,
+                enable_gqa=workload.kv_heads != workload.heads,
+            ).transpose(1, 2)
+
+    return attend
+
+
+def _mask(part: Part, device: torch.device) -> Any:
+    """None for a single token, which sees all keys, and where top-left is bottom-right; GPUs have their own form."""
+    from torch.nn.attention.bias import causal_lower_right
+
+    if part.q in (1, part.kv):
+        return None
+    if device.type != "cpu":
+        return causal_lower_right(part.q, part.kv)
+    return ~hidden_keys(part.kv - part.q, part.q, part.kv, 0, device)
+
+
+def _own_checked(inputs: Tensors) -> Tensors:
+    """Copies in memory of the backend's own, once the block table is known to be in range."""
+    require_block_table(inputs[3], inputs[5], inputs[1].shape[0], inputs[1].shape[1])
+    return tuple(tensor.clone() for tensor in inputs)
+
+
+def _canonical(out: torch.Tensor) -> Outputs:
+    return {"out": out}

@@ -1,0 +1,157 @@
+"""Latent attention with torch's operators, in the two forms of DeepSeek-V3's `inference/model.py`.
+
+    native.mla_naive     keys and values of every head are projected up from the latents, and then it is ordinary
+                         attention, torch's scaled_dot_product_attention
+    native.mla_absorb    W_UK is moved to the query and W_UV behind the softmax; scores are stored, latents shared
+
+Both do all of it in the timed call, as a model would that caches latents.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernels.family_backend import FamilyBackend
+from kernels.prefill_backend import own_copies
+from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.workloads.base import DTYPE_BYTES
+from pytest_attnperf.workloads.mla import Mla
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.records import DeviceInfo
+
+CPU_FLOPS_MAX = 6e8
+"""Keeps a check and a timing in half precision on two cores within seconds."""
+
+PROJECTED_BYTES_MAX = 1 << 30
+"""Keys and values of a call; prompts stay far below, and nobody decodes in this form."""
+
+
+@dataclass(frozen=True)
+class MlaNaive(FamilyBackend[Mla]):
+    """Project up, then scaled_dot_product_attention, which picks its own kernel; no log-sum-exp."""
+
+    @property
+    def families(self) -> frozenset[str]:
+        """Latent attention."""
+        return frozenset({"mla"})
+
+    def reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
+        """No log-sum-exp, and no long caches: every call would project all of one up for every head."""
+        found = ["scaled_dot_product_attention returns no log-sum-exp"] if workload.lse else []
+        if (needed := projected_bytes(workload)) > PROJECTED_BYTES_MAX:
+            found.append(
+                f"{self.name} would project the latents up into {needed:,} bytes of keys and values in every call, "
+                f"above {PROJECTED_BYTES_MAX:,}"
+            )
+        return found
+
+    def bind(self, workload: Mla, inputs: Tensors) -> Prepared:
+        """Build the mask where one is needed: torch's is_causal is top-left, so it serves only S == T."""
+        import torch
+
+        return Prepared(
+            call=naive_attention(workload, inputs[0].device),
+            tensors=own_copies(inputs),
+            convert=lambda new: new,
+            outputs=lambda out: {"out": out.transpose(1, 2)},
+            config={"form": "naive", "torch": torch.__version__},
+            declares=Declares(operators=("aten::scaled_dot_product_attention",)),
+        )
+
+
+@dataclass(frozen=True)
+class MlaAbsorb(FamilyBackend[Mla]):
+    """The absorbed form as einsums, whose scores are in the workload's dtype."""
+
+    @property
+    def families(self) -> frozenset[str]:
+        """Latent attention."""
+        return frozenset({"mla"})
+
+    def reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
+        """Nothing is refused: this is the implementation every other is compared with."""
+        return []
+
+    def bind(self, workload: Mla, inputs: Tensors) -> Prepared:
+        """Build the mask, untimed."""
+        return Prepared(
+            call=absorbed_attention(workload, inputs[0].device),
+            tensors=own_copies(inputs),
+            convert=lambda new: new,
+            outputs=_canonical,
+            config={"form": "absorb", "compute_dtype": workload.dtype},
+            declares=Declares(never=("scaled_dot_product",)),
+        )
+
+
+BACKENDS = (MlaNaive("native.mla_naive", CPU_FLOPS_MAX), MlaAbsorb("native.mla_absorb", CPU_FLOPS_MAX))
+
+
+def naive_attention(workload: Mla, device: torch.device) -> Callable[..., torch.Tensor]:
+    """A function of the five canonical inputs that gives out (B, H, S, Dv)."""
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention
+
+    square = workload.seq_q == workload.seq_kv
+    mask = None if not workload.causal or square or workload.seq_q == 1 else ~hidden_keys(workload, device)
+
+    def attention(
+        q_nope: torch.Tensor, q_pe: torch.Tensor, kv_latent: torch.Tensor, k_pe: torch.Tensor, wkv_b: torch.Tensor
+    ) -> torch.Tensor:
+        q = torch.cat([q_nope, q_pe], dim=-1).transpose(1, 2)  # (B, H, S, D + R)
+        latent = kv_latent[:, None]  # (B, 1, T, C)
+        k_nope = latent @ wkv_b[:, : workload.nope_dim].transpose(-1, -2)  # (B, H, T, D)
+        v = latent @ wkv_b[:, workload.nope_dim :].transpose(-1, -2)  # (B, H, T, Dv)
+        k = torch.cat([k_nope, k_pe[:, None].expand(-1, workload.heads, -1, -1)], dim=-1)
+        return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=workload.causal and square)
+
+    return attention
+
+
+def absorbed_attention(workload: Mla, device: torch.device) -> Callable[..., tuple[torch.Tensor, torch.Tensor | None]]:
+    """A function of the five canonical inputs that gives out (B, S, H, Dv) and, when asked, lse (B, H, S) in fp32."""
+    import torch
+
+    scale = 1.0 / math.sqrt(workload.nope_dim + workload.rope_dim)
+    hidden = hidden_keys(workload, device) if workload.causal and workload.seq_q > 1 else None
+
+    def attention(
+        q_nope: torch.Tensor, q_pe: torch.Tensor, kv_latent: torch.Tensor, k_pe: torch.Tensor, wkv_b: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        w_uk, w_uv = wkv_b[:, : workload.nope_dim], wkv_b[:, workload.nope_dim :]
+        q_latent = torch.einsum("bshd,hdc->bhsc", q_nope, w_uk)
+        scores = torch.einsum("bhsc,btc->bhst", q_latent, kv_latent) + torch.einsum("bshr,btr->bhst", q_pe, k_pe)
+        scores = scores * scale
+        if hidden is not None:
+            scores = scores.masked_fill(hidden, float("-inf"))
+        lse = torch.logsumexp(scores.float(), dim=-1) if workload.lse else None
+        latent = torch.einsum("bhst,btc->bhsc", torch.softmax(scores, dim=-1), kv_latent)
+        return torch.einsum("bhsc,hdc->bshd", latent, w_uv), lse
+
+    return attention
+
+
+def projected_bytes(workload: Mla) -> int:
+    """Bytes of the keys (D + R) and values (Dv) of all heads."""
+    key_and_value = workload.nope_dim + workload.rope_dim + workload.value_dim
+    return workload.batch * workload.seq_kv * workload.heads * key_and_value * DTYPE_BYTES[workload.dtype]
+
+
+def hidden_keys(workload: Mla, device: torch.device) -> torch.Tensor:
+    """Bool (S, T), True where a causal row does not see a key: row i sees key j iff j <= i + T - S."""
+    import torch
+
+    ones = torch.ones(workload.seq_q, workload.seq_kv, dtype=torch.bool, device=device)
+    return ones.triu(workload.seq_kv - workload.seq_q + 1)
+
+
+def _canonical(result: Any) -> Outputs:
+    out, lse = result
+    return {"out": out} if lse is None else {"out": out, "lse": lse}

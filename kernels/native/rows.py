@@ -1,0 +1,149 @@
+"""Softmax, RMSNorm and LayerNorm with what comes with torch. Torch is imported in `prepare` only."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernels.family_backend import FamilyBackend
+from kernels.prefill_backend import own_copies
+from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.workloads import layernorm, rmsnorm
+from pytest_attnperf.workloads.layernorm import LayerNorm
+from pytest_attnperf.workloads.rmsnorm import RmsNorm
+from pytest_attnperf.workloads.softmax import Softmax
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.records import DeviceInfo
+
+    Summed = tuple[torch.Tensor, torch.Tensor | None]
+
+CPU_FLOPS_MAX = 2e7
+"""Keeps a check and a timing on two cores within seconds: a few million elements."""
+
+RMS_NORM_SINCE = (2, 4)
+"""The torch that has torch.nn.functional.rms_norm, by its release notes."""
+
+HOW_ADDED = {True: "torch.add before the norm, torch has no fused operator", False: "none"}
+
+
+@dataclass(frozen=True)
+class NativeSoftmax(FamilyBackend[Softmax]):
+    """torch.softmax over the last dimension."""
+
+    @property
+    def families(self) -> frozenset[str]:
+        """'softmax'."""
+        return frozenset({"softmax"})
+
+    def reasons(self, workload: Softmax, device: DeviceInfo) -> list[str]:
+        """Nothing is refused."""
+        return []
+
+    def bind(self, workload: Softmax, inputs: Tensors) -> Prepared:
+        """The operator on copies of the inputs."""
+        import torch
+
+        def call(x: torch.Tensor) -> Summed:
+            return torch.softmax(x, dim=-1), None
+
+        return _prepared(call, inputs, "aten::_softmax", {})
+
+
+@dataclass(frozen=True)
+class NativeRmsNorm(FamilyBackend[RmsNorm]):
+    """F.rms_norm; a residual is added by an operator of its own before."""
+
+    @property
+    def families(self) -> frozenset[str]:
+        """'rmsnorm'."""
+        return frozenset({"rmsnorm"})
+
+    def reasons(self, workload: RmsNorm, device: DeviceInfo) -> list[str]:
+        """Needs a torch that has F.rms_norm."""
+        found = _torch_release()
+        if found >= RMS_NORM_SINCE:
+            return []
+        return [f"torch has F.rms_norm from {_dotted(RMS_NORM_SINCE)} on, not in {_dotted(found)}"]
+
+    def bind(self, workload: RmsNorm, inputs: Tensors) -> Prepared:
+        """The operators on copies of the inputs."""
+        from torch.nn.functional import rms_norm
+
+        def call(x: torch.Tensor, *others: torch.Tensor) -> Summed:
+            *residual, weight = others
+            summed = x + residual[0] if residual else None
+            normed = rms_norm(x if summed is None else summed, (workload.columns,), weight, rmsnorm.EPS)
+            return normed, summed
+
+        return _prepared(call, inputs, "aten::rms_norm", {"residual": HOW_ADDED[workload.residual]})
+
+
+@dataclass(frozen=True)
+class NativeLayerNorm(FamilyBackend[LayerNorm]):
+    """F.layer_norm; a residual is added by an operator of its own before."""
+
+    @property
+    def families(self) -> frozenset[str]:
+        """'layernorm'."""
+        return frozenset({"layernorm"})
+
+    def reasons(self, workload: LayerNorm, device: DeviceInfo) -> list[str]:
+        """Nothing is refused."""
+        return []
+
+    def bind(self, workload: LayerNorm, inputs: Tensors) -> Prepared:
+        """The operators on copies of the inputs."""
+        from torch.nn.functional import layer_norm
+
+        def call(x: torch.Tensor, *others: torch.Tensor) -> Summed:
+            *residual, weight, bias = others
+            summed = x + residual[0] if residual else None
+            normed = layer_norm(x if summed is None else summed, (workload.columns,), weight, bias, layernorm.EPS)
+            return normed, summed
+
+        return _prepared(call, inputs, "aten::native_layer_norm", {"residual": HOW_ADDED[workload.residual]})
+
+
+BACKENDS = (
+    NativeSoftmax("native.softmax", CPU_FLOPS_MAX),
+    NativeRmsNorm("native.rms_norm", CPU_FLOPS_MAX),
+    NativeLayerNorm("native.layer_norm", CPU_FLOPS_MAX),
+)
+
+
+def _prepared(call: Callable[..., Summed], inputs: Tensors, operator: str, config: dict[str, str]) -> Prepared:
+    import torch
+
+    return Prepared(
+        call=call,
+        tensors=own_copies(inputs),
+        convert=lambda new: new,
+        outputs=_canonical,
+        config={**config, "torch": torch.__version__},
+        declares=Declares(operators=(operator,)),
+    )
+
+
+def _canonical(result: Summed) -> Outputs:
+    out, summed = result
+    return {"out": out} if summed is None else {"out": out, "residual_out": summed}
+
+
+def _torch_release() -> tuple[int, int]:
+    """(major, minor) of the installed torch, read without importing it; (0, 0) where there is none."""
+    try:
+        found = re.match(r"(\d+)\.(\d+)", importlib.metadata.version("torch"))
+    except importlib.metadata.PackageNotFoundError:
+        found = None
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _dotted(release: tuple[int, int]) -> str:
+    return ".".join(map(str, release))

@@ -1,0 +1,154 @@
+"""Attention over packed sequences with what comes with torch: plain operators in a loop, and its flash attention.
+
+Both take (q, k, v, cu_seqlens_q, cu_seqlens_k[, slopes]) as `Varlen` states them, packed as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernels.family_backend import FamilyBackend
+from kernels.native.prefill_eager import eager_attention
+from kernels.native.prefill_sdpa import OPERATORS
+from kernels.prefill_backend import HALVES, Limits, own_copies, refusals
+from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.workloads.varlen import Varlen
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Backend, Outputs, Tensors
+    from pytest_attnperf.records import DeviceInfo
+
+CPU_FLOPS_MAX = 2e8
+"""Keeps a check on two cores within seconds, in half-precision matmuls of CPUs without such units."""
+
+FLASH_HEAD_DIM_MAX = 256
+"""Of torch's flash attention (check_head_dim_size_flash in torch's sdp_utils), which also wants multiples of 8."""
+
+FLASH = "torch's varlen FLASH_ATTENTION"
+
+
+@dataclass(frozen=True)
+class VarlenBackend(FamilyBackend[Varlen]):
+    """One way to do attention over packed sequences."""
+
+    @property
+    def families(self) -> frozenset[str]:
+        """'varlen' alone."""
+        return frozenset({"varlen"})
+
+
+@dataclass(frozen=True)
+class EagerVarlen(VarlenBackend):
+    """`native.eager`'s function on one sequence after the other, each cut out and laid out heads first when timed."""
+
+    def reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
+        """Nothing is refused: this is the implementation every other is compared with."""
+        return []
+
+    def bind(self, workload: Varlen, inputs: Tensors) -> Prepared:
+        """Build the masks, one for all sequences of the same lengths, untimed.
+
+        The lengths are the workload's: reading the offsets would wait for the device.
+        """
+        tensors = own_copies(inputs)
+        return Prepared(
+            call=eager_varlen(workload, tensors[0].device),
+            tensors=tensors,
+            convert=lambda new: new,
+            outputs=_canonical_outputs,
+            config={"loop": f"{workload.batch} sequences", "compute_dtype": workload.dtype},
+            declares=Declares(never=("scaled_dot_product", "flash_attention")),
+        )
+
+
+@dataclass(frozen=True)
+class FlashVarlen(VarlenBackend):
+    """The operator that torch's own varlen_attn and jagged SDPA call on an NVIDIA GPU, called by itself."""
+
+    def reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
+        """Limits read from torch's sources (flash_api.cpp, torch/nn/attention/varlen.py)."""
+        found = []
+        if device.kind != "cuda":
+            found.append(
+                f"{FLASH} is offered on cuda alone, not on {device.kind}, where it is missing or was not tried"
+            )
+        if workload.head_dim > FLASH_HEAD_DIM_MAX:
+            found.append(f"{FLASH} takes head_dim up to {FLASH_HEAD_DIM_MAX}, not {workload.head_dim}")
+        if workload.head_dim % 8:
+            found.append(f"{FLASH} needs head_dim to be a multiple of 8, not {workload.head_dim}")
+        limits = Limits(FLASH, dtypes=HALVES, rows_without_keys=False, alibi=False)
+        # What is refused of a sequence has one reason, whichever sequence it is.
+        shortest = max(workload.sequences, key=lambda one: one.rows_without_keys)
+        return found + refusals(shortest, limits)
+
+    def bind(self, workload: Varlen, inputs: Tensors) -> Prepared:
+        """Bind the longest lengths, which the operator takes as numbers of the host."""
+        import torch
+
+        return Prepared(
+            call=_flash_varlen(workload),
+            tensors=own_copies(inputs),
+            convert=lambda new: new,
+            outputs=_canonical_outputs,
+            config={"operator": "_flash_attention_forward", "torch": torch.__version__},
+            declares=Declares(
+                operators=(OPERATORS["FLASH_ATTENTION"],),
+                never=tuple(name for backend, name in OPERATORS.items() if backend != "FLASH_ATTENTION"),
+            ),
+        )
+
+
+BACKENDS: tuple[Backend, ...] = (
+    EagerVarlen("native.eager_varlen", CPU_FLOPS_MAX),
+    FlashVarlen("native.sdpa_varlen"),
+)
+
+
+def eager_varlen(workload: Varlen, device: torch.device) -> Callable[..., Any]:
+    """A function of the inputs of `workload`, giving out (Tq, H, D) [, lse (H, Tq)]."""
+    import torch
+
+    functions = {one: eager_attention(one, device) for one in set(workload.sequences)}
+    steps = [(functions[one], *slices) for one, slices in zip(workload.sequences, workload.slices(), strict=True)]
+
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *further: torch.Tensor) -> Any:
+        slopes = further[2:]  # behind the offsets
+        out = torch.empty_like(q)
+        lse = torch.empty((q.shape[1], q.shape[0]), dtype=torch.float32, device=q.device) if workload.lse else None
+        for function, rows, keys in steps:
+            cut = (
+                tensor[where].transpose(0, 1)[None].contiguous() for tensor, where in ((q, rows), (k, keys), (v, keys))
+            )
+            result = function(*cut, *slopes)
+            if lse is not None:
+                result, lse[:, rows] = result[0], result[1][0]
+            out[rows] = result[0].transpose(0, 1)
+        return out if lse is None else (out, lse)
+
+    return attention
+
+
+def _flash_varlen(workload: Varlen) -> Callable[..., Any]:
+    import torch
+
+    operator: Any = torch.ops.aten._flash_attention_forward
+    scale = 1.0 / math.sqrt(workload.head_dim)
+    window = {"window_size_left": workload.window - 1, "window_size_right": 0} if workload.window else {}
+
+    def attention(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q: torch.Tensor, cu_seqlens_k: torch.Tensor
+    ) -> Any:
+        lengths = (cu_seqlens_q, cu_seqlens_k, workload.max_q, workload.max_kv)
+        out, lse, *_ = operator(q, k, v, *lengths, 0.0, workload.causal, False, scale=scale, **window)
+        return (out, lse) if workload.lse else out
+
+    return attention
+
+
+def _canonical_outputs(result: Any) -> Outputs:
+    return {"out": result[0], "lse": result[1]} if isinstance(result, tuple) else {"out": result}

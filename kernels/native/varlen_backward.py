@@ -1,0 +1,76 @@
+"""The backward pass over packed sequences as torch operators, one sequence after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernels.family_backend import FamilyBackend
+from kernels.native.backward import CPU_HALF_FLOPS_MAX, eager_backward
+from kernels.prefill_backend import own_copies
+from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.workloads.varlen_backward import VarlenBackward
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Backend, Outputs, Tensors
+    from pytest_attnperf.records import DeviceInfo
+
+
+@dataclass(frozen=True)
+class EagerVarlenBackward(FamilyBackend[VarlenBackward]):
+    """`eager_backward` of every sequence by itself, which is what has to be written where no kernel takes offsets.
+
+    The lengths are known to the host. Transposing a sequence to (1, H, S, D) and writing the gradients back are part
+    of the timed call, for they are part of working without a packed kernel.
+    """
+
+    @property
+    def families(self) -> frozenset[str]:
+        """Packed sequences."""
+        return frozenset({"varlen_backward"})
+
+    def reasons(self, workload: VarlenBackward, device: DeviceInfo) -> list[str]:
+        """A sequence of one key is refused where it is: it is none of the dense family."""
+        if 1 in workload.seqs_kv:
+            return ["takes sequences of at least 2 keys, this workload has one of 1"]
+        return []
+
+    def bind(self, workload: VarlenBackward, inputs: Tensors) -> Prepared:
+        """Masks are built here, untimed."""
+        device = inputs[0].device
+        sequences = [
+            (rows, keys, eager_backward(one, device))
+            for (rows, keys), one in zip(workload.slices(), workload.sequences, strict=True)
+            if one is not None
+        ]
+
+        def call(*given: torch.Tensor) -> Outputs:
+            import torch
+
+            gradients = dict(zip(("dq", "dk", "dv"), map(torch.empty_like, given[:3]), strict=True))
+            for rows, keys, backward in sequences:
+                found = backward(*_of_sequence(given, rows, keys))
+                for name, place, gradient in zip(gradients, (rows, keys, keys), found, strict=True):
+                    gradients[name][place] = gradient[0].transpose(0, 1)
+            return gradients
+
+        return Prepared(
+            call=call,
+            tensors=own_copies(inputs),
+            convert=lambda new: new,
+            outputs=lambda result: result,
+            config={"compute_dtype": workload.dtype, "weights": "softmax", "sequences": "in a loop"},
+            declares=Declares(never=("scaled_dot_product",)),
+        )
+
+
+def _of_sequence(packed: Tensors, rows: slice, keys: slice) -> Tensors:
+    """(q, k, v, dout, out) of one sequence as contiguous (1, H, S, D), and lse (1, H, Sq)."""
+    q, k, v, dout, out, lse, *_ = packed
+    places = ((q, rows), (k, keys), (v, keys), (dout, rows), (out, rows))
+    return (*(tensor[None, place].transpose(1, 2).contiguous() for tensor, place in places), lse[None, :, rows])
+
+
+BACKENDS: tuple[Backend, ...] = (EagerVarlenBackward("native.eager_varlen_backward", CPU_HALF_FLOPS_MAX),)

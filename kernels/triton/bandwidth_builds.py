@@ -1,0 +1,73 @@
+"""What the bandwidth kernels are compiled as: every shipped rule, for two widths of elements.
+
+Names and values only, so that listing them needs no Triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kernels.triton.bandwidth_backend import SPACE
+from kernels.triton.builds import build
+from kernels.triton.configs import Rule, Space
+from kernels.triton.rows_builds import ELEMENTS
+from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.workloads.bandwidth import KINDS, PATTERN, WORDS
+
+POINTERS = {
+    "copy": ("b_ptr", "a_ptr"),
+    "read": ("b_ptr", "sums_ptr"),
+    "write": ("p_ptr", "a_ptr"),
+    "triad": ("b_ptr", "c_ptr", "a_ptr"),
+}
+"""Tensors of each kind's kernel."""
+CONSTANTS = {"copy": {}, "read": {"WORDS": WORDS}, "write": {"PATTERN": PATTERN}, "triad": {}}
+
+
+@dataclass(frozen=True)
+class BandwidthKernel:
+    """`bandwidth_copy_kernel` and its siblings, for counts that 16 divides."""
+
+    space: Space = SPACE
+    name: str = "triton.bandwidth"
+    backends: tuple[str, ...] = ("triton.bandwidth",)
+
+    def builds(self, arch: str) -> Sequence[KernelBuild]:
+        """One build per rule of `arch` (or of 'default'), kind and width; `read` sees 32-bit words only."""
+        found: dict[str, KernelBuild] = {}
+        for rule in self.space.rules(arch):
+            for one in self._builds_of(arch, rule):
+                found.setdefault(one.config, one)  # as `choose`: the first rule that takes the problem
+        return list(found.values())
+
+    def unsupported_reasons(self, arch: str) -> list[str]:
+        """Every architecture that Triton has is taken; a compiler that lacks one says so itself."""
+        return []
+
+    def _builds_of(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+        for kind in KINDS:
+            for dtype in ("f32", "f16"):
+                element, bits = ELEMENTS[dtype]
+                asked = {"kind": kind, "element_bits": bits}
+                unasked = any(rule.when.get(name, value) != value for name, value in asked.items())
+                if unasked or (kind, dtype) == ("read", "f16"):
+                    continue
+                yield build(
+                    self.name,
+                    arch,
+                    f"{kind}-{dtype}",
+                    self.space,
+                    rule,
+                    function=f"bandwidth_{kind}_kernel",
+                    signature={
+                        **dict.fromkeys(POINTERS[kind], "*i32" if kind == "read" else element),
+                        "count": "i32",
+                        **({"scalar": "fp32"} if kind == "triad" else {}),
+                    },
+                    constants=CONSTANTS[kind],
+                    divisible_by_16=(*POINTERS[kind], "count"),
+                )
+
+
+KERNELS = (BandwidthKernel(),)

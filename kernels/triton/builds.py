@@ -1,0 +1,59 @@
+"""What the declarations of our Triton kernels share: which of their products run on matrix units, and their names.
+
+Names and values only, so that listing them needs no Triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kernels.triton.configs import Choice, Rule, Space
+from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
+
+CDNA = frozenset({"gfx908", "gfx90a", "gfx942", "gfx950"})
+
+
+def has_matrix_instructions(arch: str, element_bits: int) -> bool:
+    """16-bit products run on matrix units everywhere, exact 32-bit ones on CDNA only.
+
+    AMD's instruction set guides: V_MFMA_F32_*_F32 exists from CDNA1 on, RDNA3's and RDNA4's WMMA takes 16 bits and
+    fewer. NVIDIA's tensor cores round 32-bit inputs to TF32, which 'ieee' forbids.
+    """
+    return element_bits <= 16 or arch in CDNA
+
+
+def build(
+    kernel: str,
+    arch: str,
+    config: str,
+    space: Space,
+    rule: Rule,
+    *,
+    function: str,
+    signature: Mapping[str, str],
+    constants: Mapping[str, object],
+    divisible_by_16: Sequence[str] = (),
+    matrix: bool = False,
+) -> KernelBuild:
+    """One build of `kernels.triton.<space.kernel>.<function>` under a rule of `space`.
+
+    kernel       registered name, e.g. 'triton.gemm'
+    config       id of the configuration, see `KernelBuild`
+    constants    values of the `tl.constexpr` arguments that the rule does not give
+    """
+    return KernelBuild(
+        kernel=kernel,
+        config=config,
+        arch=arch,
+        source=TritonSource(
+            module=f"kernels.triton.{space.kernel}",
+            function=function,
+            signature=signature,
+            constants={**constants, **rule.constants},
+            divisible_by_16=divisible_by_16,
+            options=rule.options,
+        ),
+        settings={name: str(value) for name, value in sorted(rule.config.items())},
+        matrix=matrix,
+        where=f"kernels/triton/configs/{space.kernel}/{Choice(space.listed(arch), rule).arch}.json",
+    )

@@ -1,0 +1,284 @@
+"""What the launchers of our flash attention kernels share: their checks, and the constants that follow from arguments.
+
+Names and values only, no Triton: the declarations of code objects are made of the same constants.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernels.triton.configs import padded
+from pytest_attnperf.errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+HEAD_DIM_MAX = 256
+"""Past it the accumulator of even 16 rows no longer fits the registers of one program."""
+
+FLOATS = ("float16", "bfloat16", "float32")
+FLOATS_8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
+INT8_MODES = ("", "pv16", "kv8")
+"""How int8 keys and values are multiplied, see `prefill_forward`."""
+
+PADDED_KEYS = 16
+"""Transposed values are padded to a multiple of this many keys: the bytes of the widest load."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of one dense launch."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    seq_q: int
+    seq_kv: int
+    head_dim: int
+    head_dim_v: int
+
+
+def parts(head_dim: int, least: int = 16) -> tuple[int, int]:
+    """(lead, tail), powers of two of at least `least` that cover a head dimension; tail is 0 where one part does.
+
+    Two parts where they save at least a quarter of the padding to one: 192 is 128 + 64 instead of 256, 160 is 128 + 32.
+    Below 64 the tail would be too narrow to be worth a product of its own.
+    """
+    whole = max(least, padded(head_dim))
+    lead = whole // 2
+    if lead < 64 or head_dim <= lead:
+        return whole, 0
+    tail = max(least, padded(head_dim - lead))
+    return (lead, tail) if 4 * (lead + tail) <= 3 * whole else (whole, 0)
+
+
+def multiplies_8_bits(dtype: str, int8: str) -> bool:
+    """Whether values of a torch dtype ('int8', 'float8_e4m3fn' ...) are multiplied in 8 bits, and so transposed."""
+    return dtype in FLOATS_8 or (dtype == "int8" and not int8)
+
+
+def dtype_name(tensor: torch.Tensor) -> str:
+    """'float16'."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def output_dtype(q: torch.Tensor) -> torch.dtype:
+    """The dtype of out: q's, and bf16 for 8 bits."""
+    import torch
+
+    return q.dtype if q.element_size() > 1 else torch.bfloat16
+
+
+def transposed_values(v: torch.Tensor) -> torch.Tensor:
+    """v (B, Skv, Hk, Dv) -> contiguous (B, Hk, Dv, S), zeros after Skv, as 8-bit products take it."""
+    import torch
+
+    batch, seq_kv, kv_heads, head_dim_v = v.shape
+    length = -(-seq_kv // PADDED_KEYS) * PADDED_KEYS
+    # Moved as bytes: not every operator knows every 8-bit format.
+    out = torch.zeros((batch, kv_heads, head_dim_v, length), dtype=torch.uint8, device=v.device)
+    out[..., :seq_kv] = v.view(torch.uint8).permute(0, 2, 3, 1)
+    return out.view(v.dtype)
+
+
+def head_dims(head_dim: int, head_dim_v: int, element_bytes: int = 2, int8: str = "") -> dict[str, int]:
+    """The kernel's constants for two head dimensions, of keys whose elements have that many bytes.
+
+    Products of 8-bit elements are sums over at least 32 of them (PTX manual, wgmma and mma shapes of .s8 and .e4m3).
+    int8 that is widened before a product gets 64: with 16 columns Triton 3.6 on sm_90 multiplied unwritten memory.
+    """
+    narrow = 32 if element_bytes == 1 else 16
+    lead, tail = parts(head_dim, 64 if int8 == "kv8" else narrow)
+    lead_v, tail_v = parts(head_dim_v, 64 if int8 in ("kv8", "pv16") else 16)
+    return {
+        "HEAD_DIM": head_dim,
+        "HEAD_DIM_V": head_dim_v,
+        "BLOCK_D": lead,
+        "TAIL_D": tail,
+        "BLOCK_DV": lead_v,
+        "TAIL_DV": tail_v,
+    }
+
+
+def constants(
+    shape: Shape,
+    q: torch.Tensor,
+    v: torch.Tensor,
+    causal: bool,
+    window: int,
+    int8: str,
+    bias: torch.Tensor | None,
+    config: Mapping[str, Any],
+) -> dict[str, object]:
+    """The constants of a dense launch that its configuration does not give.
+
+    Rows are guarded against having seen no key yet where a window may hide the first tile from them, where there are
+    fewer keys than causal queries, and where a bias may be -inf.
+    """
+    import torch
+
+    stored = dtype_name(v)
+    wide = q.dtype == torch.bfloat16 or v.element_size() == 1
+    return {
+        "CAUSAL": causal,
+        "WINDOWED": window > 0,
+        "EVEN_N": shape.seq_kv % config["BLOCK_N"] == 0,
+        "GUARDED": window > 0 or (causal and shape.seq_kv < shape.seq_q) or bias is not None,
+        **head_dims(shape.head_dim, shape.head_dim_v, v.element_size(), int8),
+        "INT8_WEIGHTS": stored == "int8" and not int8,
+        "V_TRANSPOSED": multiplies_8_bits(stored, int8),
+        "PRECISION": "ieee",
+        "IN_FP32": wide and not q.is_cuda,
+    }
+
+
+def check_dense(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    causal: bool,
+    window: int,
+    int8: str,
+    descales: Sequence[torch.Tensor],
+    alibi_slopes: torch.Tensor | None,
+    bias: torch.Tensor | None,
+) -> Shape:
+    """The sizes of a dense launch. Raises UsageError naming the argument, its value and what is allowed."""
+    check_dtypes(q, k, v, int8)
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.dim() != 4 or not tensor.is_contiguous():
+            raise UsageError(f"{name} must be contiguous with 4 dimensions, got shape {tuple(tensor.shape)}")
+    (batch, seq_q, heads, head_dim), (seq_kv, kv_heads) = q.shape, k.shape[1:3]
+    transposed = multiplies_8_bits(dtype_name(v), int8)
+    head_dim_v = v.shape[2 if transposed else 3]
+    length = -(-seq_kv // PADDED_KEYS) * PADDED_KEYS
+    wanted_v = (batch, kv_heads, head_dim_v, length) if transposed else (batch, seq_kv, kv_heads, head_dim_v)
+    _check_shape("k", k, (batch, seq_kv, kv_heads, head_dim))
+    _check_shape("v", v, wanted_v)
+    check_heads(heads, kv_heads, head_dim, head_dim_v)
+    check_window(window, causal)
+    _check_descales(k, int8, descales)
+    if alibi_slopes is not None and bias is not None:
+        raise UsageError("bias and alibi_slopes were both given; one of them may be")
+    check_slopes(alibi_slopes, heads)
+    if bias is not None:
+        _check_shape("bias", bias, (heads, seq_q, seq_kv))
+        if not bias.is_contiguous() or dtype_name(bias) not in FLOATS:
+            raise UsageError(f"bias must be contiguous, one of {', '.join(FLOATS)}, got {dtype_name(bias)}")
+    return Shape(batch, heads, kv_heads, seq_q, seq_kv, head_dim, head_dim_v)
+
+
+def check_varlen(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor,
+    max_q: int,
+    causal: bool,
+    window: int,
+    alibi_slopes: torch.Tensor | None,
+) -> None:
+    """Raise UsageError naming the argument of `varlen_forward`, its value and what is allowed; reads no tensor."""
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.dim() != 3 or not tensor.is_contiguous():
+            raise UsageError(f"{name} must be contiguous with 3 dimensions, got shape {tuple(tensor.shape)}")
+        if dtype_name(tensor) not in FLOATS or tensor.dtype != q.dtype:
+            raise UsageError(
+                f"{name} is {dtype_name(tensor)} and q {dtype_name(q)}; both must be the same of {', '.join(FLOATS)}"
+            )
+    (_, heads, head_dim), (total_k, kv_heads, _), head_dim_v = q.shape, k.shape, v.shape[2]
+    _check_shape("k", k, (total_k, kv_heads, head_dim))
+    _check_shape("v", v, (total_k, kv_heads, head_dim_v))
+    check_heads(heads, kv_heads, head_dim, head_dim_v)
+    check_window(window, causal)
+    check_slopes(alibi_slopes, heads)
+    for name, tensor in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
+        if dtype_name(tensor) != "int32" or tensor.dim() != 1 or tensor.shape[0] < 2:
+            raise UsageError(
+                f"{name} is {dtype_name(tensor)} of shape {tuple(tensor.shape)}; it must be int32 (sequences + 1,)"
+            )
+    if cu_seqlens_q.shape != cu_seqlens_k.shape:
+        raise UsageError(
+            f"cu_seqlens_k has {cu_seqlens_k.shape[0]} entries and cu_seqlens_q {cu_seqlens_q.shape[0]}; they must "
+            "have as many"
+        )
+    if not 1 <= max_q <= q.shape[0]:
+        raise UsageError(f"max_q is {max_q}; it must be 1 to {q.shape[0]}, the rows of q")
+
+
+def check_lengths(name: str, cu_seqlens: torch.Tensor, total: int) -> int:
+    """The longest sequence of cumulative lengths. Reads them, so it waits for the device: call it before timing.
+
+    Raises UsageError naming `name` unless they start at 0, end at `total` and every sequence has a row.
+    """
+    ends = [int(end) for end in cu_seqlens.tolist()]
+    lengths = [end - begin for begin, end in itertools.pairwise(ends)]
+    if ends[0] != 0 or ends[-1] != total:
+        raise UsageError(f"{name} goes from {ends[0]} to {ends[-1]}; it must go from 0 to {total}, the rows it divides")
+    for index, length in enumerate(lengths):
+        if length < 1:
+            raise UsageError(f"{name} gives sequence {index} a length of {length}; it must be at least 1")
+    return max(lengths)
+
+
+def check_dtypes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, int8: str) -> None:
+    """Raise UsageError unless q, k and v have dtypes that go together."""
+    if int8 not in INT8_MODES:
+        raise UsageError(f"int8 is {int8!r}; it must be one of {', '.join(map(repr, INT8_MODES))}")
+    names = tuple(map(dtype_name, (q, k, v)))
+    allowed: tuple[tuple[str, str, str], ...]
+    if int8 == "kv8":
+        allowed = (("bfloat16", "int8", "int8"),)
+    elif int8:
+        allowed = (("int8", "int8", "int8"),)
+    else:
+        allowed = tuple((name, name, name) for name in (*FLOATS, *FLOATS_8, "int8"))
+    if names not in allowed:
+        raise UsageError(
+            f"q, k and v are {', '.join(names)}; with int8={int8!r} they must be "
+            + " or ".join(", ".join(dict.fromkeys(each)) for each in allowed)
+        )
+
+
+def check_heads(heads: int, kv_heads: int, head_dim: int, head_dim_v: int) -> None:
+    """Raise UsageError for heads that do not share keys evenly, and head dimensions past the largest."""
+    if kv_heads < 1 or heads % kv_heads:
+        raise UsageError(f"q has {heads} heads and k {kv_heads}; those of q must be a multiple of those of k")
+    for name, size in (("q", head_dim), ("v", head_dim_v)):
+        if not 1 <= size <= HEAD_DIM_MAX:
+            raise UsageError(f"{name} has head dimension {size}; it must be 1 to {HEAD_DIM_MAX}")
+
+
+def check_window(window: int, causal: bool) -> None:
+    """Raise UsageError for a negative window, and for one without a causal mask."""
+    if window < 0 or (window and not causal):
+        raise UsageError(f"window is {window} with causal={causal}; it must be 0, or the most keys a causal row sees")
+
+
+def check_slopes(alibi_slopes: torch.Tensor | None, heads: int) -> None:
+    """Raise UsageError unless they are None or fp32 (H,)."""
+    if alibi_slopes is not None:
+        _check_shape("alibi_slopes", alibi_slopes, (heads,))
+        if dtype_name(alibi_slopes) != "float32":
+            raise UsageError(f"alibi_slopes are {dtype_name(alibi_slopes)}; they must be float32")
+
+
+def _check_descales(k: torch.Tensor, int8: str, descales: Sequence[torch.Tensor]) -> None:
+    wanted = 0 if k.element_size() > 1 else 2 if int8 == "kv8" else 3
+    if len(descales) != wanted:
+        of = {0: "none", 2: "those of k and v", 3: "those of q, k and v"}[wanted]
+        raise UsageError(f"descales holds {len(descales)}; {dtype_name(k)} keys with int8={int8!r} need {of}")
+    for index, scale in enumerate(descales):
+        if tuple(scale.shape) != (1,) or dtype_name(scale) != "float32":
+            raise UsageError(
+                f"descales[{index}] is {dtype_name(scale)} of shape {tuple(scale.shape)}; it must be float32 (1,)"
+            )
+
+
+def _check_shape(name: str, tensor: torch.Tensor, wanted: tuple[int, ...]) -> None:
+    if tuple(tensor.shape) != wanted:
+        raise UsageError(f"{name} has shape {tuple(tensor.shape)}; it must be {wanted}")

@@ -1,0 +1,76 @@
+"""Backend `triton.rope`: this repository's own rotary embedding. Triton is imported in `prepare` only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernels.family_backend import FamilyBackend
+from kernels.prefill_backend import own_copies
+from kernels.triton.configs import Space
+from kernels.triton.rows_backend import INTERPRETED_FLOPS_MAX
+from kernels.triton.triton_backend import Configured, arch_of, compile_ahead, missing_triton
+from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.workloads.rope import Rope
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.records import DeviceInfo
+
+SPACE = Space("rope", {"BLOCK_S": int, "BLOCK_H": int}, ("head_dim", "interleaved", "element_bits"))
+
+
+@dataclass(frozen=True)
+class TritonRope(Configured, FamilyBackend[Rope]):
+    """q and k in one launch, in fp32, rounded once."""
+
+    @property
+    def families(self) -> frozenset[str]:
+        """'rope'."""
+        return frozenset({"rope"})
+
+    @property
+    def spaces(self) -> tuple[Space, ...]:
+        """The one kernel's."""
+        return (SPACE,)
+
+    def reasons(self, workload: Rope, device: DeviceInfo) -> list[str]:
+        """Needs Triton and, without a GPU, its interpreter."""
+        return missing_triton(device)
+
+    def bind(self, workload: Rope, inputs: Tensors) -> Prepared:
+        """Pick the configuration for this architecture from the data files, or the pinned one, and compile."""
+        from kernels.triton.rope import rope
+
+        tensors = own_copies(inputs)
+        problem = {
+            "head_dim": workload.head_dim,
+            "interleaved": workload.interleaved,
+            "element_bits": tensors[0].element_size() * 8,
+        }
+        choice = self.choose(SPACE, arch_of(tensors[0].device), problem)
+        config = choice.config
+
+        def call(
+            q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+        ) -> tuple[torch.Tensor, torch.Tensor]:
+            return rope(q, k, cos, sin, interleaved=workload.interleaved, config=config)
+
+        compile_ahead(call, tensors, SPACE, choice)
+        return Prepared(
+            call=call,
+            tensors=tensors,
+            convert=lambda new: new,
+            outputs=_canonical,
+            config=self.recorded({SPACE.kernel: choice}),
+            declares=Declares(kernels=("rope_kernel",)),
+        )
+
+
+def _canonical(result: tuple[torch.Tensor, torch.Tensor]) -> Outputs:
+    return {"q": result[0], "k": result[1]}
+
+
+BACKENDS = (TritonRope("triton.rope", INTERPRETED_FLOPS_MAX, times_on_cpu=False),)

@@ -1,0 +1,88 @@
+"""What the kernels over rows are compiled as: every shipped rule, in the variants that their launchers make of it.
+
+Names and values only, so that listing them needs no Triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kernels.triton.builds import build
+from kernels.triton.configs import Rule, Space
+from kernels.triton.rows_backend import LAYERNORM, RMSNORM, SOFTMAX
+from pytest_attnperf.kernel_builds import KernelBuild
+
+ELEMENTS = {"f32": ("*fp32", 32), "f16": ("*fp16", 16), "bf16": ("*bf16", 16)}
+"""Workload dtype -> its pointer type as Triton writes it, and bits."""
+
+
+@dataclass(frozen=True)
+class RowsKernel:
+    """One kernel over rows at the longest rows of each rule, of columns that 16 divides; norms with a residual.
+
+    space       what it is configured by
+    pointers    its tensors, of one element type
+    norm        whether it takes eps and a residual
+    dtypes      what it is compiled for
+    """
+
+    space: Space
+    name: str
+    backends: tuple[str, ...]
+    pointers: tuple[str, ...]
+    norm: bool
+    dtypes: tuple[str, ...]
+
+    def builds(self, arch: str) -> Sequence[KernelBuild]:
+        """One build per rule of `arch` (or of 'default') and dtype."""
+        return [one for rule in self.space.rules(arch) for one in self._builds_of(arch, rule)]
+
+    def unsupported_reasons(self, arch: str) -> list[str]:
+        """Every architecture that Triton has is taken; a compiler that lacks one says so itself."""
+        return []
+
+    def _builds_of(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+        longest = rule.when.get("columns_max")
+        columns = "long" if longest is None else f"c{longest}"
+        one_pass = longest is not None and int(longest) <= rule.constants["BLOCK_C"]
+        for dtype in self.dtypes:
+            element, bits = ELEMENTS[dtype]
+            if rule.when.get("element_bits", bits) != bits:
+                continue
+            yield build(
+                self.name,
+                arch,
+                f"{columns}-{dtype}" + ("-residual" if self.norm else ""),
+                self.space,
+                rule,
+                function=f"{self.space.kernel}_kernel",
+                signature={
+                    **dict.fromkeys(self.pointers, element),
+                    **dict.fromkeys(("rows", "columns"), "i32"),
+                    **({"eps": "fp32"} if self.norm else {}),
+                },
+                constants={"ONE_PASS": one_pass, **({"RESIDUAL": True} if self.norm else {})},
+                divisible_by_16=(*self.pointers, "rows", "columns"),
+            )
+
+
+KERNELS = (
+    RowsKernel(SOFTMAX, "triton.softmax", ("triton.softmax",), ("x_ptr", "out_ptr"), False, ("f16", "f32")),
+    RowsKernel(
+        RMSNORM,
+        "triton.rmsnorm",
+        ("triton.rmsnorm",),
+        ("x_ptr", "residual_ptr", "weight_ptr", "out_ptr", "sum_ptr"),
+        True,
+        ("bf16", "f32"),
+    ),
+    RowsKernel(
+        LAYERNORM,
+        "triton.layernorm",
+        ("triton.layernorm",),
+        ("x_ptr", "residual_ptr", "weight_ptr", "bias_ptr", "out_ptr", "sum_ptr"),
+        True,
+        ("bf16", "f32"),
+    ),
+)

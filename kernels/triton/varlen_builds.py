@@ -1,0 +1,68 @@
+"""What the flash attention kernel over sequences of different lengths is compiled as, at a head dimension of 128.
+
+Names and values only, so that listing them needs no Triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernels.triton.builds import build, has_matrix_instructions
+from kernels.triton.configs import Space
+from kernels.triton.prefill_launch import head_dims
+from kernels.triton.varlen import SPACE
+from pytest_attnperf.kernel_builds import KernelBuild
+
+TYPES = {"f16": "*fp16", "bf16": "*bf16"}
+HEAD_DIM = 128
+
+
+@dataclass(frozen=True)
+class VarlenForwardKernel:
+    """`varlen_forward_kernel` in f16 and bf16 for both masks, with log-sum-exp."""
+
+    space: Space = SPACE
+    name: str = "triton.varlen_forward"
+    backends: tuple[str, ...] = ("triton.flash_varlen",)
+
+    def builds(self, arch: str) -> Sequence[KernelBuild]:
+        """One build per element type and mask."""
+        return [self._build(arch, dtype, causal) for dtype in TYPES for causal in (True, False)]
+
+    def unsupported_reasons(self, arch: str) -> list[str]:
+        """Every architecture that Triton has is taken; a compiler that lacks one says so itself."""
+        return []
+
+    def _build(self, arch: str, dtype: str, causal: bool) -> KernelBuild:
+        pointers = {
+            **dict.fromkeys(("q_ptr", "k_ptr", "v_ptr", "out_ptr"), TYPES[dtype]),
+            "lse_ptr": "*fp32",
+            **dict.fromkeys(("cu_q_ptr", "cu_k_ptr"), "*i32"),
+        }
+        problem = {"head_dim": HEAD_DIM, "causal": causal, "element_bits": 16, "plain": True}
+        return build(
+            self.name,
+            arch,
+            f"d{HEAD_DIM}-{dtype}-{'causal' if causal else 'full'}",
+            self.space,
+            self.space.choose(arch, problem).rule,
+            function="varlen_forward_kernel",
+            signature={
+                **pointers,
+                **dict.fromkeys(("heads", "kv_heads", "total_q"), "i32"),
+                "scale_log2": "fp32",
+            },
+            constants={
+                "slopes_ptr": None,
+                "window": None,
+                "CAUSAL": causal,
+                "WINDOWED": False,
+                "WITH_LSE": True,
+                **head_dims(HEAD_DIM, HEAD_DIM),
+                "PRECISION": "ieee",
+                "IN_FP32": False,
+            },
+            divisible_by_16=tuple(pointers),
+            matrix=has_matrix_instructions(arch, 16),
+        )

@@ -1,0 +1,213 @@
+"""Memory bandwidth: copy, read, write and triad over arrays from a kibibyte to several gibibytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.errors import WorkloadError
+from pytest_attnperf.workloads.base import DTYPE_BYTES, TORCH_DTYPES
+from pytest_attnperf.workloads.fields import Grammar, require_dtype
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors
+
+KINDS = ("copy", "read", "write", "triad")
+DTYPES = ("f32", "f16", "bf16")
+STRETCH_BYTES = 1024
+"""Of `read`, what one sum is over. All arrays are whole numbers of stretches long."""
+WORD_BYTES = 4
+WORDS = STRETCH_BYTES // WORD_BYTES
+"""32-bit words of a stretch."""
+PATTERN = 256
+"""Elements that `write` repeats."""
+SCALAR = 3.0
+"""Of triad, as STREAM has it."""
+CHUNK_ELEMENTS = 2**24
+"""Elements that a reference computes at once: 128 MiB in fp64 or int64."""
+_KIB_PER_MIB = 1024
+_GRAMMAR = Grammar(
+    family="bandwidth",
+    numbers={"mib": "mib", "kib": "kib"},
+    required=("kind",),
+    flags=(),
+    dtypes=DTYPES,
+    id_required=(),
+    choices={"kind": KINDS},
+)
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """Arrays of one size, moved once; id e.g. `bandwidth-copy-mib256-f32`, `bandwidth-triad-kib96-f16`.
+
+    kind     'copy'    a = b, bit by bit
+             'read'    a 32-bit sum, modulo 2^32, of the words of every 1,024 bytes of b
+             'write'   a[i] = p[i modulo 256], p being a row that stays in registers
+             'triad'   a = b + 3 c, as STREAM (McCalpin 1995)
+    mib      size of each array in MiB, or 0 with `kib`
+    kib      size of each array in KiB, or 0 with `mib`; 1,024 KiB are written as MiB
+    dtype    'f32', 'f16' or 'bf16': elements of all arrays
+
+    Arrays are (N,), contiguous. Inputs are (b,), of write (p,) with p (256,), and of triad (b, c). Outputs: of copy and
+    write 'out', the words of a, int32 (size / 4,), compared exactly; of read 'sums', int32 (size / 1024,), compared
+    exactly; of triad 'out', a itself. Timed cold but for write, whose input is meant to be cached.
+
+    Raises WorkloadError for an unknown kind or dtype, and for sizes that are not positive integers or are given twice.
+    """
+
+    kind: str
+    mib: int = 0
+    kib: int = 0
+    dtype: str = "f32"
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise WorkloadError(f"bandwidth workload: kind {self.kind!r} is not one of {', '.join(KINDS)}")
+        require_dtype("bandwidth", self.dtype, DTYPES)
+        for name, value in (("mib", self.mib), ("kib", self.kib)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise WorkloadError(f"bandwidth workload: {name} must be a positive integer, got {value!r}")
+        if bool(self.mib) == bool(self.kib):
+            raise WorkloadError(
+                "bandwidth workload: one of mib and kib must be a positive integer, the size of an array, got "
+                f"mib={self.mib} and kib={self.kib}"
+            )
+        # Equal problems must be equal and hash equal, however they were written.
+        if self.kib % _KIB_PER_MIB == 0:
+            object.__setattr__(self, "mib", self.mib + self.kib // _KIB_PER_MIB)
+            object.__setattr__(self, "kib", 0)
+
+    @classmethod
+    def parse(cls, text: str) -> Bandwidth:
+        """The workload of an id. Raises WorkloadError, also for an id whose words are in another order."""
+        workload = cls(**_GRAMMAR.parse_id(text))
+        if workload.id != text:
+            raise WorkloadError(f"bandwidth workload id {text!r} is not in its one form; write {workload.id!r}")
+        return workload
+
+    @classmethod
+    def parse_line(cls, text: str) -> Bandwidth:
+        """The workload of a line such as `copy,mib=256` or `triad,kib=96,f16`, fields in any order; f32 unless given.
+        Raises WorkloadError."""
+        return cls(**_GRAMMAR.parse_line(text))
+
+    @property
+    def family(self) -> str:
+        """'bandwidth'."""
+        return "bandwidth"
+
+    @property
+    def cache_state(self) -> str:
+        """'cold', but for write: its one small input is read from a cache by every program."""
+        return "hot" if self.kind == "write" else "cold"
+
+    @property
+    def non_finite_outputs(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
+
+    @property
+    def id(self) -> str:
+        """Readable and parsed back by `parse`."""
+        size = f"mib{self.mib}" if self.mib else f"kib{self.kib}"
+        return "-".join(["bandwidth", self.kind, size, self.dtype])
+
+    @property
+    def array_bytes(self) -> int:
+        """Bytes of one array."""
+        return (self.mib * _KIB_PER_MIB + self.kib) * 1024
+
+    @property
+    def elements(self) -> int:
+        """N."""
+        return self.array_bytes // DTYPE_BYTES[self.dtype]
+
+    @property
+    def flops(self) -> float:
+        """2 per element of triad; otherwise 1, although a copy computes nothing: limits of size are in operations."""
+        return float((2 if self.kind == "triad" else 1) * self.elements)
+
+    @property
+    def bytes_min(self) -> float:
+        """Every array once, and of read the sums, of write the row."""
+        moved = {
+            "copy": 2 * self.array_bytes,
+            "read": self.array_bytes + self.array_bytes // STRETCH_BYTES * WORD_BYTES,
+            "write": self.array_bytes + PATTERN * DTYPE_BYTES[self.dtype],
+            "triad": 3 * self.array_bytes,
+        }
+        return float(moved[self.kind])
+
+    def definition(self) -> dict[str, Any]:
+        """Kind, bytes of an array, dtype, and what is convention, as builtins."""
+        convention: dict[str, dict[str, object]] = {
+            "copy": {},
+            "read": {"sum_over_bytes": STRETCH_BYTES},
+            "write": {"pattern": PATTERN},
+            "triad": {"scalar": SCALAR},
+        }
+        fields = {"kind": self.kind, "array_bytes": self.array_bytes, "dtype": self.dtype}
+        return {"family": self.family, **fields, **convention[self.kind]}
+
+    def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
+        """From N(0, 1). Every element decides an output that is compared, so that a lost one shows without planting."""
+        import torch
+
+        generator = torch.Generator(device=device).manual_seed(seed)
+        dtype = getattr(torch, TORCH_DTYPES[self.dtype])
+        count = PATTERN if self.kind == "write" else self.elements
+        arrays = 2 if self.kind == "triad" else 1
+        return tuple(torch.randn(count, generator=generator, device=device).to(dtype) for _ in range(arrays))
+
+    def reference(self, inputs: Tensors) -> Outputs:
+        """Exact words or sums; of triad fp64, a stretch at a time. 8 bytes for each element of triad are held."""
+        import torch
+
+        if self.kind == "triad":
+            b, c = inputs
+            parts = (one.double() + SCALAR * two.double() for one, two in zip(_chunks(b), _chunks(c), strict=True))
+            return {"out": torch.cat(list(parts))}
+        if self.kind == "read":
+            return {"sums": torch.cat([_sums(part) for part in _chunks(inputs[0].view(torch.int32))])}
+        return {"out": self._written(inputs[0]).view(torch.int32)}
+
+    def _written(self, array: torch.Tensor) -> torch.Tensor:
+        return array.clone() if self.kind == "copy" else array.repeat(self.elements // PATTERN)
+
+    def plain(self, inputs: Tensors) -> Outputs:
+        """The same in the working dtype; of triad torch.add with alpha, which rounds once."""
+        import torch
+
+        if self.kind == "triad":
+            b, c = inputs
+            return {"out": torch.add(b, c, alpha=SCALAR)}
+        return self.reference(inputs)
+
+
+def canonical_outputs(kind: str) -> Callable[[torch.Tensor], Outputs]:
+    """What a backend's call returned, a (N,) or the sums -> the outputs of `Bandwidth`, without moving anything."""
+
+    def outputs(result: torch.Tensor) -> Outputs:
+        import torch
+
+        if kind in ("copy", "write"):
+            return {"out": result.view(torch.int32)}
+        return {"sums" if kind == "read" else "out": result}
+
+    return outputs
+
+
+def _chunks(array: torch.Tensor) -> list[torch.Tensor]:
+    return [array[first : first + CHUNK_ELEMENTS] for first in range(0, array.numel(), CHUNK_ELEMENTS)]
+
+
+def _sums(words: torch.Tensor) -> torch.Tensor:
+    """Sums modulo 2^32 of every WORDS of int32 words (n,), as int32 (n / WORDS,)."""
+    import torch
+
+    wide = words.view(-1, WORDS).sum(dim=1, dtype=torch.int64)
+    return ((wide + 2**31) % 2**32 - 2**31).to(torch.int32)

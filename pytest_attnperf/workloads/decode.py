@@ -1,0 +1,301 @@
+"""Attention decode: one to eight new tokens per sequence over a cache of keys and values, contiguous or in pages."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.errors import WorkloadError
+from pytest_attnperf.workloads import decode_math, paged_cache, planted_keys
+from pytest_attnperf.workloads.base import DTYPE_BYTES, TORCH_DTYPES
+from pytest_attnperf.workloads.fields import Grammar, id_words, require_dtype, require_positive
+from pytest_attnperf.workloads.paged_cache import CACHE_DTYPES
+from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors
+
+DTYPES = ("f32", "f16", "bf16")
+HEAD_DIM_MAX = 512
+QUERIES_MAX = 8
+_SIZES = {"b": "batch", "q": "queries", "kv": "seq_kv", "h": "heads", "hk": "kv_heads", "d": "head_dim"}
+_OPTIONAL = {"page": "page", "cap": "cap", "w": "window"}
+_GRAMMAR = Grammar(
+    family="decode",
+    numbers={**_SIZES, **_OPTIONAL},
+    required=("kv", "h", "d"),
+    flags=("sinks", "ragged", "lse"),
+    dtypes=DTYPES,
+    choices={"kv_dtype": tuple(CACHE_DTYPES)},
+)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The inputs of one problem by name; what a problem does not have is None.
+
+    q           (B, Q, H, D)
+    k, v        (B, Skv, Hk, D), or pages (pages, page, Hk, D)
+    table       block table (B, ceil(Skv / page)) int32
+    seq_lens    (B,) int32
+    sinks       (H,) fp32
+    k_scale, v_scale    (1,) fp32
+    """
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    table: torch.Tensor | None
+    seq_lens: torch.Tensor
+    sinks: torch.Tensor | None
+    k_scale: torch.Tensor | None
+    v_scale: torch.Tensor | None
+
+
+@dataclass(frozen=True)
+class Decode:
+    """One decode problem; id e.g. `decode-b16-q4-kv8192-h32-hk8-d128-page16-cap30-bf16-kvf8e4m3-sinks-ragged`.
+
+    batch      B
+    seq_kv     Skv, room for keys per sequence, and the length of the longest
+    heads      H, query heads
+    head_dim   D, at most 512
+    queries    Q, new tokens per sequence, at most 8 (speculative decoding): the last keys are their own, and token i of
+               a sequence of L keys sees key j iff j <= i + L - Q
+    kv_heads   Hk, key and value heads; 0 means H. Query head h reads key head h // (H / Hk)
+    page       0 for a contiguous cache, or keys per page, a power of two of at least 16
+    cap        0, or c: a scaled score s becomes c tanh(s / c) before the mask
+    window     0, or the most keys a token sees, its own included
+    dtype      'f32', 'f16' or 'bf16': q, 'out' and, unless kv_dtype says otherwise, keys and values
+    kv_dtype   '' or one of paged_cache.CACHE_DTYPES: keys and values are stored so, value = stored * scale
+    sinks      one more logit per head in the denominator of the softmax, without a value
+    ragged     lengths differ, see `lengths`; B is at least 2 then
+    lse        also return the natural logarithm of the denominator, sink included
+
+    Inputs, in this order, all contiguous: q (B, Q, H, D); k and v, (B, Skv, Hk, D) or with pages (pages, page, Hk, D);
+    with pages the block table (B, ceil(Skv / page)) int32; seq_lens (B,) int32; with sinks (H,) fp32; with kv_dtype
+    k_scale and v_scale, fp32 (1,). Slots past the end of a sequence hold large finite values, see `paged_cache`.
+    Outputs are 'out' (B, Q, H, D) and, with `lse`, 'lse' (B, H, Q) in fp32.
+
+    Raises WorkloadError naming the field and what is allowed.
+    """
+
+    batch: int
+    seq_kv: int
+    heads: int
+    head_dim: int
+    queries: int = 1
+    kv_heads: int = 0
+    page: int = 0
+    cap: int = 0
+    window: int = 0
+    dtype: str = "f16"
+    kv_dtype: str = ""
+    sinks: bool = False
+    ragged: bool = False
+    lse: bool = False
+
+    def __post_init__(self) -> None:
+        # Equal problems must be equal and hash equal, however they were written.
+        object.__setattr__(self, "kv_heads", self.heads if self.kv_heads == 0 else self.kv_heads)
+        require_positive("decode", ((name, getattr(self, name)) for name in _SIZES.values()))
+        used = ((name, getattr(self, name)) for name in _OPTIONAL.values())
+        require_positive("decode", ((name, value) for name, value in used if value != 0 or isinstance(value, bool)))
+        require_dtype("decode", self.dtype, DTYPES)
+        if self.page:
+            paged_cache.require_page_size("decode", self.page)
+        self._require(not self.heads % self.kv_heads, f"heads must be a multiple of kv_heads={self.kv_heads}", "heads")
+        self._require(self.head_dim <= HEAD_DIM_MAX, f"head_dim must be at most {HEAD_DIM_MAX}", "head_dim")
+        self._require(self.queries <= QUERIES_MAX, f"queries (q) must be at most {QUERIES_MAX}", "queries")
+        self._require(
+            self.seq_kv >= self.queries, f"seq_kv (kv) must be at least queries={self.queries}, whose keys it holds",
+            "seq_kv",
+        )  # fmt: skip
+        self._require(
+            self.kv_dtype in ("", *CACHE_DTYPES),
+            f"kv_dtype must be one of {', '.join(CACHE_DTYPES)}, or ''",
+            "kv_dtype",
+        )
+        self._require(not self.ragged or self.batch > 1, "ragged needs batch (b) of at least 2", "batch")
+
+    def _require(self, holds: bool, rule: str, field: str) -> None:
+        if not holds:
+            raise WorkloadError(f"decode workload: {rule}, got {field}={getattr(self, field)!r}")
+
+    @classmethod
+    def parse(cls, text: str) -> Decode:
+        """The workload of an id. Raises WorkloadError, also for an id whose words are in another order."""
+        workload = cls(**_GRAMMAR.parse_id(text))
+        if workload.id != text:
+            raise WorkloadError(f"decode workload id {text!r} is not in its one form; write {workload.id!r}")
+        return workload
+
+    @classmethod
+    def parse_line(cls, text: str) -> Decode:
+        """The workload of a line such as `b=64,kv=4096,h=32,hk=8,d=128,page=16,bf16,kvi8,sinks`, fields in any order;
+        b is 1 and dtype f16 unless given. Raises WorkloadError."""
+        return cls(**{"batch": 1, **_GRAMMAR.parse_line(text)})
+
+    @property
+    def family(self) -> str:
+        """'decode'."""
+        return "decode"
+
+    @property
+    def cache_state(self) -> str:
+        """'cold': between two decode steps of a layer, the other layers have moved the whole model."""
+        return "cold"
+
+    @property
+    def non_finite_outputs(self) -> frozenset[str]:
+        """None: every token sees its own key."""
+        return frozenset()
+
+    @property
+    def id(self) -> str:
+        """Readable and parsed back by `parse`; words that say nothing new (q = 1, hk = h, 0) are left out."""
+        numbers = (
+            ("b", self.batch),
+            ("q", self.queries if self.queries != 1 else None),
+            ("kv", self.seq_kv),
+            ("h", self.heads),
+            ("hk", self.kv_heads if self.kv_heads != self.heads else None),
+            ("d", self.head_dim),
+            *((short, getattr(self, name) or None) for short, name in _OPTIONAL.items()),
+        )
+        flags = [flag for flag in _GRAMMAR.flags if getattr(self, flag)]
+        words = [self.dtype, *([self.kv_dtype] if self.kv_dtype else []), *flags]
+        return "-".join(["decode", *id_words(numbers), *words])
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Keys of each sequence: Skv, or if ragged uniform over Skv / 4 ... Skv with one of Skv at a random place.
+
+        Drawn from B and Skv alone, so that every seed and feature has the same work.
+        """
+        if not self.ragged:
+            return (self.seq_kv,) * self.batch
+        rng = random.Random(f"decode lengths {self.batch} {self.seq_kv}")
+        drawn = [max(self.queries, rng.randint(-(-self.seq_kv // 4), self.seq_kv)) for _ in range(self.batch)]
+        drawn[rng.randrange(self.batch)] = self.seq_kv
+        return tuple(drawn)
+
+    @property
+    def cache_dtype(self) -> str:
+        """One of DTYPE_BYTES: what keys and values are stored in."""
+        return CACHE_DTYPES.get(self.kv_dtype, self.dtype)
+
+    @property
+    def keys_seen(self) -> int:
+        """Keys of the whole batch that any token sees."""
+        most = self.window + self.queries - 1 if self.window else self.seq_kv
+        return sum(min(length, most) for length in self.lengths)
+
+    @property
+    def visible_pairs(self) -> int:
+        """(token, key) pairs of one head, over the whole batch."""
+        last = range(self.queries)
+        limit = self.window or self.seq_kv
+        return sum(min(length - back, limit) for length in self.lengths for back in last)
+
+    @property
+    def flops(self) -> float:
+        """4 D per visible pair and head: 2 D for q k^T and 2 D for the product with v; softmax not counted."""
+        return float(4 * self.head_dim * self.visible_pairs * self.heads)
+
+    @property
+    def bytes_min(self) -> float:
+        """q, the keys and values that a token sees, their entries of the block table, lengths, sinks and scales read
+        once; out and lse written once."""
+        rows = self.batch * self.queries * self.heads
+        cache = 2 * self.keys_seen * self.kv_heads * self.head_dim * DTYPE_BYTES[self.cache_dtype]
+        words = self.batch + (self.heads if self.sinks else 0) + (2 if self.kv_dtype else 0) + (rows if self.lse else 0)
+        if self.page:
+            words += -(-self.keys_seen // self.page)
+        return float(2 * rows * self.head_dim * DTYPE_BYTES[self.dtype] + cache + 4 * words)
+
+    def definition(self) -> dict[str, Any]:
+        """Every field that is not off, the lengths and the conventions, as builtins; baselines store this."""
+        optional = {*_OPTIONAL.values(), "kv_dtype", *_GRAMMAR.flags}
+        fields = {name: value for name, value in asdict(self).items() if value or name not in optional}
+        if self.kv_dtype:
+            fields["quantisation"] = "keys and values per tensor: value = stored * scale, scale = amax / largest finite"
+        if self.ragged:
+            fields["lengths"] = list(self.lengths)
+        return {"family": self.family, **fields, "scale": "1/sqrt(head_dim)", "mask_alignment": "bottom-right"}
+
+    def parts(self, inputs: Tensors) -> Parts:
+        """The inputs by name."""
+        left = list(inputs)
+        q, k, v = (left.pop(0) for _ in range(3))
+        table = left.pop(0) if self.page else None
+        seq_lens = left.pop(0)
+        sinks = left.pop(0) if self.sinks else None
+        k_scale, v_scale = left if self.kv_dtype else (None, None)
+        return Parts(q, k, v, table, seq_lens, sinks, k_scale, v_scale)
+
+    def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
+        """The inputs on `device`: q, keys and values from N(0, 1), sinks from N(ln Skv, 1), where they weigh about as
+        much as all keys; block tables hold the pages in an order drawn from the seed.
+
+        With `planted`, see `planted_keys`, which changes rows of q and the length of some keys of every sequence.
+        """
+        import torch
+
+        generator = torch.Generator(device=device).manual_seed(seed)
+        query_shape = (self.batch, self.queries, self.heads, self.head_dim)
+        key_shape = (self.batch, self.seq_kv, self.kv_heads, self.head_dim)
+        q, k, v = (
+            torch.randn(shape, generator=generator, device=device) for shape in (query_shape, key_shape, key_shape)
+        )
+        sinks = torch.randn(self.heads, generator=generator, device=device) + math.log(self.seq_kv)
+        if planted:
+            for b, length in enumerate(self.lengths):
+                rows = slice(b, b + 1)
+                planted_keys.plant(q[rows], k[rows, :length], causal=True, seed=seed + b, window=self.window)
+        (k, k_scale), (v, v_scale) = (paged_cache.store(tensor, self.cache_dtype) for tensor in (k, v))
+        seq_lens = paged_cache.make_seq_lens(self.lengths, device)
+        if self.page:
+            table = paged_cache.make_block_table(self.lengths, self.page, seed, device)
+            k, v = (paged_cache.scatter(tensor, self.lengths, table, self.page) for tensor in (k, v))
+            addressed: Tensors = (table, seq_lens)
+        else:
+            paged_cache.poison_past(k, self.lengths)
+            paged_cache.poison_past(v, self.lengths)
+            addressed = (seq_lens,)
+        scales = (k_scale, v_scale) if k_scale is not None and v_scale is not None else ()
+        queries = q.to(getattr(torch, TORCH_DTYPES[self.dtype]))
+        return (queries, k, v, *addressed, *((sinks,) if self.sinks else ()), *scales)
+
+    def reference(self, inputs: Tensors) -> Outputs:
+        """fp64 on a CPU and for f32, on a GPU for f16 and bf16 fp32 without TF32; a sequence at a time."""
+        return self._computed(self.parts(inputs), reference_dtype(inputs[:3]))
+
+    def plain(self, inputs: Tensors) -> Outputs:
+        """The same in the workload's dtype: dequantised keys, scores and weights are rounded to it."""
+        return self._computed(self.parts(inputs), inputs[0].dtype)
+
+    def _computed(self, parts: Parts, dtype: torch.dtype) -> Outputs:
+        import torch
+
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        out = torch.empty(parts.q.shape, dtype=dtype, device=parts.q.device)
+        lse = torch.empty(self.batch, self.heads, self.queries, dtype=wide, device=parts.q.device)
+        sinks = None if parts.sinks is None else parts.sinks.to(dtype)
+        rules = decode_math.Rules(self.cap, self.window)
+        with full_fp32_matmul(), torch.no_grad():
+            for b, length in enumerate(self.lengths):
+                k, v = (
+                    paged_cache.load(self._keys(tensor, parts.table, b, length), scale, dtype)
+                    for tensor, scale in ((parts.k, parts.k_scale), (parts.v, parts.v_scale))
+                )
+                out[b], lse[b] = decode_math.attend(parts.q[b].to(dtype), k, v, sinks, rules)
+        return {"out": out, "lse": lse} if self.lse else {"out": out}
+
+    @staticmethod
+    def _keys(cache: torch.Tensor, table: torch.Tensor | None, b: int, length: int) -> torch.Tensor:
+        return cache[b, :length] if table is None else paged_cache.gather_one(cache, table, b, length)

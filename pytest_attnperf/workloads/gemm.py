@@ -1,0 +1,218 @@
+"""Matrix multiplication: out = a b, in floats, in int8 with exact int32 sums, and in fp8 with one scale per matrix."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.errors import WorkloadError
+from pytest_attnperf.workloads.base import DTYPE_BYTES, OUT_DTYPES, TORCH_DTYPES
+from pytest_attnperf.workloads.fields import Grammar, id_words, require_dtype, require_positive
+from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
+from pytest_attnperf.workloads.quantisation import quantise
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors
+
+FP8 = ("f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz")
+DTYPES = ("f32", "f16", "bf16", "i8", *FP8)
+"""What a and b are stored in."""
+LAYOUTS = ("nn", "nt")
+INT8_LARGEST = 127
+INT8_SIZE_K_MAX = (2**31 - 1) // INT8_LARGEST**2
+"""Past it a sum of products of int8 can exceed int32."""
+PLANTED_FACTOR = 8.0
+_INT32_BYTES = 4
+_SCALES_BYTES = 2 * 4
+_ROWS_AT_ONCE = 2048
+_SIZES = {"m": "size_m", "n": "size_n", "k": "size_k"}
+_GRAMMAR = Grammar(
+    family="gemm",
+    numbers=_SIZES,
+    required=("m", "n", "k"),
+    flags=("cold",),
+    dtypes=DTYPES,
+    id_required=(),
+    choices={"layout": LAYOUTS},
+)
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """One matrix multiplication; id e.g. `gemm-m16-n4096-k4096-i8`, `gemm-m2048-n14336-k4096-bf16-nt`.
+
+    size_m   M, rows of a and of out
+    size_n   N, columns of out
+    size_k   K, the length of every sum; at most 133,144 for i8, so that no sum leaves int32
+    dtype    one of DTYPES: what a and b are stored in. 'out' is stored in the same, but in bf16 for fp8 and in int32
+             for i8
+    layout   'nn': b is stored (K, N). 'nt': b is stored (N, K), as the weight of torch.nn.Linear is, and as fp8 tensor
+             cores read it. Both are contiguous
+    cold     timed with inputs that are in no cache; hot otherwise
+
+    Inputs are (a, b), a (M, K), contiguous; those in fp8 are (a, b, a_scale, b_scale), scales fp32 (1,), value = stored
+    * scale. f32 is multiplied and summed as fp32, not as TF32. i8 is exact: integers are compared exactly. The one
+    output is 'out' (M, N).
+
+    Raises WorkloadError naming the field for sizes that are not positive integers, another dtype or layout, and too
+    large a size_k for i8.
+    """
+
+    size_m: int
+    size_n: int
+    size_k: int
+    dtype: str = "f16"
+    layout: str = "nn"
+    cold: bool = False
+
+    def __post_init__(self) -> None:
+        require_positive("gemm", ((name, getattr(self, name)) for name in _SIZES.values()))
+        require_dtype("gemm", self.dtype, DTYPES)
+        if self.layout not in LAYOUTS:
+            raise WorkloadError(f"gemm workload: layout {self.layout!r} is not one of {', '.join(LAYOUTS)}")
+        if self.dtype == "i8" and self.size_k > INT8_SIZE_K_MAX:
+            raise WorkloadError(
+                f"gemm workload: size_k must be at most {INT8_SIZE_K_MAX} for i8, got {self.size_k}: a longer sum of "
+                "products can exceed int32"
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> Gemm:
+        """The workload of an id. Raises WorkloadError, also for an id whose words are in another order."""
+        workload = cls(**_GRAMMAR.parse_id(text))
+        if workload.id != text:
+            raise WorkloadError(f"gemm workload id {text!r} is not in its one form; write {workload.id!r}")
+        return workload
+
+    @classmethod
+    def parse_line(cls, text: str) -> Gemm:
+        """The workload of a line such as `m=16,n=4096,k=4096,bf16,nt`, fields in any order; dtype is f16 and layout nn
+        unless given. Raises WorkloadError."""
+        return cls(**_GRAMMAR.parse_line(text))
+
+    @property
+    def family(self) -> str:
+        """'gemm'."""
+        return "gemm"
+
+    @property
+    def cache_state(self) -> str:
+        """'hot' unless `cold`."""
+        return "cold" if self.cold else "hot"
+
+    @property
+    def non_finite_outputs(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
+
+    @property
+    def id(self) -> str:
+        """Readable and parsed back by `parse`; the default layout is left out."""
+        words = ["gemm", *id_words((short, getattr(self, name)) for short, name in _SIZES.items()), self.dtype]
+        if self.layout != LAYOUTS[0]:
+            words.append(self.layout)
+        return "-".join([*words, "cold"] if self.cold else words)
+
+    @property
+    def scaled(self) -> bool:
+        """Whether a and b come with scales."""
+        return self.dtype in FP8
+
+    @property
+    def flops(self) -> float:
+        """2 M N K: a multiplication and an addition per element of a and column of b."""
+        return 2.0 * self.size_m * self.size_n * self.size_k
+
+    @property
+    def bytes_min(self) -> float:
+        """a and b (and two fp32 scales) read once, out written once."""
+        read = (self.size_m + self.size_n) * self.size_k * DTYPE_BYTES[self.dtype]
+        out_bytes = _INT32_BYTES if self.dtype == "i8" else DTYPE_BYTES[OUT_DTYPES[self.dtype]]
+        return float(read + self.size_m * self.size_n * out_bytes + (_SCALES_BYTES if self.scaled else 0))
+
+    @property
+    def planted_positions(self) -> tuple[int, ...]:
+        """Positions along K that are planted: both sides of each edge that a kernel may cut K at.
+
+        Those are the ends, the last multiple of each tile size from 16 to 256, before which the ragged tail of the
+        last tile starts, and the middle, where K is split in two.
+        """
+        edges = {0, self.size_k, self.size_k // 2} | {self.size_k // tile * tile for tile in (16, 32, 64, 128, 256)}
+        sides = {position for edge in edges for position in (edge - 1, edge)}
+        return tuple(sorted(position for position in sides if 0 <= position < self.size_k))
+
+    def definition(self) -> dict[str, Any]:
+        """Every field (`cold` only where it is), the formula and the types of sums and result, as builtins."""
+        fields = asdict(self)
+        if not self.cold:
+            del fields["cold"]
+        integer = self.dtype == "i8"
+        said = {"formula": "out = a b", "sums": "int32" if integer else "fp32"}
+        said["out_dtype"] = "i32" if integer else OUT_DTYPES[self.dtype]
+        if self.scaled:
+            said["quantisation"] = "per tensor: value = stored * scale, scale = amax / largest finite"
+        return {"family": self.family, **fields, **said}
+
+    def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
+        """(a, b) drawn from N(0, 1) on `device`, for fp8 quantised with their scales; for i8 integers from -127 to 127.
+
+        With `planted`, the columns of a at `planted_positions` are PLANTED_FACTOR times larger, so that one product
+        that is lost, or taken twice, stands out from the rounding of every sum. Integers need none: nothing is rounded.
+        """
+        import torch
+
+        generator = torch.Generator(device=device).manual_seed(seed)
+        b_shape = (self.size_k, self.size_n) if self.layout == "nn" else (self.size_n, self.size_k)
+        shapes = ((self.size_m, self.size_k), b_shape)
+        if self.dtype == "i8":
+            ends = (-INT8_LARGEST, INT8_LARGEST + 1)
+            return tuple(
+                torch.randint(*ends, shape, generator=generator, device=device, dtype=torch.int8) for shape in shapes
+            )
+        a, b = (torch.randn(shape, generator=generator, device=device) for shape in shapes)
+        if planted:
+            a[:, list(self.planted_positions)] *= PLANTED_FACTOR
+        if self.scaled:
+            (a, a_scale), (b, b_scale) = quantise(a, self.dtype), quantise(b, self.dtype)
+            return a, b, a_scale, b_scale
+        dtype = getattr(torch, TORCH_DTYPES[self.dtype])
+        return a.to(dtype), b.to(dtype)
+
+    def reference(self, inputs: Tensors) -> Outputs:
+        """fp64 on a CPU and for f32; on a GPU for narrower floats fp32 without TF32. i8: int32, exact.
+
+        Rows of a are taken in chunks; b is widened whole.
+        """
+        import torch
+
+        if self.dtype == "i8":
+            # fp64 holds every integer up to 2^53, and torch multiplies no wide integers on a GPU.
+            return {"out": self._product(inputs, torch.float64, torch.int32)}
+        wide = reference_dtype(inputs[:2])
+        return {"out": self._product(inputs, wide, wide)}
+
+    def plain(self, inputs: Tensors) -> Outputs:
+        """The product summed in fp32 and rounded once to the output's dtype: all that a kernel needs to round."""
+        import torch
+
+        if self.dtype == "i8":
+            return self.reference(inputs)
+        return {"out": self._product(inputs, torch.float32, getattr(torch, TORCH_DTYPES[OUT_DTYPES[self.dtype]]))}
+
+    def _product(self, inputs: Tensors, wide: torch.dtype, narrow: torch.dtype) -> torch.Tensor:
+        """a b, times the scales, computed in `wide` and rounded to `narrow`."""
+        import torch
+
+        a, b, *scales = inputs
+        b = (b if self.layout == "nn" else b.t()).to(wide)
+        out = torch.empty((self.size_m, self.size_n), dtype=narrow, device=a.device)
+        with full_fp32_matmul():
+            for start in range(0, self.size_m, _ROWS_AT_ONCE):
+                rows = slice(start, start + _ROWS_AT_ONCE)
+                product = a[rows].to(wide) @ b
+                for scale in scales:
+                    product *= scale.to(wide)
+                out[rows] = product.to(narrow)
+        return out

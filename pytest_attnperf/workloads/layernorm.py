@@ -1,0 +1,131 @@
+"""LayerNorm over rows, optionally of a sum with a residual (Ba, Kiros and Hinton 2016, arXiv:1607.06450)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.workloads import row_shape
+from pytest_attnperf.workloads.precision import reference_dtype
+from pytest_attnperf.workloads.row_shape import RowProblem
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.workloads.fields import Grammar
+
+EPS = 1e-5
+FLOPS_PER_ELEMENT = 7
+SHIFT = 30.0
+"""Every third row is moved up by so much and every third down: a variance computed as the mean of squares less the
+square of the mean then loses three digits."""
+SHIFTED_COLUMNS_MIN = 16
+"""Of fewer columns the variance is now and then so small that fp32 rounds it away beside such a mean."""
+_GRAMMAR = row_shape.grammar("layernorm", ("residual",))
+
+
+@dataclass(frozen=True)
+class LayerNorm(RowProblem):
+    """(x - mean) / sqrt(variance + 1e-5) * weight + bias for every row; id e.g. `layernorm-r8192-c4096-f16-residual`.
+
+    residual    x + residual is normalised, and returned too. Further fields and errors as `RowProblem`
+
+    The variance is the mean of (x - mean)^2, over C, not C - 1. Inputs are (x, weight, bias), or with `residual`
+    (x, residual, weight, bias): x and residual (R, C), weight and bias (C,), contiguous. Outputs are 'out' (R, C) and
+    with `residual` 'residual_out' (R, C), the sum. It is timed cold. A single column is refused.
+    """
+
+    residual: bool = False
+
+    @property
+    def family(self) -> str:
+        """'layernorm'."""
+        return "layernorm"
+
+    @classmethod
+    def grammar(cls) -> Grammar:
+        """r=, c=, dtype, residual."""
+        return _GRAMMAR
+
+    @property
+    def columns_min(self) -> int:
+        """One column less its mean is 0."""
+        return 2
+
+    @property
+    def flops(self) -> float:
+        """7 per element: add, subtract, square, add, two products and the bias; one more with a residual."""
+        return float((FLOPS_PER_ELEMENT + self.residual) * self.elements)
+
+    @property
+    def bytes_min(self) -> float:
+        """x, weight, bias and a residual read once; out, and with a residual the sum, written once."""
+        return float(((4 if self.residual else 2) * self.elements + 2 * self.columns) * self.element_bytes)
+
+    def definition(self) -> dict[str, Any]:
+        """Every field, and eps."""
+        return {**super().definition(), "eps": EPS}
+
+    def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
+        """x, residual and bias from N(0, 1), weight from N(1, 1/5).
+
+        With `planted` one element of every row, at an edge of a tile, holds 0.8 of the variance; every fourth row is so
+        small that eps is as large as its variance; and the other rows are shifted by 30, 0 and -30 in turn.
+        """
+        import torch
+
+        generator = torch.Generator(device=device).manual_seed(seed)
+        shapes = [(self.rows, self.columns)] * (2 if self.residual else 1)
+        x, *residual = (torch.randn(shape, generator=generator, device=device) for shape in shapes)
+        weight = 1.0 + 0.2 * torch.randn(self.columns, generator=generator, device=device)
+        bias = torch.randn(self.columns, generator=generator, device=device)
+        if planted:
+            self._plant(x, residual, seed)
+        dtype = self.stored_as()
+        return tuple(tensor.to(dtype) for tensor in (x, *residual, weight, bias))
+
+    def _plant(self, x: torch.Tensor, residual: list[torch.Tensor], seed: int) -> None:
+        """In place, in fp32."""
+        import torch
+
+        # A square of 4 C against an expected sum of C for the others, or of 2 C where they are sums.
+        row_shape.plant(x, 2.0 * math.sqrt(self.columns * (1 + len(residual))), seed)
+        numbers = row_shape.row_numbers(x, seed)
+        small = numbers % 4 == 3
+        for tensor in (x, *residual):
+            tensor *= torch.where(small, math.sqrt(EPS), 1.0)
+        if self.columns >= SHIFTED_COLUMNS_MIN:
+            x += torch.where(small, 0.0, (numbers % 3 - 1) * SHIFT)
+
+    def reference(self, inputs: Tensors) -> Outputs:
+        """fp64 on a CPU and for f32, fp32 on a GPU for f16 and bf16; a stretch of rows at a time."""
+        dtype = reference_dtype(inputs)
+        x, *residual, weight, bias = inputs
+
+        def of_rows(x: torch.Tensor, *residual: torch.Tensor) -> Outputs:
+            summed = x.to(dtype) + residual[0].to(dtype) if residual else x.to(dtype)
+            out = normalised(summed) * weight.to(dtype) + bias.to(dtype)
+            return {"out": out, "residual_out": summed} if residual else {"out": out}
+
+        return row_shape.chunked(of_rows, x, tuple(residual))
+
+    def plain(self, inputs: Tensors) -> Outputs:
+        """The sum rounded as it is stored, the norm of that in fp32 with weight and bias, rounded once."""
+        *_, weight, bias = inputs
+
+        def of_rows(x: torch.Tensor, *residual: torch.Tensor) -> Outputs:
+            summed = x + residual[0] if residual else x
+            out = (normalised(summed.float()) * weight.float() + bias.float()).to(summed.dtype)
+            return {"out": out, "residual_out": summed} if residual else {"out": out}
+
+        return row_shape.chunked(of_rows, inputs[0], inputs[1:-2])
+
+
+def normalised(x: torch.Tensor) -> torch.Tensor:
+    """Rows of x (R, C) less their mean, over the root of their variance plus eps, in the dtype of x."""
+    import torch
+
+    centred = x - x.mean(dim=-1, keepdim=True)
+    return centred * torch.rsqrt((centred * centred).mean(dim=-1, keepdim=True) + EPS)

@@ -1,0 +1,292 @@
+"""Attention of one step of a serving engine: prompts, chunks of prompts and single tokens over a paged K/V cache."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.errors import WorkloadError
+from pytest_attnperf.workloads import mixed_attention, paged_cache, planted_keys
+from pytest_attnperf.workloads.base import DTYPE_BYTES, TORCH_DTYPES
+from pytest_attnperf.workloads.batch_spec import Part, batch_text, parse_batch
+from pytest_attnperf.workloads.fields import Grammar, id_words, require_dtype, require_positive
+from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors
+
+HEAD_DIM_MAX = 512
+DTYPES = ("f16", "bf16")
+CACHES = ("kvf8e4m3", "kvi8")
+"""Words of `paged_cache.CACHE_DTYPES` that this family takes."""
+CHUNK_BYTES = 1 << 30
+"""Largest block of gathered keys that a reference holds at once, in its own precision."""
+_INT32_BYTES = 4
+_FP32_BYTES = 4
+_BATCH = r"[0-9]*q[0-9][0-9a-z_]*"
+_GRAMMAR = Grammar(
+    family="mixed",
+    numbers={"h": "heads", "hk": "kv_heads", "d": "head_dim", "page": "page", "w": "window", "cap": "cap"},
+    required=("batch", "h", "d"),
+    flags=("sinks",),
+    dtypes=DTYPES,
+    id_required=(),
+    choices={"cache": CACHES},
+    texts={"batch": ("batch", _BATCH), "": ("batch", _BATCH)},
+)
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """One launch over sequences of different sizes; id e.g. `mixed-2q2k_8q1s1k-h32-hk8-d128-page16-bf16`.
+
+    batch      the sequences, in order, as `batch_spec` reads them: B of them with T query tokens in all
+    heads      H, query heads
+    head_dim   D, at most 512
+    kv_heads   Hk, key and value heads; 0 means H. Query head h reads key head h // (H / Hk)
+    dtype      f16 or bf16: what q, out and, without `cache`, keys and values are stored in
+    page       keys per page of the cache, a power of two of at least 16
+    window     the most keys a token sees, its own included, or 0 for all: position - window < key <= position
+    cap        soft cap c of the scaled scores, s -> c tanh(s / c), or 0 for none
+    cache      '' or one of CACHES: the 8-bit format that keys and values are stored in, with one scale each
+    sinks      one more score per query head in the denominator of the softmax
+
+    The masks are causal, bottom-right aligned per sequence: token i of a sequence of q tokens and s keys is at position
+    i + s - q and sees the keys up to it, its own included.
+
+    Inputs, contiguous: q (T, H, D); k_cache and v_cache (pages, page, Hk, D); block_table (B, pages_per_sequence)
+    int32; cu_seqlens_q (B + 1,) int32, the first token of each sequence, and T; seq_lens (B,) int32, the keys of each
+    sequence; with `sinks` those, (H,) fp32; with `cache` k_scale and v_scale, (1,) fp32, value = stored * scale. For
+    the block table and what lies in unowned slots see `paged_cache`. The output is 'out' (T, H, D).
+
+    Raises WorkloadError naming the field for a batch that does not parse, sizes that are not positive integers, heads
+    that kv_heads does not divide, another dtype or cache, too large a head_dim, and page sizes that are none.
+    """
+
+    batch: str
+    heads: int
+    head_dim: int
+    kv_heads: int = 0
+    dtype: str = "f16"
+    page: int = 16
+    window: int = 0
+    cap: int = 0
+    cache: str = ""
+    sinks: bool = False
+
+    def __post_init__(self) -> None:
+        # Equal problems must be equal and hash equal, however they were written.
+        object.__setattr__(self, "batch", batch_text(parse_batch(self.batch)))
+        object.__setattr__(self, "kv_heads", self.heads if self.kv_heads == 0 else self.kv_heads)
+        sizes = ("heads", "kv_heads", "head_dim", "page")
+        require_positive("mixed", ((name, getattr(self, name)) for name in sizes))
+        require_dtype("mixed", self.dtype, DTYPES)
+        paged_cache.require_page_size("mixed", self.page)
+        if self.heads % self.kv_heads:
+            raise WorkloadError(
+                f"mixed workload: heads must be a multiple of kv_heads, got heads={self.heads} and "
+                f"kv_heads={self.kv_heads}"
+            )
+        if self.head_dim > HEAD_DIM_MAX:
+            raise WorkloadError(f"mixed workload: head_dim must be at most {HEAD_DIM_MAX}, got {self.head_dim}")
+        for name in ("window", "cap"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise WorkloadError(f"mixed workload: {name} must be a positive integer, or 0 for none, got {value!r}")
+        if self.cache and self.cache not in CACHES:
+            raise WorkloadError(f"mixed workload: cache must be '' or one of {', '.join(CACHES)}, got {self.cache!r}")
+
+    @classmethod
+    def parse(cls, text: str) -> Mixed:
+        """The workload of an id. Raises WorkloadError, also for an id whose words are in another order."""
+        workload = cls(**_GRAMMAR.parse_id(text))
+        if workload.id != text:
+            raise WorkloadError(f"mixed workload id {text!r} is not in its one form; write {workload.id!r}")
+        return workload
+
+    @classmethod
+    def parse_line(cls, text: str) -> Mixed:
+        """The workload of a line such as `2q2k,8q1s1k,h=32,hk=8,d=128,bf16`, whose parts of the batch are joined in
+        order; page is 16 and dtype f16 unless given. Raises WorkloadError."""
+        return cls(**_GRAMMAR.parse_line(_joined(text)))
+
+    @property
+    def family(self) -> str:
+        """'mixed'."""
+        return "mixed"
+
+    @property
+    def cache_state(self) -> str:
+        """'cold': other layers' caches were read since this one's."""
+        return "cold"
+
+    @property
+    def non_finite_outputs(self) -> frozenset[str]:
+        """None: every token sees its own key."""
+        return frozenset()
+
+    @property
+    def id(self) -> str:
+        """Readable and parsed back by `parse`; words that say nothing new (hk = h, no window, no cap) are left out."""
+        numbers = (
+            ("h", self.heads),
+            ("hk", self.kv_heads if self.kv_heads != self.heads else None),
+            ("d", self.head_dim),
+            ("page", self.page),
+            ("w", self.window or None),
+            ("cap", self.cap or None),
+        )
+        flags = [flag for flag in _GRAMMAR.flags if getattr(self, flag)]
+        words = [self.dtype, *([self.cache] if self.cache else []), *flags]
+        return "-".join(["mixed", self.batch, *id_words(numbers), *words])
+
+    @functools.cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The batch, parsed."""
+        return parse_batch(self.batch)
+
+    @property
+    def seqs_q(self) -> tuple[int, ...]:
+        """Query tokens of each sequence."""
+        return tuple(part.q for part in self.parts for _ in range(part.count))
+
+    @property
+    def seqs_kv(self) -> tuple[int, ...]:
+        """Keys of each sequence."""
+        return tuple(part.kv for part in self.parts for _ in range(part.count))
+
+    @property
+    def tokens(self) -> int:
+        """T, query tokens of all sequences."""
+        return sum(part.count * part.q for part in self.parts)
+
+    @property
+    def cache_dtype(self) -> str:
+        """Workload dtype that keys and values are stored in."""
+        return paged_cache.CACHE_DTYPES[self.cache] if self.cache else self.dtype
+
+    @property
+    def visible_pairs(self) -> int:
+        """(query, key) pairs of one head that the masks let through: a token at position p sees min(p + 1, window)."""
+        return sum(
+            part.count * (self._pairs_up_to(part.kv) - self._pairs_up_to(part.kv - part.q)) for part in self.parts
+        )
+
+    def _pairs_up_to(self, keys: int) -> int:
+        """The sum of min(c, window) over c = 1 ... keys."""
+        growing = min(keys, self.window or keys)
+        return growing * (growing + 1) // 2 + (keys - growing) * self.window
+
+    @property
+    def flops(self) -> float:
+        """4 D per visible pair and head: 2 D for q k^T and 2 D for the product with v; softmax not counted."""
+        return float(4 * self.head_dim * self.heads * self.visible_pairs)
+
+    @property
+    def bytes_min(self) -> float:
+        """q, the keys and values that any token sees, their pages' entries of the block table, cu_seqlens_q, seq_lens,
+        sinks and scales read once, and out written once."""
+        seen = [(part, min(part.kv, part.q + self.window - 1) if self.window else part.kv) for part in self.parts]
+        keys = sum(part.count * count for part, count in seen)
+        entries = sum(
+            part.count * ((part.kv - 1) // self.page - (part.kv - count) // self.page + 1) for part, count in seen
+        )
+        q_and_out = 2 * self.tokens * self.heads * self.head_dim * DTYPE_BYTES[self.dtype]
+        cached = 2 * keys * self.kv_heads * self.head_dim * DTYPE_BYTES[self.cache_dtype]
+        lengths = (2 * len(self.seqs_q) + 1) * _INT32_BYTES
+        extras = (self.heads if self.sinks else 0) + (2 if self.cache else 0)
+        return float(q_and_out + cached + entries * _INT32_BYTES + lengths + extras * _FP32_BYTES)
+
+    def definition(self) -> dict[str, Any]:
+        """Every field, the scale, the alignment of the masks and whatever else is convention, as builtins."""
+        fields = asdict(self)
+        if self.cache:
+            fields["quantisation"] = "per tensor: value = stored * scale, scale = amax / largest finite"
+        return {"family": self.family, **fields, "scale": "1/sqrt(head_dim)", "mask_alignment": "bottom-right"}
+
+    def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
+        """q, keys and values drawn from N(0, 1) on `device`, pages in an order drawn from the seed; sinks N(0, 1).
+
+        With `planted`, see `planted_keys`, which changes rows of q and the length of some keys in every sequence; and
+        the sinks of every other head are raised by the logarithm of the longest sequence, so that they hold about as
+        much weight as its keys.
+        """
+        import torch
+
+        generator = torch.Generator(device=device).manual_seed(seed)
+        lengths = self.seqs_kv
+        q = torch.randn((self.tokens, self.heads, self.head_dim), generator=generator, device=device)
+        dense_shape = (len(lengths), max(lengths), self.kv_heads, self.head_dim)
+        k, v = (torch.randn(dense_shape, generator=generator, device=device) for _ in range(2))
+        sinks = torch.randn(self.heads, generator=generator, device=device) if self.sinks else None
+        if planted:
+            for number, (part, tokens, sequences) in enumerate(self.slices()):
+                queries = q[tokens].view(part.count, part.q, self.heads, self.head_dim)
+                keys = k[sequences, : part.kv]
+                planted_keys.plant(queries, keys, causal=True, seed=seed + number, window=self.window)
+            if sinks is not None:
+                sinks[::2] += math.log(max(lengths))
+        table = paged_cache.make_block_table(lengths, self.page, seed, device)
+        (k_stored, k_scale), (v_stored, v_scale) = (paged_cache.store(dense, self.cache_dtype) for dense in (k, v))
+        caches = (paged_cache.scatter(stored, lengths, table, self.page) for stored in (k_stored, v_stored))
+        starts = torch.tensor([0, *itertools.accumulate(self.seqs_q)], dtype=torch.int32, device=device)
+        extras = (tensor for tensor in (sinks, k_scale, v_scale) if tensor is not None)
+        q = q.to(getattr(torch, TORCH_DTYPES[self.dtype]))
+        return (q, *caches, table, starts, paged_cache.make_seq_lens(lengths, device), *extras)
+
+    def reference(self, inputs: Tensors) -> Outputs:
+        """fp64 on a CPU, fp32 without TF32 on a GPU; 8-bit keys and values are dequantised in that precision.
+
+        One size of sequences after the other, as many at once as CHUNK_BYTES and the scores allow.
+        """
+        return self._computed(inputs, reference_dtype(inputs[:1]))
+
+    def plain(self, inputs: Tensors) -> Outputs:
+        """The same with everything stored in the dtype of q, dequantised keys and values too."""
+        return self._computed(inputs, inputs[0].dtype)
+
+    def slices(self) -> Iterator[tuple[Part, slice, slice]]:
+        """(part, its tokens among T, its sequences among B) in order."""
+        token = sequence = 0
+        for part in self.parts:
+            tokens, sequences = part.count * part.q, part.count
+            yield part, slice(token, token + tokens), slice(sequence, sequence + sequences)
+            token, sequence = token + tokens, sequence + sequences
+
+    def _computed(self, inputs: Tensors, dtype: torch.dtype) -> Outputs:
+        import torch
+
+        q, k_cache, v_cache, table, _, _, *extras = inputs
+        sinks = extras[0] if self.sinks else None
+        scales = extras[-2:] if self.cache else (None, None)
+        out = torch.empty(q.shape, dtype=dtype, device=q.device)
+        key_bytes = self.kv_heads * self.head_dim * dtype.itemsize
+        with torch.no_grad(), full_fp32_matmul():
+            for part, tokens, sequences in self.slices():
+                shape = (part.count, part.q, self.heads, self.head_dim)
+                queries, results = q[tokens].view(shape), out[tokens].view(shape)
+                pages = table[sequences, : -(-part.kv // self.page)]
+                at_once = max(1, CHUNK_BYTES // (part.kv * key_bytes))
+                for some in (slice(first, first + at_once) for first in range(0, part.count, at_once)):
+                    k, v = (
+                        paged_cache.load(paged_cache.gather(cache, pages[some])[:, : part.kv], scale, dtype)
+                        for cache, scale in zip((k_cache, v_cache), scales, strict=True)
+                    )
+                    results[some] = mixed_attention.attention(
+                        queries[some].to(dtype), k, v, window=self.window, cap=self.cap, sinks=sinks
+                    )
+        return {"out": out}
+
+
+def _joined(line: str) -> str:
+    """The line with its bare batch words joined by '_' in order, before its other words."""
+    words = [word.strip() for word in line.split(",")]
+    parts = [word for word in words if re.fullmatch(_BATCH, word)]
+    return ",".join([*(["_".join(parts)] if parts else []), *(word for word in words if word not in parts)])

@@ -1,0 +1,172 @@
+"""Keys and values in pages: block tables, dense sequences to pages and back, 8-bit caches, and checks of tables.
+
+A paged cache is (pages, page_size, Hk, D). Key j of sequence b is at cache[table[b, j // page_size], j % page_size],
+with the block table (B, pages_per_sequence) int32 and lengths seq_lens (B,) int32, as in PagedAttention
+(arXiv:2309.06180). What no sequence owns is filled with `poison`: large, but finite, for a kernel may load it as long
+as it gives it no weight.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.errors import UsageError, WorkloadError
+from pytest_attnperf.workloads.base import TORCH_DTYPES
+from pytest_attnperf.workloads.quantisation import FORMATS, dequantise, quantise
+
+if TYPE_CHECKING:
+    import torch
+
+CACHE_DTYPES = {"kvf8e4m3": "f8e4m3", "kvf8e4m3fnuz": "f8e4m3fnuz", "kvi8": "i8"}
+"""Word of an id -> workload dtype that keys and values are stored in, with one scale each, beside wider queries."""
+
+POISON = 512.0
+"""A key of it scores hundreds with most queries, yet q k^T stays finite in fp16 for head dimensions to 512."""
+
+
+def require_page_size(family: str, page_size: int) -> None:
+    """Raise WorkloadError unless it is a power of two of at least 16, which tiles of keys divide or are divided by."""
+    if page_size < 16 or page_size & (page_size - 1):
+        raise WorkloadError(f"{family} workload: page must be a power of two of at least 16, got {page_size}")
+
+
+def page_counts(lengths: Sequence[int], page_size: int) -> list[int]:
+    """Pages that sequences of these lengths own."""
+    return [-(-length // page_size) for length in lengths]
+
+
+def pages_of(lengths: Sequence[int], page_size: int) -> int:
+    """Pages of the cache: those that sequences own, and one that none does."""
+    return sum(page_counts(lengths, page_size)) + 1
+
+
+def make_block_table(lengths: Sequence[int], page_size: int, seed: int, device: str) -> torch.Tensor:
+    """(B, pages_per_sequence) int32: the pages in an order drawn from the seed.
+
+    Entries past the end of a sequence name the page that no sequence owns.
+    """
+    import torch
+
+    counts = page_counts(lengths, page_size)
+    order = list(range(pages_of(lengths, page_size)))
+    random.Random(seed).shuffle(order)
+    spare = order.pop()
+    rows, first = [], 0
+    for count in counts:
+        rows.append(order[first : first + count] + [spare] * (max(counts) - count))
+        first += count
+    return torch.tensor(rows, dtype=torch.int32, device=device)
+
+
+def make_seq_lens(lengths: Sequence[int], device: str) -> torch.Tensor:
+    """(B,) int32."""
+    import torch
+
+    return torch.tensor(lengths, dtype=torch.int32, device=device)
+
+
+def store(dense: torch.Tensor, dtype: str) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """(stored, scale) of fp32 keys or values: scale fp32 (1,) for an 8-bit workload dtype, else None."""
+    import torch
+
+    if dtype in FORMATS:
+        return quantise(dense, dtype)
+    return dense.to(getattr(torch, TORCH_DTYPES[dtype])), None
+
+
+def load(stored: torch.Tensor, scale: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
+    """What `store` gave, in `dtype`: multiplied by its scale in fp32 or wider, then rounded once."""
+    import torch
+
+    if scale is None:
+        return stored.to(dtype)
+    return dequantise(stored, scale, torch.promote_types(dtype, torch.float32)).to(dtype)
+
+
+def poison(dtype: torch.dtype) -> float:
+    """What unowned slots hold: POISON, or the largest value of an 8-bit format."""
+    names = [name for name, torch_name in TORCH_DTYPES.items() if str(dtype) == f"torch.{torch_name}"]
+    return FORMATS[names[0]].largest_finite if names and names[0] in FORMATS else POISON
+
+
+def poison_past(dense: torch.Tensor, lengths: Sequence[int]) -> None:
+    """Fill the slots of (B, S, Hk, D) that are past the end of their sequence, in place."""
+    import torch
+
+    slots = torch.arange(dense.shape[1], device=dense.device)
+    ends = torch.tensor(lengths, device=dense.device)
+    filled = torch.full((), poison(dense.dtype), device=dense.device).to(dense.dtype)
+    _bits(dense)[slots[None, :] >= ends[:, None]] = _bits(filled)
+
+
+def scatter(dense: torch.Tensor, lengths: Sequence[int], table: torch.Tensor, page_size: int) -> torch.Tensor:
+    """Keys or values (B, S, Hk, D), as stored, S at least the longest -> a cache of `pages_of` pages."""
+    import torch
+
+    pages = pages_of(lengths, page_size)
+    filled = torch.full((), poison(dense.dtype), device=dense.device).to(dense.dtype)
+    cache = filled.expand(pages, page_size, *dense.shape[2:]).contiguous()
+    for b, count in enumerate(page_counts(lengths, page_size)):
+        owned = filled.expand(count * page_size, *dense.shape[2:]).contiguous()
+        owned[: lengths[b]] = dense[b, : lengths[b]]
+        _bits(cache)[table[b, :count].long()] = _bits(owned).view(count, page_size, *dense.shape[2:])
+    return cache
+
+
+def gather(cache: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    """(pages, page_size, Hk, D) and (B, P) -> dense (B, P * page_size, Hk, D); slots past the end hold anything.
+
+    One torch operator, without reading the device from the host, so that it can be part of a timed call.
+    """
+    batch, per_sequence = table.shape
+    taken = _bits(cache)[table.long()].view(batch, per_sequence * cache.shape[1], *cache.shape[2:])
+    return taken.view(cache.dtype)
+
+
+def gather_one(cache: torch.Tensor, table: torch.Tensor, b: int, length: int) -> torch.Tensor:
+    """The keys or values (length, Hk, D) of sequence b."""
+    count = -(-length // cache.shape[1])
+    return gather(cache, table[b : b + 1, :count])[0, :length]
+
+
+def require_block_table(block_table: torch.Tensor, seq_lens: torch.Tensor, pages: int, page_size: int) -> None:
+    """Raise UsageError naming argument, entry and allowed range; entries past the end of a sequence may be anything.
+
+    block_table    (B, pages_per_sequence) int32, entries 0 ... pages - 1
+    seq_lens       (B,) int32, 1 ... pages_per_sequence * page_size
+
+    Reads both on the host, so it is for the time of preparation.
+    """
+    import torch
+
+    if block_table.dim() != 2 or block_table.dtype != torch.int32:
+        raise UsageError(f"block_table must be int32 (B, pages_per_sequence), got {_described(block_table)}")
+    batch, per_sequence = block_table.shape
+    if seq_lens.shape != (batch,) or seq_lens.dtype != torch.int32:
+        raise UsageError(f"seq_lens must be int32 ({batch},) as block_table has rows, got {_described(seq_lens)}")
+    lengths = seq_lens.cpu()
+    room = per_sequence * page_size
+    _require_range("seq_lens", lengths, (lengths < 1) | (lengths > room), f"1 to {room}, {per_sequence} pages")
+    table = block_table.cpu()
+    used = torch.arange(per_sequence)[None, :] * page_size < lengths[:, None]
+    _require_range("block_table", table, used & ((table < 0) | (table >= pages)), f"0 to {pages - 1}")
+
+
+def _require_range(name: str, values: torch.Tensor, wrong: torch.Tensor, allowed: str) -> None:
+    if bool(wrong.any()):
+        index = tuple(wrong.nonzero()[0].tolist())
+        entry = ", ".join(map(str, index))
+        raise UsageError(f"{name}[{entry}] is {int(values[index])}, allowed is {allowed}")
+
+
+def _described(tensor: torch.Tensor) -> str:
+    return f"{tensor.dtype} {tuple(tensor.shape)}"
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as bytes for 8-bit formats, which torch does not index on every device."""
+    import torch
+
+    return tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor

@@ -1,0 +1,186 @@
+"""What softmax and the norms share: the shape (rows, columns), its grammar, and rows that show a single lost element.
+
+A row of 4,096 random elements hardly changes when a kernel drops one of them: less than bf16 rounds. A planted row has
+one element, at an edge that a tile may have, which holds most of what the row is divided by: dropping it, or counting
+it twice, moves every element of the row by about its own size.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.errors import WorkloadError
+from pytest_attnperf.workloads.base import DTYPE_BYTES, TORCH_DTYPES
+from pytest_attnperf.workloads.fields import Grammar, id_words, require_dtype, require_positive
+
+if TYPE_CHECKING:
+    import torch
+    from typing_extensions import Self
+
+    from pytest_attnperf.backends import Outputs, Tensors
+
+DTYPES = ("f32", "f16", "bf16")
+"""What rows are stored in; sums are at least fp32 everywhere."""
+CHUNK_ELEMENTS = 2**24
+"""Elements that a reference computes at once: 128 MiB each in fp64."""
+SMALLEST_TILE = 16
+
+
+def grammar(family: str, flags: tuple[str, ...] = ()) -> Grammar:
+    """Of a family over rows: r rows, c columns, a dtype and flags."""
+    return Grammar(
+        family=family,
+        numbers={"r": "rows", "c": "columns"},
+        required=("r", "c"),
+        flags=flags,
+        dtypes=DTYPES,
+        id_required=(),
+    )
+
+
+@dataclass(frozen=True)
+class RowProblem:
+    """One operation over the last dimension of (rows, columns); subclasses give the operation.
+
+    rows       R
+    columns    C, what a row is reduced over
+    dtype      'f32', 'f16' or 'bf16': inputs and outputs
+
+    Raises WorkloadError naming the field for sizes that are not positive integers, for fewer columns than
+    `columns_min`, and for another dtype.
+    """
+
+    rows: int
+    columns: int
+    dtype: str = "f16"
+
+    def __post_init__(self) -> None:
+        require_positive(self.family, (("rows", self.rows), ("columns", self.columns)))
+        require_dtype(self.family, self.dtype, DTYPES)
+        if self.columns < self.columns_min:
+            raise WorkloadError(
+                f"{self.family} workload: columns must be at least {self.columns_min}, got {self.columns}: the result "
+                "of a single column is the same whatever it holds, and proves nothing"
+            )
+
+    @property
+    def family(self) -> str:
+        """The family's name."""
+        raise NotImplementedError
+
+    @classmethod
+    def grammar(cls) -> Grammar:
+        """What ids and lines may hold."""
+        raise NotImplementedError
+
+    @property
+    def columns_min(self) -> int:
+        """Fewest columns whose result depends on what they hold."""
+        return 1
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The workload of an id. Raises WorkloadError, also for an id whose words are in another order."""
+        held = cls.grammar()
+        workload = cls(**held.parse_id(text))
+        if workload.id != text:
+            raise WorkloadError(f"{held.family} workload id {text!r} is not in its one form; write {workload.id!r}")
+        return workload
+
+    @classmethod
+    def parse_line(cls, text: str) -> Self:
+        """The workload of a line such as `r=8192,c=4096,bf16`, fields in any order; dtype f16 unless given. Raises
+        WorkloadError."""
+        return cls(**cls.grammar().parse_line(text))
+
+    @property
+    def id(self) -> str:
+        """Readable and parsed back by `parse`."""
+        held = self.grammar()
+        flags = [flag for flag in held.flags if getattr(self, flag)]
+        return "-".join([held.family, *id_words((("r", self.rows), ("c", self.columns))), self.dtype, *flags])
+
+    @property
+    def cache_state(self) -> str:
+        """'cold': the layers between two norms move more than a cache holds."""
+        return "cold"
+
+    @property
+    def non_finite_outputs(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
+
+    @property
+    def elements(self) -> int:
+        """R * C."""
+        return self.rows * self.columns
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element as stored."""
+        return DTYPE_BYTES[self.dtype]
+
+    def definition(self) -> dict[str, Any]:
+        """Every field, as builtins."""
+        return {"family": self.family, **asdict(self)}
+
+    def stored_as(self) -> torch.dtype:
+        """The torch dtype of inputs and outputs."""
+        import torch
+
+        dtype: torch.dtype = getattr(torch, TORCH_DTYPES[self.dtype])
+        return dtype
+
+
+def edges(columns: int) -> list[int]:
+    """Columns at edges of tiles, ordered: 0, the last, both sides of the first and last multiple of 16, 32, 64 ..."""
+    found = {0, columns - 1}
+    tile = SMALLEST_TILE
+    while tile < columns:
+        for edge in (tile, (columns - 1) // tile * tile):
+            found |= {edge - 1, edge}
+        tile *= 2
+    return sorted(found)
+
+
+def planted_columns(rows: int, columns: int, seed: int) -> list[int]:
+    """The column that each row's plant is in: the last one and then the edges in an order that the seed decides."""
+    *others, last = edges(columns)
+    random.Random(seed).shuffle(others)
+    order = [last, *others]
+    first = 0 if seed % 2 else len(order) // 2  # of a single row too, seeds plant different columns
+    return [order[(first + row) % len(order)] for row in range(rows)]
+
+
+def plant(x: torch.Tensor, value: float, seed: int) -> None:
+    """Set the planted column of every row of x (R, C) to `value`, in place."""
+    import torch
+
+    rows, columns = x.shape
+    places = torch.tensor(planted_columns(rows, columns, seed), device=x.device)
+    x[torch.arange(rows, device=x.device), places] = value
+
+
+def row_numbers(x: torch.Tensor, seed: int) -> torch.Tensor:
+    """(R, 1) int64 on the device of x (R, C): the row plus the seed, which kinds of rows are taken from in turn."""
+    import torch
+
+    return torch.arange(x.shape[0], device=x.device)[:, None] + seed
+
+
+def chunked(compute: Callable[..., Outputs], x: torch.Tensor, others: Tensors) -> Outputs:
+    """`compute(rows of x, rows of each of others)` over stretches of rows, joined, so that memory is bounded."""
+    import torch
+
+    parts = [compute(*held) for held in _stretches((x, *others))]
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def _stretches(tensors: Tensors) -> Iterator[Tensors]:
+    rows, columns = tensors[0].shape
+    length = max(1, CHUNK_ELEMENTS // columns)
+    for first in range(0, rows, length):
+        yield tuple(tensor[first : first + length] for tensor in tensors)

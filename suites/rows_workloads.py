@@ -1,0 +1,64 @@
+"""The workloads over rows and of rotary embeddings that are gated, and where each set comes from.
+
+Lines as `--attnperf-workload` takes them: r rows, c columns; of rope b batch, s tokens, h query heads, hk key heads, d
+head dimension. All are timed cold. The first of each list is small enough for a CPU and for Triton's interpreter.
+"""
+
+from __future__ import annotations
+
+from pytest_attnperf.workloads.layernorm import LayerNorm
+from pytest_attnperf.workloads.rmsnorm import RmsNorm
+from pytest_attnperf.workloads.rope import Rope
+from pytest_attnperf.workloads.softmax import Softmax
+
+SOFTMAX = [
+    Softmax.parse_line(line)
+    for line in (
+        "r=256,c=1000,f32",
+        "r=262144,c=256,f32",
+        "r=131072,c=1024,f16",
+        "r=32768,c=8192,f16",
+        "r=2048,c=128256,bf16",
+    )
+]
+"""ImageNet's 1,000 classes; 256 experts that DeepSeek-V3 routes to (arXiv:2412.19437, section 4.2); scores of 1,024 and
+8,192 keys, 512 MiB of the latter; and Llama 3's vocabulary of 128,256 (its config.json), longer than one tile."""
+
+RMSNORM = [
+    RmsNorm.parse_line(line)
+    for line in (
+        "r=256,c=1000,f32,residual",
+        "r=1048576,c=128,bf16",
+        "r=32768,c=4096,bf16,residual",
+        "r=32768,c=8192,bf16",
+        "r=16384,c=16384,bf16,residual",
+    )
+]
+"""Not a whole tile; queries of 32,768 tokens normalised in heads of 128, as Qwen 3 does (arXiv:2505.09388); and the
+model dimensions of Llama 3 8B, 70B and 405B (arXiv:2407.21783, table 3)."""
+
+LAYERNORM = [
+    LayerNorm.parse_line(line)
+    for line in (
+        "r=256,c=1000,f32,residual",
+        "r=131072,c=768,f16",
+        "r=32768,c=4096,bf16,residual",
+        "r=16384,c=12288,f16,residual",
+        "r=1024,c=262144,bf16",
+    )
+]
+"""Not a whole tile; GPT-2's 768; GPT-J's 4,096; GPT-3's 12,288 (arXiv:2005.14165, table 2.1); and rows that no program
+holds at once."""
+
+ROPE = [
+    Rope.parse_line(line)
+    for line in (
+        "b=1,s=256,h=4,hk=2,d=64,f32",
+        "b=4,s=4096,h=32,hk=8,d=128,bf16",
+        "b=4,s=8192,h=64,hk=8,d=128,bf16",
+        "b=8,s=4096,h=12,d=80,f16",
+        "b=8,s=2048,h=16,d=256,f16,interleaved",
+    )
+]
+"""Small; Llama 3 8B and 70B (arXiv:2407.21783, table 3); heads of 80, no power of two; and GPT-J's heads of 256, all
+of a head rotated."""

@@ -1,0 +1,17 @@
+"""The backward pass of attention, dense and packed: every backend on every workload."""
+
+import pytest
+
+from suites.backward_workloads import BACKWARD, VARLEN_BACKWARD
+
+
+@pytest.mark.attnperf(family="backward", workloads=BACKWARD)
+def test_backward(attnperf, backend, workload):
+    """The gradients are right and, when timed, no slower than their baseline."""
+    attnperf.run(backend, workload)
+
+
+@pytest.mark.attnperf(family="varlen_backward", workloads=VARLEN_BACKWARD)
+def test_varlen_backward(attnperf, backend, workload):
+    """The gradients of packed sequences are right and, when timed, no slower than their baseline."""
+    attnperf.run(backend, workload)

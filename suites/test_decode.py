@@ -1,0 +1,11 @@
+"""Attention decode: every backend on every workload."""
+
+import pytest
+
+from suites.decode_workloads import DECODE
+
+
+@pytest.mark.attnperf(family="decode", workloads=DECODE)
+def test_decode(attnperf, backend, workload):
+    """The result is right and, when timed, no slower than its baseline."""
+    attnperf.run(backend, workload)

@@ -1,0 +1,37 @@
+"""Matrix multiplication: our kernel against the vendor's library, and other schedules against our kernel."""
+
+import pytest
+
+from suites.gemm_workloads import GEMM, GEMM_FEW_ROWS, GEMM_FURTHER, GEMM_WAVE_QUANTISED
+
+
+@pytest.mark.attnperf(family="gemm", workloads=GEMM, backends=["native.matmul", "triton.gemm"])
+def test_gemm(attnperf, backend, workload):
+    """The result is right and, when timed, no slower than its baseline."""
+    attnperf.run(backend, workload)
+
+
+@pytest.mark.attnperf(family="gemm", workloads=GEMM_FURTHER, backends=["triton.gemm"])
+def test_gemm_further(attnperf, backend, workload):
+    """The same on further sizes, of our kernel alone."""
+    attnperf.run(backend, workload)
+
+
+@pytest.mark.attnperf(
+    family="gemm",
+    workloads=GEMM_WAVE_QUANTISED,
+    backends=["triton.gemm_stream_k", "triton.gemm_data_parallel"],
+)
+def test_stream_k(attnperf, backend, workload):
+    """Stream-K, and whole tiles per program with the same tiles: only the schedule differs."""
+    attnperf.run(backend, workload)
+
+
+@pytest.mark.attnperf(
+    family="gemm",
+    workloads=GEMM_FEW_ROWS,
+    backends=["triton.gemm", "triton.gemm_multiply_reduce"],
+)
+def test_few_rows(attnperf, backend, workload):
+    """Few rows, padded for matrix instructions, and multiplied without them."""
+    attnperf.run(backend, workload)

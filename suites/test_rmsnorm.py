@@ -1,0 +1,11 @@
+"""RMSNorm over rows: every backend on every workload."""
+
+import pytest
+
+from suites.rows_workloads import RMSNORM
+
+
+@pytest.mark.attnperf(family="rmsnorm", workloads=RMSNORM)
+def test_rmsnorm(attnperf, backend, workload):
+    """The result is right and, when timed, no slower than its baseline."""
+    attnperf.run(backend, workload)

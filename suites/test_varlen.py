@@ -1,0 +1,11 @@
+"""Attention over packed sequences: every backend on every workload."""
+
+import pytest
+
+from suites.varlen_workloads import VARLEN
+
+
+@pytest.mark.attnperf(family="varlen", workloads=VARLEN)
+def test_varlen(attnperf, backend, workload):
+    """The result is right and, when timed, no slower than its baseline."""
+    attnperf.run(backend, workload)

@@ -1,0 +1,33 @@
+"""The workloads of packed sequences that are gated, and where each set comes from.
+
+Lines as `--attnperf-workload` takes them: q the queries of every sequence, kv its keys (q if absent), `8x512_63` being
+eight sequences of 512 and one of 63; h query heads, hk K/V heads (h if absent), d head dimension, w window. Causal
+masks are bottom-right aligned in every sequence. Inputs are drawn from the seed of the run.
+"""
+
+from __future__ import annotations
+
+from pytest_attnperf.workloads.varlen import Varlen
+
+VARLEN_EQUAL = [Varlen.parse_line("q=8x2048,h=32,hk=8,d=128,bf16,causal")]
+"""Llama 3 8B's attention (arXiv:2407.21783, table 3) on equal lengths: what packing costs against the dense twin."""
+
+VARLEN_RAGGED = [
+    Varlen.parse_line(line)
+    for line in (
+        "q=5_63_130,h=4,hk=2,d=64,f16,causal,lse",
+        "q=63_1000_2049_17_3000_512_1_1500,h=32,hk=8,d=128,bf16,causal",
+    )
+]
+"""Lengths no tile divides: a tiny batch, and prompts as a server mixes them, on Llama 3 8B's heads."""
+
+VARLEN_SCORES = [
+    Varlen.parse_line(line)
+    for line in (
+        "q=1_127_640_2000,kv=1500_127_3000_4000,h=32,hk=8,d=128,w=1024,f16,causal",
+        "q=7_64_40,kv=33_64_130,h=4,d=40,f16,causal,alibi",
+    )
+]
+"""More keys than queries under a sliding window, as when prompts are prefilled in chunks; ALiBi on a tiny batch."""
+
+VARLEN = [*VARLEN_EQUAL, *VARLEN_RAGGED, *VARLEN_SCORES]

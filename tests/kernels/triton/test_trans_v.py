@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from typing import Any
+
+import pytest
+
+from kernels.triton.trans_v_backend import BACKENDS, SPACE
+from kernels.triton.trans_v_builds import KERNELS
+from pytest_attnperf.kernel_builds import ALL_ARCHS, TritonSource
+from pytest_attnperf.records import DeviceInfo
+from pytest_attnperf.workloads.families import parse_workload
+
+(BACKEND,) = BACKENDS
+INTERPRETING = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu", interpreted=True)
+
+CASES = (
+    "prefill-b1-s65-h4-hk2-d64-f16-causal-lse",
+    "prefill-b2-s33-kv70-h2-d128-bf16",
+    "prefill-b1-s31-kv66-h3-hk1-d64-bf16-causal",
+    "prefill-b1-s64-h2-d128-f16-causal",
+    "prefill-b1-s70-kv31-h2-hk1-d64-f16-lse",
+)
+"""Both head dimensions, both types, both masks, with and without statistics: each with each at least once."""
+
+
+@pytest.fixture(scope="module")
+def interpreted(interpret: Any) -> dict[str, Any]:
+    """What every case gave, from one interpreting process."""
+    return dict(interpret("kernels.triton.trans_v_backend", [f"{BACKEND.name}/{case}" for case in CASES]))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_right_on_every_small_problem(case: str, interpreted: dict[str, Any], judge: Any) -> None:
+    """The interpreted kernel is within budget, leaves its inputs alone, and replays its configuration."""
+    found = interpreted[f"{BACKEND.name}/{case}"]
+    assert judge(case, found["outputs"]) == ()
+    assert found["unchanged"]
+    assert found["replays"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", CASES)
+def test_right_on_a_gpu(case: str, judge: Any) -> None:
+    """The compiled kernel is within budget on the same problems."""
+    workload = parse_workload(case)
+    prepared = BACKEND.prepare(workload, workload.make_inputs(1, "cuda", planted=True))
+    assert judge(case, prepared.outputs(prepared.run()), device="cuda") == ()
+
+
+def test_v_is_transposed_before_the_call() -> None:
+    """The timed tensor is contiguous (B, Hk, D, Skv), and `load` refills it from the canonical layout."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    workload = parse_workload("prefill-b2-s5-kv7-h4-hk2-d64-f16")
+    first, second = (workload.make_inputs(seed, "cpu", planted=False) for seed in (1, 2))
+    prepared = BACKEND.prepare(workload, first)
+    assert prepared.tensors[2].shape == (2, 2, 64, 7)
+    assert prepared.tensors[2].is_contiguous()
+    prepared.load(second)
+    assert torch.equal(prepared.tensors[2].permute(0, 3, 1, 2), second[2])
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("s8-h2-d80-f16", "head_dim 80 is none of 64, 128"),
+        ("s8-h2-d64-f32", "triton.flash_trans_v takes bf16, f16, not f32"),
+        ("s8-h2-d64-w4-f16-causal", "triton.flash_trans_v takes no sliding window"),
+        ("s8-kv5-h2-d64-f16-causal", "triton.flash_trans_v is not known to give 0 for rows that see no key"),
+    ],
+)
+def test_says_what_it_does_not_compute(text: str, reason: str) -> None:
+    """Each limit is one reason that names what the workload has."""
+    (found,) = BACKEND.unsupported_reasons(parse_workload(f"prefill-b1-{text}"), INTERPRETING)
+    assert found.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"v": (1, 5, 2, 64)}, "v is shape (1, 5, 2, 64), must be (1, 2, 64, 5)"),
+        ({"q": (1, 5, 4, 32)}, "q is head_dim 32, must be a head_dim of 64 or 128"),
+        ({"k": (1, 5, 3, 64)}, "k is 3 heads, must be a number of heads that divides q's 4"),
+        ({"q": (1, 6, 4, 64)}, "k is 5 keys, must be at least the 6 causal rows of q"),
+    ],
+)
+def test_the_launcher_names_a_bad_argument(change: dict[str, tuple[int, ...]], message: str) -> None:
+    """Shapes that do not fit are refused with what was given and what is wanted, before anything is launched."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    from kernels.triton.trans_v import trans_v
+    from pytest_attnperf.errors import UsageError
+
+    shapes = {"q": (1, 5, 4, 64), "k": (1, 5, 2, 64), "v": (1, 2, 64, 5)} | change
+    q, k, v = (torch.zeros(shape, dtype=torch.float16) for shape in shapes.values())
+    with pytest.raises(UsageError, match=re.escape(f"trans_v: {message}")):
+        trans_v(q, k, v, causal=True, with_lse=False, config={})
+
+
+def test_the_judge_rejects_values_of_the_next_key(interpreted: dict[str, Any], judge: Any) -> None:
+    """An output whose last row is another row's, as from values that are off by one key, is seen."""
+    case = CASES[0]
+    outputs = dict(interpreted[f"{BACKEND.name}/{case}"]["outputs"])
+    outputs["out"] = outputs["out"].clone()
+    outputs["out"][:, -1] = outputs["out"][:, -2]
+    assert judge(case, outputs)
+
+
+def test_the_published_tile_of_d64_is_shipped() -> None:
+    """gfx90a runs what ROCm/triton hard-coded for MI250 at D=64 without a causal mask, and says so."""
+    rule = SPACE.choose("gfx90a", {"head_dim": 64, "causal": False}).rule
+    tile = {"BLOCK_M": 128, "BLOCK_N": 64, "PRELOAD_V": True, "num_warps": 4, "num_stages": 1}
+    assert dict(rule.config) == tile | {"waves_per_eu": 3, "kpack": 1}
+    assert "06-fused-attention-fwd-transV.py" in rule.source
+
+
+def test_builds_give_every_argument_once() -> None:
+    """Every argument of the function has a type or a value, ids are unique, and there are at most eight a GPU."""
+    pytest.importorskip("triton")
+    from kernels.triton.trans_v import trans_v_kernel
+
+    arguments = set(inspect.signature(getattr(trans_v_kernel, "fn", trans_v_kernel)).parameters)
+    for arch in (*ALL_ARCHS, "sm_90", "gfx908"):
+        builds = KERNELS[0].builds(arch)
+        assert len({build.config for build in builds}) == len(builds) == 6
+        for build in builds:
+            assert isinstance(build.source, TritonSource)
+            assert build.source.signature.keys() | build.source.constants.keys() == arguments
+    assert dataclasses.is_dataclass(KERNELS[0])
