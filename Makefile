@@ -45,6 +45,9 @@ attnperf: $(STAMP)
 	fi; \
 	set -x; $(RUN) pytest --attnperf --attnperf-record-local $$flags suites/ $(ARGS)
 
+# Two test processes with a torch thread pool each would share the cores of a small machine four ways.
+test soak: export OMP_NUM_THREADS = 1
+
 test: lint
 	$(RUN) pytest tests/ -m "not soak" $(TEST_FLAGS) $(ARGS)
 

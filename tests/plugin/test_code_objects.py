@@ -218,7 +218,7 @@ def test_the_filters_of_timed_cases(project: CodeProject) -> None:
     project.run("--attnperf-backend=hip.saxpy").stdout.fnmatch_lines(["*1 no baseline*"])
 
 
-def test_xdist_gives_the_same_verdicts(project: CodeProject) -> None:
+def test_xdist_gives_the_same_verdicts(project: CodeProject, other_plugins: None) -> None:
     """With -n1 the results travel from xdist's worker, and are merged into baselines once."""
     project.run("--update-baselines", "-n1").stdout.fnmatch_lines(["*baseline written: baselines/gfx942/*"])
     project.run("--attnperf", "-n1").stdout.fnmatch_lines(["*1 same (1 unchanged)*"])
@@ -284,7 +284,7 @@ def test_report_shows_code_objects(project: CodeProject) -> None:
     )
 
 
-def test_shuffled_collection_is_put_back(project: CodeProject) -> None:
+def test_shuffled_collection_is_put_back(project: CodeProject, other_plugins: None) -> None:
     """pytest-randomly shuffles; kernels are compiled, judged and listed in the order that they are declared in."""
     project.kernels('Prebuilt("hip.saxpy", [(c, "saxpy.gfx942.co", "") for c in "abcdefgh"])')
     project.pytester.runpytest_subprocess("--attnperf", "-p", "randomly", "-p", "no:xdist", "suites/", timeout=120)

@@ -29,14 +29,14 @@ def test_readable_ids_work_with_k(attnperf_project: FakeProject) -> None:
     attnperf_project.run("-k", "fake.b and d32").assert_outcomes(passed=1, deselected=3)
 
 
-def test_reruns_are_refused(slower: FakeProject) -> None:
+def test_reruns_are_refused(slower: FakeProject, other_plugins: None) -> None:
     """--reruns turned a SLOWER into a pass with failures=0: a usage error together with --attnperf."""
     result = slower.run("--attnperf", "--reruns=2")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--reruns turns a SLOWER into a pass*Drop --reruns*"])
 
 
-def test_the_flaky_marker_is_refused(slower: FakeProject) -> None:
+def test_the_flaky_marker_is_refused(slower: FakeProject, other_plugins: None) -> None:
     """A marker that repeats one case is the same by another road."""
     suite = slower.path / "suites" / "test_prefill.py"
     suite.write_text(
@@ -82,7 +82,7 @@ def test_pytest_addopts_does_not_reach_workers(slower: FakeProject, monkeypatch:
     slower.run("--attnperf").assert_outcomes(passed=1, deselected=1)
 
 
-def test_xdist_gives_the_same_verdicts(slower: FakeProject) -> None:
+def test_xdist_gives_the_same_verdicts(slower: FakeProject, other_plugins: None) -> None:
     """With -n1 the results travel from xdist's worker: same verdicts, same exit status, one results file."""
     result = slower.run("--attnperf", "-n1")
     assert result.ret == 1
@@ -90,14 +90,14 @@ def test_xdist_gives_the_same_verdicts(slower: FakeProject) -> None:
     assert slower.verdicts() == {"fake.a": "SLOWER", "fake.b": "SAME"}
 
 
-def test_more_workers_than_devices_is_refused(slower: FakeProject) -> None:
+def test_more_workers_than_devices_is_refused(slower: FakeProject, other_plugins: None) -> None:
     """Two xdist workers on one device would disturb each other's times."""
     result = slower.run("--attnperf", "-n2")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*-n 2 with --attnperf, but one CPU*use -n 1*"])
 
 
-def test_shuffled_collection_is_put_back(attnperf_project: FakeProject) -> None:
+def test_shuffled_collection_is_put_back(attnperf_project: FakeProject, other_plugins: None) -> None:
     """pytest-randomly shuffles; cases run in canonical order all the same."""
     attnperf_project.suite([f"prefill-b1-s{s}-h1-d16-f16" for s in (16, 32, 48, 64, 80, 96)])
     attnperf_project.backend("fake.a", time_us=1.0)
@@ -106,7 +106,7 @@ def test_shuffled_collection_is_put_back(attnperf_project: FakeProject) -> None:
     assert order == ["16", "32", "48", "64", "80", "96"]
 
 
-def test_pytest_timeout_does_not_kill_a_waiting_case(attnperf_project: FakeProject) -> None:
+def test_pytest_timeout_does_not_kill_a_waiting_case(attnperf_project: FakeProject, other_plugins: None) -> None:
     """A case parked between requests is not killed by pytest-timeout inside the worker."""
     pytest.importorskip("pytest_timeout")
     attnperf_project.backend("fake.a", time_us=100.0)
