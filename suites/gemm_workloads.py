@@ -1,7 +1,7 @@
 """The matrix multiplications that are gated, and where each set comes from.
 
-Lines as `--attnperf-workload` takes them: a is m x k, b is k x n (stored n x k with 'nt'). Inputs are those of the
-session's seed. 132 is the number of multiprocessors of an H100 and an H200 (NVIDIA H100 whitepaper, SXM5).
+Lines as `--attnperf-workload` takes them: a is m x k, b is k x n (stored n x k with 'nt'). 132 is
+the number of multiprocessors of an H100 and an H200 (NVIDIA H100 whitepaper, SXM5).
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -48,23 +49,23 @@ class RowsBackend(Configured, FamilyBackend[P]):
         return frozenset({self.space.kernel})
 
     @property
+    @abc.abstractmethod
     def space(self) -> Space:
         """The kernel's."""
-        raise NotImplementedError
 
     @property
+    @abc.abstractmethod
     def replaces(self) -> str:
         """Names of torch's own operators for it, which must not run."""
-        raise NotImplementedError
 
     @property
     def spaces(self) -> tuple[Space, ...]:
         """The one kernel's."""
         return (self.space,)
 
+    @abc.abstractmethod
     def launch(self, workload: P, config: dict[str, int | bool]) -> Callable[..., Any]:
         """The call on the workload's inputs: gives 'out', or ('out', 'residual_out' or None)."""
-        raise NotImplementedError
 
     def reasons(self, workload: P, device: DeviceInfo) -> list[str]:
         """Needs Triton and, without a GPU, its interpreter."""

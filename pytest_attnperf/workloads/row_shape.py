@@ -7,6 +7,7 @@ it twice, moves every element of the row by about its own size.
 
 from __future__ import annotations
 
+import abc
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -42,7 +43,7 @@ def grammar(family: str, flags: tuple[str, ...] = ()) -> Grammar:
 
 
 @dataclass(frozen=True)
-class RowProblem:
+class RowProblem(abc.ABC):
     """One operation over the last dimension of (rows, columns); subclasses give the operation.
 
     rows       R
@@ -67,14 +68,14 @@ class RowProblem:
             )
 
     @property
+    @abc.abstractmethod
     def family(self) -> str:
         """The family's name."""
-        raise NotImplementedError
 
     @classmethod
+    @abc.abstractmethod
     def grammar(cls) -> Grammar:
         """What ids and lines may hold."""
-        raise NotImplementedError
 
     @property
     def columns_min(self) -> int:
