@@ -29,7 +29,7 @@ sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "benchmarks")]
 from sweeps.sweep import Config, SizeClass, Sweep  # noqa: E402
 
 import kernels  # noqa: E402
-from kernels.triton.configs import FOLDER, SCHEMA, Choice, Rule  # noqa: E402
+from kernels.configs import FOLDER, SCHEMA, Choice, Rule  # noqa: E402
 from pytest_attnperf.backends import Registry  # noqa: E402
 from pytest_attnperf.workloads.families import parse_workload  # noqa: E402
 

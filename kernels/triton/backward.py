@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import triton
 
+from kernels.configs import padded
 from kernels.triton.backward_delta import backward_delta_kernel
 from kernels.triton.backward_dkv import backward_dkv_kernel
 from kernels.triton.backward_dq import backward_dq_kernel
-from kernels.triton.configs import padded
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:

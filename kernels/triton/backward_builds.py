@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from kernels.configs import Rule, Space, padded
 from kernels.triton.backward_backend import DELTA, DKV, DQ
 from kernels.triton.builds import build, has_matrix_instructions
-from kernels.triton.configs import Rule, Space, padded
 from pytest_attnperf.kernel_builds import KernelBuild
 
 INPUTS = ("q_ptr", "k_ptr", "v_ptr", "dout_ptr")

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kernels.configs import Problem, Space
+from kernels.configured import Configured
 from kernels.family_backend import FamilyBackend
 from kernels.prefill_backend import own_copies
-from kernels.triton.configs import Problem, Space
 from kernels.triton.rows_backend import INTERPRETED_FLOPS_MAX
-from kernels.triton.triton_backend import Configured, arch_of, compile_ahead, missing_triton
+from kernels.triton.triton_backend import arch_of, compile_ahead, missing_triton
 from pytest_attnperf.backends import Declares, Prepared
 from pytest_attnperf.workloads.bandwidth import SCALAR, Bandwidth, canonical_outputs
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from kernels.configs import Rule, Space
 from kernels.triton.bandwidth_backend import SPACE
 from kernels.triton.builds import build
-from kernels.triton.configs import Rule, Space
 from kernels.triton.rows_builds import ELEMENTS
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.workloads.bandwidth import KINDS, PATTERN, WORDS

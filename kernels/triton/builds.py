@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kernels.triton.configs import Choice, Rule, Space
+from kernels.configs import Choice, Rule, Space
 from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
 
 CDNA = frozenset({"gfx908", "gfx90a", "gfx942", "gfx950"})

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
-from kernels.triton.configs import padded
+from kernels.configs import padded
 from kernels.triton.decode_backend import LAUNCH_CONSTANTS
 from kernels.triton.decode_checks import require_arguments
 from kernels.triton.decode_reduce import decode_reduce_kernel, first_key_walked

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kernels.configs import Space, padded
+from kernels.configured import Configured
 from kernels.family_backend import FamilyBackend
 from kernels.prefill_backend import own_copies
-from kernels.triton.configs import Space, padded
 from kernels.triton.decode_checks import HEAD_DIM_MAX, ROWS_MAX
-from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, Configured, arch_of, compile_ahead, missing_triton
+from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
 from pytest_attnperf.backends import Declares, Prepared
 from pytest_attnperf.workloads.decode import Decode
 from pytest_attnperf.workloads.paged_cache import require_block_table

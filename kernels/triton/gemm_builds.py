@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from kernels.configs import Rule, Space
 from kernels.native.gemm import fp8_formats
 from kernels.triton.builds import build, has_matrix_instructions
-from kernels.triton.configs import Rule, Space
 from kernels.triton.gemm_backend import DESCRIPTOR_BYTES, MULTIPLY_REDUCE_SPACE, SPACE, STREAM_K_SPACE, properties
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.records import DeviceInfo

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from kernels.configs import Rule, Space, padded
 from kernels.triton.builds import build, has_matrix_instructions
-from kernels.triton.configs import Rule, Space, padded
 from kernels.triton.mixed_backend import SPACE
 from pytest_attnperf.kernel_builds import KernelBuild
 

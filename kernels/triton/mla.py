@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
-from kernels.triton.configs import padded
+from kernels.configs import padded
 from kernels.triton.primitives import LN_2, dot
 from pytest_attnperf.errors import UsageError
 

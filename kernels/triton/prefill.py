@@ -9,10 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kernels.configs import Choice, Problem, Space
+from kernels.configured import Configured
 from kernels.prefill_backend import FLOATS, Limits, PrefillBackend, own_copies
-from kernels.triton.configs import Choice, Problem, Space
 from kernels.triton.prefill_launch import HEAD_DIM_MAX, dtype_name, multiplies_8_bits, transposed_values
-from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, Configured, arch_of, compile_ahead, missing_triton
+from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
 from pytest_attnperf.backends import Declares, Prepared
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from kernels.configs import Problem, Space
 from kernels.triton.builds import build, has_matrix_instructions
-from kernels.triton.configs import Problem, Space
 from kernels.triton.prefill import FLOAT_8, PERSISTENT, SPACE
 from kernels.triton.prefill_launch import head_dims
 from pytest_attnperf.kernel_builds import KernelBuild

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernels.triton.configs import padded
+from kernels.configs import padded
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
-from kernels.triton.configs import padded
+from kernels.configs import padded
 
 if TYPE_CHECKING:
     import torch

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kernels.configs import Space
+from kernels.configured import Configured
 from kernels.family_backend import FamilyBackend
 from kernels.prefill_backend import own_copies
-from kernels.triton.configs import Space
-from kernels.triton.triton_backend import Configured, arch_of, compile_ahead, missing_triton
+from kernels.triton.triton_backend import arch_of, compile_ahead, missing_triton
 from pytest_attnperf.backends import Declares, Prepared
 from pytest_attnperf.workloads import layernorm, rmsnorm
 from pytest_attnperf.workloads.layernorm import LayerNorm

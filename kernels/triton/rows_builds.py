@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from kernels.configs import Rule, Space
 from kernels.triton.builds import build
-from kernels.triton.configs import Rule, Space
 from kernels.triton.rows_backend import LAYERNORM, RMSNORM, SOFTMAX
 from pytest_attnperf.kernel_builds import KernelBuild
 

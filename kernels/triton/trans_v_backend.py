@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kernels.configs import Space
+from kernels.configured import Configured
 from kernels.prefill_backend import HALVES, Limits, PrefillBackend
-from kernels.triton.configs import Space
-from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, Configured, arch_of, compile_ahead, missing_triton
+from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
 from pytest_attnperf.backends import Declares, Prepared
 
 if TYPE_CHECKING:

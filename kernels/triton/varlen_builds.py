@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernels.configs import Space
 from kernels.triton.builds import build, has_matrix_instructions
-from kernels.triton.configs import Space
 from kernels.triton.prefill_launch import head_dims
 from kernels.triton.varlen import SPACE
 from pytest_attnperf.kernel_builds import KernelBuild

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import kernels
-from kernels.triton.configs import FOLDER
-from kernels.triton.triton_backend import Configured
+from kernels.configs import FOLDER
+from kernels.configured import Configured
 from pytest_attnperf.backends import Registry
 from pytest_attnperf.workloads.families import parse_workload
 

@@ -83,7 +83,7 @@ def test_positions_past_32_bits_are_right() -> None:
 def test_several_splits_and_a_single_one_are_both_interpreted() -> None:
     """The cases hold problems of one split, which is written at once, and of more, which are joined."""
     pytest.importorskip("triton")
-    from kernels.triton.configs import FOLDER
+    from kernels.configs import FOLDER
     from kernels.triton.decode import splits_of
 
     assert (FOLDER / "decode/interpreter.json").is_file()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kernels.triton.configs import Choice, Rule
+from kernels.configs import Choice, Rule
 from kernels.triton.prefill import BACKENDS, TritonFlash
 from kernels.triton.prefill_launch import head_dims, parts
 from pytest_attnperf.errors import UsageError

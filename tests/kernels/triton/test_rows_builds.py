@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from kernels.configs import FOLDER, Rule
 from kernels.triton.bandwidth_backend import SPACE as BANDWIDTH
 from kernels.triton.bandwidth_builds import KERNELS as BANDWIDTH_KERNELS
-from kernels.triton.configs import FOLDER, Rule
 from kernels.triton.rope_backend import SPACE as ROPE
 from kernels.triton.rope_builds import KERNELS as ROPE_KERNELS
 from kernels.triton.rows_backend import LAYERNORM, RMSNORM, SOFTMAX

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from kernels.triton.configs import Choice, KernelConfigError, Rule, Space
-from kernels.triton.triton_backend import Configured, arch_of, compile_ahead, missing_triton
+from kernels.configs import Choice, KernelConfigError, Rule, Space
+from kernels.configured import Configured
+from kernels.triton.triton_backend import arch_of, compile_ahead, missing_triton
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo
 

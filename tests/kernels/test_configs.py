@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernels.triton.configs import FOLDER, KernelConfigError, Space, padded
+from kernels.configs import FOLDER, KernelConfigError, Space, padded
 from kernels.triton.prefill import PERSISTENT, SPACE
 from kernels.triton.varlen import SPACE as VARLEN
 from pytest_attnperf.errors import UsageError

@@ -1,4 +1,4 @@
-"""Launch configurations of the Triton kernels, read from `configs/<kernel>/<arch>.json` beside this file.
+"""Launch configurations of our kernels, read from `triton/configs/<kernel>/<arch>.json` or `hip/configs/...`.
 
 A gated run never autotunes: a configuration picked by timing would make two runs compare different kernels. A file
 holds a list of rules; the first whose conditions a problem meets is used, and `source` says where its figures come
@@ -23,11 +23,12 @@ from typing import Any
 
 from pytest_attnperf.errors import AttnperfError, UsageError
 
-FOLDER = Path(__file__).parent / "configs"
+FOLDER = Path(__file__).parent / "triton" / "configs"
+HIP_FOLDER = Path(__file__).parent / "hip" / "configs"
 SCHEMA = 2
 DEFAULT = "default"
 OPTIONS = frozenset({"num_warps", "num_stages"})
-"""The compiler's options that every rule gives."""
+"""Options of Triton's compiler that every rule of a Triton kernel gives."""
 AMD_OPTIONS = frozenset({"waves_per_eu", "matrix_instr_nonkdim", "kpack"})
 """Further ones that a rule for an AMD architecture may give."""
 
@@ -92,6 +93,11 @@ class Choice:
         return {prefix + name: value for name, value in entries.items()}
 
 
+def hip_space(kernel: str, constants: Mapping[str, type], properties: tuple[str, ...]) -> Space:
+    """What a HIP kernel is configured by: macros of its source, and no options of a compiler."""
+    return Space(kernel, constants, properties, HIP_FOLDER, frozenset(), frozenset())
+
+
 @dataclass(frozen=True)
 class Space:
     """What one kernel is configured by.
@@ -100,12 +106,16 @@ class Space:
     constants    its own constants -> int or bool
     properties   properties of a problem that rules may ask for
     folder       where the folders of all kernels are
+    options      options of the compiler that every rule gives, beside the constants
+    further      options that a rule may give
     """
 
     kernel: str
     constants: Mapping[str, type]
     properties: tuple[str, ...]
     folder: Path = FOLDER
+    options: frozenset[str] = OPTIONS
+    further: frozenset[str] = AMD_OPTIONS
 
     def path(self, arch: str) -> Path:
         """The file of an architecture, whether or not it exists."""
@@ -143,14 +153,14 @@ class Space:
         Raises UsageError where a value is missing, or is none that a configuration can have.
         """
         held = {name.removeprefix(prefix): text for name, text in stored.items() if name.startswith(prefix)}
-        missing = sorted((self.constants.keys() | OPTIONS) - held.keys())
+        missing = sorted((self.constants.keys() | self.options) - held.keys())
         if missing:
             raise UsageError(
                 f"the stored configuration lacks {', '.join(prefix + name for name in missing)}; it has "
                 f"{', '.join(sorted(stored)) or 'nothing'}; record the baseline again, or run without "
                 "--attnperf-pin-config"
             )
-        names = sorted((self.constants.keys() | OPTIONS | AMD_OPTIONS) & held.keys())
+        names = sorted((self.constants.keys() | self.options | self.further) & held.keys())
         config = {name: self._stored_value(prefix + name, held[name], self.constants.get(name, int)) for name in names}
         source = held.get("config_source", "unknown").removeprefix(PINNED)
         return Choice(held.get("config_arch", "unknown"), Rule({}, config, PINNED + source))
@@ -218,11 +228,11 @@ def _rule(space: Space, where: str, entry: Any) -> Rule:
             "and _min"
         )
     config = entry["config"]
-    required = space.constants.keys() | OPTIONS
-    missing, unknown = sorted(required - config.keys()), sorted(config.keys() - required - AMD_OPTIONS)
+    required = space.constants.keys() | space.options
+    missing, unknown = sorted(required - config.keys()), sorted(config.keys() - required - space.further)
     if missing or unknown:
         raise KernelConfigError(
-            f"{where}.config lacks {missing} and has unknown {unknown}; known: {sorted(required | AMD_OPTIONS)}"
+            f"{where}.config lacks {missing} and has unknown {unknown}; known: {sorted(required | space.further)}"
         )
     for name, value in config.items():
         kind = space.constants.get(name, int)
