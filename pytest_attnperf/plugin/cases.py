@@ -5,6 +5,7 @@ The same code runs in the controller and in every worker, so that both give an i
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,11 +13,11 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.backends import Backend, Registry
-from pytest_attnperf.errors import UsageError
+from pytest_attnperf.errors import UsageError, WorkloadError
 from pytest_attnperf.plugin import options
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.workloads.base import Workload
-from pytest_attnperf.workloads.families import Families, workloads_from_text
+from pytest_attnperf.workloads.families import Families, Family, workloads_from_text
 
 MARKER = "attnperf"
 FIXTURE = "attnperf"
@@ -73,7 +74,10 @@ class CaseCollector:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Refuse duplicate keys, restore the canonical order of cases, deselect what is too large for a CPU."""
+        """Refuse duplicate keys, restore the canonical order of cases, deselect what is too large for a CPU, and what
+        workloads of the command line are not for."""
+        if options.run_text(config, "workload"):
+            _deselect(config, items, without_repeats(items))
         try:
             refuse_duplicates(items)
         except UsageError as error:
@@ -81,14 +85,7 @@ class CaseCollector:
         restore_order(items)
         if self.on_gpu:
             return
-        kept: list[pytest.Item] = []
-        dropped: list[pytest.Item] = []
-        for item in items:
-            (dropped if self._too_large(item) else kept).append(item)
-        if dropped:
-            items[:] = kept
-            self.too_large_for_cpu = len(dropped)
-            config.hook.pytest_deselected(items=dropped)
+        self.too_large_for_cpu = _deselect(config, items, [item for item in items if not self._too_large(item)])
 
     def pytest_report_collectionfinish(self) -> str | None:
         """Say what was left out, and why."""
@@ -128,11 +125,24 @@ class CaseCollector:
         family = self.families.get(settings["family"])
         text = options.run_text(self.config, "workload")
         if text:
-            return list(workloads_from_text(text, family))
+            try:
+                return list(workloads_from_text(text, family))
+            except WorkloadError:
+                if not self._others_read(text, family):
+                    raise
+                return []
         given = settings.get("workloads")
         if not given:
             raise UsageError(f"{where}: the attnperf marker needs workloads=[...] next to family={family.name!r}")
         return [family.parse(w) if isinstance(w, str) else w for w in given]
+
+    def _others_read(self, text: str, family: Family) -> bool:
+        """Whether `text` is a workload of another family: then a test of this one is not meant."""
+        for other in self.families:
+            with contextlib.suppress(WorkloadError):
+                if other.name != family.name and workloads_from_text(text, other):
+                    return True
+        return False
 
 
 def marker_settings(marker: pytest.Mark, where: str) -> dict[str, Any]:
@@ -170,6 +180,31 @@ def _key_of(item: pytest.Item) -> CaseKey:
     if pair is not None:
         return CaseKey(suite, pair[0].name, pair[1].id, label)
     return CaseKey(suite, "gate", item.name, label)
+
+
+def _deselect(config: pytest.Config, items: list[pytest.Item], kept: Sequence[pytest.Item]) -> int:
+    """Leave only `kept` in `items`; how many went."""
+    staying = {id(item) for item in kept}
+    dropped = [item for item in items if id(item) not in staying]
+    if dropped:
+        items[:] = kept
+        config.hook.pytest_deselected(items=dropped)
+    return len(dropped)
+
+
+def without_repeats(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """The items without tests that have no workload, and each case once: for workloads of the command line, which all
+    tests of a family get, and those of other families do not."""
+    seen: set[CaseKey] = set()
+    kept = []
+    for item in items:
+        asks = {"backend", "workload"} <= set(getattr(item, "fixturenames", ()))
+        key = case_key(item) if asks and item.get_closest_marker(MARKER) is not None else None
+        if key is None or (pair_of(item) is not None and key not in seen):
+            kept.append(item)
+        if key is not None:
+            seen.add(key)
+    return kept
 
 
 def refuse_duplicates(items: Iterable[pytest.Item]) -> None:

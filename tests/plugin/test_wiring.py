@@ -232,6 +232,40 @@ def test_command_line_workloads_never_become_baselines(attnperf_project: FakePro
     result.stderr.fnmatch_lines(["*workloads given on the command line are never stored*"])
 
 
+TWO_TESTS_AND_A_GEMM = """
+import pytest
+
+@pytest.mark.attnperf(family="prefill", workloads=["prefill-b1-s64-h1-d16-f16"])
+def test_first(attnperf, backend, workload):
+    attnperf.run(backend, workload)
+
+@pytest.mark.attnperf(family="prefill", workloads=["prefill-b1-s32-h1-d16-f16"])
+def test_second(attnperf, backend, workload):
+    attnperf.run(backend, workload)
+
+@pytest.mark.attnperf(family="gemm", workloads=["gemm-m8-n8-k8-f16"])
+def test_gemm(attnperf, backend, workload):
+    attnperf.run(backend, workload)
+"""
+GEMM_BACKEND = """
+def pytest_attnperf_register_backends(registry):
+    from pytest_attnperf.testing.fake_device import FakeBackend
+    registry.add(FakeBackend("fake.gemm", families=frozenset({"gemm"})))
+"""
+
+
+def test_command_line_workloads_are_for_the_families_that_read_them(attnperf_project: FakeProject) -> None:
+    """Tests of other families are left out, a case that two tests would give is run once, nonsense is still refused."""
+    attnperf_project.conftest(GEMM_BACKEND)
+    attnperf_project.backend("fake.a", time_us=100.0)
+    (attnperf_project.path / "suites" / "test_prefill.py").write_text(TWO_TESTS_AND_A_GEMM)
+    listed = attnperf_project.run("--co", "-q", "--attnperf-workload=s=16,h=1,d=16")
+    listed.stdout.fnmatch_lines(["*::test_first[[]fake.a-prefill-b1-s16-h1-d16-f16]", "*1/3 tests collected*"])
+    listed = attnperf_project.run("--co", "-q", "--attnperf-workload=m=16,n=16,k=16")
+    listed.stdout.fnmatch_lines(["*::test_gemm[[]fake.gemm-gemm-m16-n16-k16-f16]", "*1/3 tests collected*"])
+    attnperf_project.run("--co", "-q", "--attnperf-workload=s=16,h=1,z=16").stdout.fnmatch_lines(["*unknown*z*"])
+
+
 def test_the_interpreter_is_this_one(attnperf_project: FakeProject) -> None:
     """Workers run under the interpreter that runs pytest."""
     attnperf_project.backend("fake.a", time_us=100.0)
