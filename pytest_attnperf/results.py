@@ -2,7 +2,8 @@
 
 `.attnperf/results.json` is a `RunResult` encoded field by field; reports see nothing else.
 
-Format history: 1 = first published form.
+Format history: 1 = first published form; `CaseResult.code` was added to it with a default, so that files without it are
+read.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_attnperf.code_records import CodeResult
+from pytest_attnperf.code_records import CodeResult, KernelCode
 from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import (
     CaseKey,
@@ -36,7 +37,9 @@ class CaseResult:
     the processes of each canary that were measured beside the deciding look.
     `fails` says whether the test failed by it. `interval` is the 95 % interval of `ratio` over processes; `threshold`
     the ratio beyond which it would be SLOWER, `standard_error` the relative standard deviation of `ratio` as known by
-    `degrees_of_freedom`. `launches` is what one call of the first look ran, empty where unknown.
+    `degrees_of_freedom`. `launches` is what one call of the first look ran, empty where unknown. `code` holds those of
+    its kernels whose machine code is known, if the case was timed: each once for every size of its launch, without its
+    source lines.
     """
 
     key: CaseKey
@@ -68,6 +71,7 @@ class CaseResult:
     config: dict[str, str] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     launches: tuple[Launch, ...] = ()
+    code: tuple[KernelCode, ...] = ()
     reproduce: str = ""
     log: str = ""
     seconds: float = 0.0

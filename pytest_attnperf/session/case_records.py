@@ -16,7 +16,7 @@ from pytest_attnperf.records import DeviceInfo, Measurement, ProcessSummary, Ver
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.roofline.floors import floor as floor_of
 from pytest_attnperf.session.plausibility import by_code
-from pytest_attnperf.session.ran_code import kernel_codes, with_isa
+from pytest_attnperf.session.ran_code import kernel_codes, launched, with_isa
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.workers.look import Ending, Look
 
@@ -37,6 +37,7 @@ def case_result(case: Case, verdict: Verdict, summary: str, **fields: Any) -> Ca
 def from_look(case: Case, verdict: Verdict, summary: str, look: Look) -> CaseResult:
     """What one look found out, whatever is decided of it; SUSPICIOUS where the code that was timed cannot be right."""
     final = with_isa(look.final)
+    codes = kernel_codes(look.final) if look.ending is Ending.MEASURED else {}
     result = case_result(
         case,
         verdict,
@@ -49,9 +50,10 @@ def from_look(case: Case, verdict: Verdict, summary: str, look: Look) -> CaseRes
         peak_memory_bytes=final.peak_memory_bytes,
         config=dict(final.config),
         launches=final.launches,
+        code=launched(final.launches, codes),
         sources=dict(final.sources),
     )
-    return by_code(result, kernel_codes(look.final), matrix=final.matrix) if _timed_on_amd(look) else result
+    return by_code(result, codes, matrix=final.matrix) if _timed_on_amd(look) else result
 
 
 def _timed_on_amd(look: Look) -> bool:

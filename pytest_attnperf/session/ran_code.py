@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import hashlib
 import math
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pytest_attnperf.code_records import KernelCode
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.measure.ran_code import OBJECT_BYTES_MOST, OBJECT_ID_DIGITS
 from pytest_attnperf.records import FinalReport, Launch
+
+REMEMBERED = 32
+"""Kernels that are not taken apart again, which takes 0.3 s: cases of other shapes often launch the same."""
 
 Read = Callable[[bytes, str], str | None]
 """(code object, name of the kernel) -> its ISA hash, None where it cannot be read."""
@@ -43,13 +47,18 @@ def isa_hash(data: bytes, name: str) -> str | None:
 
 def analysed(data: bytes, launch: Launch) -> KernelCode | None:
     """A launched kernel with its instructions, as far as they can be decoded here; None where `isa_hash` gives none."""
+    return _analysed(data, launch.name, math.prod(launch.block))
+
+
+@functools.lru_cache(maxsize=REMEMBERED)
+def _analysed(data: bytes, name: str, threads: int) -> KernelCode | None:
     from pytest_attnperf.codeobject.analysis import Analyser
     from pytest_attnperf.codeobject.objects import read_object
 
-    source = _source(launch.name)
+    source = _source(name)
     try:
-        wanted = "" if len(read_object(data, source).kernels) == 1 else launch.name
-        return Analyser().analyse(data, source, kernel=wanted, threads=math.prod(launch.block))
+        wanted = "" if len(read_object(data, source).kernels) == 1 else name
+        return Analyser().analyse(data, source, kernel=wanted, threads=threads)
     except CodeObjectError:
         return None
 
@@ -98,6 +107,26 @@ def kernel_codes(final: FinalReport, analyse: Analyse | None = None) -> dict[str
     objects = _objects(final)
     found = (analyse(objects[launch.object_id], launch) for launch in final.launches if launch.object_id in objects)
     return {code.isa_hash: code for code in found if code is not None}
+
+
+def launched(launches: Iterable[Launch], codes: Mapping[str, KernelCode]) -> tuple[KernelCode, ...]:
+    """What is known of these launches' kernels: each once for every size it was launched with, without source lines.
+
+    launches   with their ISA hashes
+    codes      what is known of kernels, by ISA hash
+    """
+    found: dict[tuple[str, int, int], KernelCode] = {}
+    for launch in launches:
+        code = codes.get(launch.isa_hash)
+        if launch.kind != "kernel" or code is None:
+            continue
+        # CUDA's graphs and its profiler count static shared memory, too; ROCm's profiler does not.
+        static = 0 if code.arch.startswith("gfx") else code.lds_static_bytes
+        threads = math.prod(launch.block) if launch.block else 0
+        dynamic = max(launch.shared_bytes - static, 0)
+        known = replace(code, threads=threads, lds_dynamic_bytes=dynamic, lines=())
+        found.setdefault((launch.isa_hash, threads, dynamic), known)
+    return tuple(found.values())
 
 
 def _objects(final: FinalReport) -> dict[str, bytes]:

@@ -123,3 +123,21 @@ def test_what_is_not_timed_is_not_judged_by_its_code(amd: Bench, counts: dict[st
     del counts["global_store_16B"]
     assert amd.judge(Mode.CHECK, **ran("a1")).verdict is Verdict.RIGHT
     assert amd.judge(fault="wrong", **ran("a1")).verdict is Verdict.INCORRECT
+
+
+def test_a_timed_case_says_what_its_kernels_are(bench: Bench, counts: dict[str, int]) -> None:
+    """Registers and instructions of what ran are in the result on every device, as launched, without source lines."""
+    (code,) = bench.judge(**ran("a1")).code
+    assert (code.isa_hash, code.threads, code.instructions, code.lines) == ("a1", 128, counts, ())
+
+
+def test_what_is_not_timed_is_not_taken_apart(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that only proves asks no disassembler."""
+
+    def analyse(data: bytes, launch: Launch) -> KernelCode:
+        raise AssertionError(f"{launch.name} was taken apart")
+
+    monkeypatch.setattr(ran_code, "READER", CodeReader(lambda data, name: "a1", analyse))
+    result = bench.judge(Mode.CHECK, **ran("a1"))
+    assert (result.verdict, result.code) == (Verdict.RIGHT, ())
+    assert result.launches[0].isa_hash == "a1"

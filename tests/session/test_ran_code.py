@@ -16,13 +16,13 @@ import msgspec
 import pytest
 
 from pytest_attnperf.baselines.schema import plain as stored_form
-from pytest_attnperf.code_records import KernelCode
+from pytest_attnperf.code_records import KernelCode, SourceLine
 from pytest_attnperf.codeobject import objects as objects_of
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.records import FinalReport, Launch
 from pytest_attnperf.session import ran_code
 from pytest_attnperf.session.plausibility import suspicious_code
-from pytest_attnperf.session.ran_code import CodeReader, analysed, isa_hash, kernel_codes, with_isa
+from pytest_attnperf.session.ran_code import CodeReader, analysed, isa_hash, kernel_codes, launched, with_isa
 from pytest_attnperf.workers import protocol
 
 OBJECTS = Path(__file__).parents[1] / "data/code_objects"
@@ -129,6 +129,43 @@ def test_the_session_reads_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(ran_code, "READER", CodeReader(spelled, lambda data, launch: code("a1")))
     assert with_isa(report(of(ONE))).launches[0].isa_hash == "forward of one"
     assert kernel_codes(report(of(ONE))).keys() == {"a1"}
+
+
+def test_a_kernel_is_named_once_for_every_size_it_was_launched_with() -> None:
+    """One entry per machine code, threads and dynamic LDS; what is unknown, and what is no kernel, is absent."""
+    known = replace(code("a1"), lines=(SourceLine("k.hip", 3, "x = y;", {"global_load_4B": 1}),))
+    one = replace(FORWARD, isa_hash="a1", shared_bytes=512)
+    other_size = replace(one, block=(64, 1, 1))
+    copy = replace(one, kind="copy")
+    found = launched([one, replace(one, grid=(1, 1, 1)), other_size, replace(one, isa_hash="b2"), copy], {"a1": known})
+    assert [(each.threads, each.lds_dynamic_bytes, each.lines) for each in found] == [(128, 512, ()), (64, 512, ())]
+
+
+@pytest.mark.parametrize(
+    ("arch", "shared_bytes", "dynamic"), [("sm_90", 1536, 512), ("sm_90", 0, 0), ("gfx942", 512, 512)]
+)
+def test_static_lds_is_not_counted_twice(arch: str, shared_bytes: int, dynamic: int) -> None:
+    """What a launch states holds the static part on NVIDIA, and does not on AMD."""
+    known = replace(code("a1", arch), lds_static_bytes=1024)
+    (found,) = launched([replace(FORWARD, isa_hash="a1", shared_bytes=shared_bytes)], {"a1": known})
+    assert (found.lds_static_bytes, found.lds_dynamic_bytes) == (1024, dynamic)
+
+
+def test_an_object_is_taken_apart_once(monkeypatch: pytest.MonkeyPatch, objects: None) -> None:
+    """Cases of other shapes that launch the same kernel do not wait for the disassembler again; other threads do."""
+    asked: list[int] = []
+    analyser: Any = sys.modules["pytest_attnperf.codeobject.analysis"]
+    read = analyser.Analyser.analyse
+
+    def analyse(self: Any, *arguments: Any, threads: int, **named: Any) -> KernelCode:
+        asked.append(threads)
+        found: KernelCode = read(self, *arguments, threads=threads, **named)
+        return found
+
+    monkeypatch.setattr(analyser.Analyser, "analyse", analyse)
+    launches = (FORWARD, replace(FORWARD, grid=(1, 1, 1)), replace(FORWARD, block=(64, 1, 1)))
+    assert all(analysed(b"asked_once", launch) is not None for launch in launches)
+    assert asked == [128, 64]
 
 
 def test_a_report_crosses_the_protocol_whole() -> None:

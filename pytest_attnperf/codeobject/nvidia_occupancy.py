@@ -1,0 +1,90 @@
+"""How many warps of an NVIDIA kernel fit an SM, in the words of `codeobject.occupancy`.
+
+A wave is a warp, a SIMD one of the four sub-partitions of an SM (which NVIDIA's profilers call SMSP), a block the SM.
+
+Limits from the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", and of shared memory from
+its sections on compute capabilities 8.x and 9.0: CUDA reserves 1 KiB of each block's. Granules, sub-partitions and the
+test of a whole block's registers from `cuda_occupancy.h` of CUDA 13.0, with which 3,672 points agree; the carve-out of
+shared memory is taken to be the largest, as the driver chooses it for a kernel that needs it. Named barriers of a
+block, which limit Hopper where a kernel uses many, are not counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pytest_attnperf.code_records import KernelCode, Occupancy
+from pytest_attnperf.codeobject.arch import KIB, SHARED_PER_BLOCK_KIB
+
+REGISTERS = 64 * 1024
+"""32-bit registers of an SM, and the most of one block."""
+
+REGISTER_GRANULE = 256
+"""What the registers of a warp are rounded up to."""
+
+SHARED_GRANULE_BYTES = 128
+SHARED_RESERVED_BYTES = 1 * KIB
+SUB_PARTITIONS = 4
+WARP = 32
+MAX_THREADS = 1024
+
+
+@dataclass(frozen=True)
+class SmLimits:
+    """What one SM holds: warps, blocks, and shared memory in KiB."""
+
+    warps: int
+    blocks: int
+    shared_kib: int
+
+
+SMS: dict[str, SmLimits] = {"sm_80": SmLimits(64, 32, 164), "sm_90": SmLimits(64, 32, 228)}
+
+
+def nvidia_occupancy_of(code: KernelCode) -> Occupancy | None:
+    """Occupancy of a compiled kernel as launched.
+
+    None where the limits of its architecture are not known, or the size of its block.
+    """
+    arch = code.arch.removesuffix("a")
+    sm = SMS.get(arch)
+    if sm is None or not code.workgroup:
+        return None
+    warps, most = _ceil(code.workgroup, WARP), sm.warps // SUB_PARTITIONS
+    registers = _round_up(max(code.vgprs, 1) * WARP, REGISTER_GRANULE)
+    shared_bytes = _round_up(code.lds_bytes + SHARED_RESERVED_BYTES, SHARED_GRANULE_BYTES)
+    by_registers = REGISTERS // SUB_PARTITIONS // registers
+    by_slots, by_shared = sm.warps // warps, sm.shared_kib * KIB // shared_bytes
+    # A launch is refused where the registers of a block's warps, as many in every sub-partition, are too many.
+    fits = (
+        code.workgroup <= MAX_THREADS
+        and code.lds_bytes <= SHARED_PER_BLOCK_KIB[arch] * KIB
+        and registers * _round_up(warps, SUB_PARTITIONS) <= REGISTERS
+    )
+    allowed = {
+        "vgprs": min(most, by_registers),
+        "lds": min(most, _ceil(by_shared * warps, SUB_PARTITIONS)),
+        "workgroups": min(most, _ceil(sm.blocks * warps, SUB_PARTITIONS)),
+        "slots": min(most, _ceil(by_slots * warps, SUB_PARTITIONS)),
+    }
+    lowest = min(allowed.values())
+    blocks = min(by_registers * SUB_PARTITIONS // warps, by_shared, by_slots, sm.blocks) if fits else 0
+    return Occupancy(
+        waves_per_simd=lowest if fits else 0,
+        whole_waves_per_simd=blocks * warps / SUB_PARTITIONS,
+        max_waves_per_simd=most,
+        workgroups=blocks,
+        waves_per_workgroup=warps,
+        limits=allowed,
+        limiters=tuple(name for name, count in allowed.items() if count == lowest < most),
+        fits=fits,
+        block="SM",
+    )
+
+
+def _ceil(value: int, divisor: int) -> int:
+    return -(-value // divisor)
+
+
+def _round_up(value: int, granule: int) -> int:
+    return _ceil(value, granule) * granule
