@@ -9,6 +9,11 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 ARGS ?=
 
+# What `make kernels` builds, and where to; KERNEL=hip.flash for one kernel only.
+ARCH ?= gfx942
+KERNEL ?=
+OUT ?= build/kernels
+
 VENV := .venv
 RUN := $(VENV)/bin/python -m
 STAMP := $(VENV)/.setup-complete
@@ -21,12 +26,13 @@ CPU_FLAGS ?= --attnperf-threshold=100 --no-attnperf-strict
 # In file order, for reproducible runs; tests of random order ask for it in runs of their own.
 TEST_FLAGS ?= -p no:randomly -n 2
 
-.PHONY: help setup attnperf test soak lint clean
+.PHONY: help setup attnperf kernels test soak lint clean
 
 help:
 	@echo "make attnperf   prove, measure and gate the suites (ARGS=... goes to pytest)"
+	@echo "make kernels    compile the HIP kernels into objects (ARCH=..., KERNEL=..., OUT=...)"
 	@echo "make test       lint, types and this project's own tests"
-	@echo "make soak       the tests that are too long for 'make test' (about 10 minutes)"
+	@echo "make soak       the tests that are too long for 'make test' (about 20 minutes)"
 	@echo "make lint       ruff and mypy only"
 	@echo "make setup      only make .venv (PYTHON=... chooses the interpreter)"
 	@echo "make clean      remove .venv and caches; measurements under .attnperf/ stay"
@@ -44,6 +50,9 @@ attnperf: $(STAMP)
 		echo "no GPU that torch can use: adding $(CPU_FLAGS)"; flags='$(CPU_FLAGS)'; \
 	fi; \
 	set -x; $(RUN) pytest --attnperf --attnperf-record-local $$flags suites/ $(ARGS)
+
+kernels: $(STAMP)
+	$(RUN) pytest_attnperf.cli build-kernels --arch "$(ARCH)" $(if $(KERNEL),--kernel "$(KERNEL)") --out "$(OUT)"
 
 # Two test processes with a torch thread pool each would share the cores of a small machine four ways.
 test soak: export OMP_NUM_THREADS = 1

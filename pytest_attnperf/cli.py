@@ -9,7 +9,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_attnperf import __version__, bisect_command, occupancy_command, worker_command
+from pytest_attnperf import (
+    __version__,
+    bisect_command,
+    build_kernels_command,
+    ladder_command,
+    occupancy_command,
+    run_kernel_command,
+    worker_command,
+)
 from pytest_attnperf.errors import AttnperfError
 
 if TYPE_CHECKING:
@@ -19,6 +27,7 @@ EPILOG = """examples:
   attnperf report .attnperf/results.json     the tables of a stored run
   pytest --attnperf suites/                  make one
   attnperf bisect v1.2 main NODEID           find the commit that made a case slower
+  attnperf ladder .attnperf/results.json     every step's time, registers, LDS, occupancy and loads
   attnperf occupancy --arch gfx942 --vgprs 96 --sgprs 40 --lds 8192 --threads 256
 
 exit status: 0 done, 1 the run that is shown had failures, 2 the command or a file is off
@@ -55,6 +64,9 @@ COMMANDS: dict[str, tuple[Callable[[Subparsers], None], Callable[[argparse.Names
     "report": (_add_report, _report),
     "bisect": (bisect_command.add_to, bisect_command.run),
     "occupancy": (occupancy_command.add_to, occupancy_command.run),
+    "ladder": (ladder_command.add_to, ladder_command.run),
+    "build-kernels": (build_kernels_command.add_to, build_kernels_command.run),
+    "run-kernel": (run_kernel_command.add_to, run_kernel_command.run),
     "worker": (worker_command.add_to, worker_command.run),
 }
 """By name: what declares the subcommand's arguments, and what runs it and gives the exit status.

@@ -20,7 +20,17 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("gate",),
     ("workers",),
     ("session",),
-    ("plugin", "cli", "worker_command", "bisect_command", "occupancy_command", "occupancy_kernels"),
+    (
+        "plugin",
+        "cli",
+        "worker_command",
+        "bisect_command",
+        "occupancy_command",
+        "occupancy_kernels",
+        "ladder_command",
+        "run_kernel_command",
+        "build_kernels_command",
+    ),
 )
 """Lowest first. A layer may import itself, its neighbours in one tuple, and every layer before it."""
 

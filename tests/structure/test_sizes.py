@@ -17,6 +17,10 @@ KERNEL_LINES = 130
 """A Triton kernel is one function of the device, and cannot be split where a wrapper can."""
 TEST_LINES = 40
 
+HIP_LINES = 310
+"""A step of the HIP ladder, and a header that it includes, is read beside the step before."""
+HIP_COLUMNS = 120
+
 
 def python_files(root: Path) -> Iterator[Path]:
     """Python files of the folders that hold our code, and those directly under the root."""
@@ -48,6 +52,22 @@ def too_large(root: Path) -> list[str]:
             limit = function_limit(node, in_tests=where.startswith("tests/"))
             if lines > limit:
                 found.append(f"{where}:{node.lineno}: {node.name} has {lines} lines, at most {limit}")
+    return found
+
+
+def too_large_hip(folder: Path) -> list[str]:
+    """HIP sources beyond their limits, headers included; what the emulator alone includes is as long as other files."""
+    found = []
+    for path in sorted(each for each in folder.rglob("*") if each.suffix in (".hip", ".h", ".cpp")):
+        lines = path.read_text().splitlines()
+        most = HIP_LINES if path.parent == folder else FILE_LINES
+        if len(lines) > most:
+            found.append(f"{path.name}: {len(lines)} lines, at most {most}")
+        found += [
+            f"{path.name}:{number}: {len(line)} columns, at most {HIP_COLUMNS}"
+            for number, line in enumerate(lines, 1)
+            if len(line) > HIP_COLUMNS
+        ]
     return found
 
 
@@ -86,3 +106,24 @@ def test_sizes_at_the_limit_pass(tmp_path: Path) -> None:
     (tmp_path / "kernels/a.py").write_text(_function(130, "@triton.jit\ndef f():") + _function(60) + "x = 1\n" * 209)
     assert len((tmp_path / "kernels/a.py").read_text().splitlines()) == 400
     assert too_large(tmp_path) == []
+
+
+def test_hip_sources_are_small() -> None:
+    """No kernel and no header of the HIP ladder is beyond its limit, and there are some."""
+    assert len(list((ROOT / "kernels/hip").glob("*.hip"))) >= 7
+    assert too_large_hip(ROOT / "kernels/hip") == []
+
+
+def test_one_hip_line_or_column_too_many_is_found(tmp_path: Path) -> None:
+    """Of kernels, headers and what the emulator is made of; the limits themselves are allowed."""
+    (tmp_path / "emulated").mkdir()
+    (tmp_path / "1.hip").write_text("x\n" * 311)
+    (tmp_path / "2.h").write_text("x" * 121 + "\n" + "x" * 120)
+    (tmp_path / "3.hip").write_text("x\n" * 310)
+    (tmp_path / "emulated/4.cpp").write_text("x\n" * 401)
+    (tmp_path / "emulated/5.h").write_text("x\n" * 400)
+    assert too_large_hip(tmp_path) == [
+        "1.hip: 311 lines, at most 310",
+        "2.h:1: 121 columns, at most 120",
+        "4.cpp: 401 lines, at most 400",
+    ]

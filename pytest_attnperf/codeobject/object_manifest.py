@@ -1,0 +1,116 @@
+"""What lies beside prebuilt code objects: a manifest that says of each what it was compiled from. Standard library.
+
+A folder holds a subfolder per architecture, with the objects and `manifest.json`:
+
+    {"format": 1, "arch": "gfx942", "objects": [{"file": "hip.flash-d64.co", "sha256": "...", ...}]}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pytest_attnperf.atomic_file import write_atomically
+from pytest_attnperf.errors import CodeObjectError
+
+FORMAT = 1
+NAME = "manifest.json"
+BYTES_MOST = 16 * 1024 * 1024
+AGAIN = "build it again (make kernels ARCH=...)"
+
+_FILE = re.compile(r"[A-Za-z0-9_.+-]+")
+
+
+@dataclass(frozen=True)
+class PrebuiltObject:
+    """One object, and everything that it was compiled from.
+
+    file                name in the manifest's folder
+    sha256              of the object, in hex
+    kernel, config      as it was registered
+    function            the kernel's symbol
+    source              the file that it stands in, relative to the project
+    sources             path, relative to the project -> SHA-256 of that file and all that it includes
+    defines             macros
+    threads             of a workgroup, 0 where nobody said
+    dynamic_lds_bytes   LDS that the launch adds
+    compiler            name and version
+    """
+
+    file: str
+    sha256: str
+    kernel: str
+    config: str
+    function: str
+    source: str
+    sources: dict[str, str] = field(default_factory=dict)
+    defines: dict[str, str] = field(default_factory=dict)
+    threads: int = 0
+    dynamic_lds_bytes: int = 0
+    compiler: str = ""
+
+
+def write_manifest(folder: Path, arch: str, objects: Iterable[PrebuiltObject]) -> Path:
+    """Write the manifest of one architecture's folder, whole or not at all."""
+    path = folder / NAME
+    content = {"format": FORMAT, "arch": arch, "objects": [asdict(one) for one in objects]}
+    write_atomically(path, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
+    return path
+
+
+def read_manifest(folder: Path, arch: str) -> tuple[PrebuiltObject, ...]:
+    """The objects of an architecture's folder; none where it has no manifest.
+
+    Raises CodeObjectError naming file and entry for whatever `write_manifest` would not have written.
+    """
+    path = folder / NAME
+    try:
+        if path.stat().st_size > BYTES_MOST:
+            raise _broken(path, f"has more than {BYTES_MOST:,} bytes")
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise CodeObjectError(f"{path} cannot be read ({error.strerror}); correct its permissions") from error
+    except (ValueError, RecursionError) as error:
+        raise _broken(path, f"is no JSON ({error})") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        seen = content.get("format") if isinstance(content, dict) else type(content).__name__
+        raise _broken(path, f"has format {seen!r}, and this version reads {FORMAT}")
+    if content.get("arch") != arch:
+        raise _broken(path, f"is for {content.get('arch')!r}, in the folder of {arch}")
+    entries = content.get("objects")
+    if not isinstance(entries, list):
+        raise _broken(path, "has no list 'objects'")
+    return tuple(_entry(path, number, entry) for number, entry in enumerate(entries))
+
+
+def _entry(path: Path, number: int, entry: Any) -> PrebuiltObject:
+    """One entry, every field of the type that it must have."""
+    wanted = {name: type(value) for name, value in asdict(_EXAMPLE).items()}
+    if not isinstance(entry, dict) or set(entry) != set(wanted):
+        seen = ", ".join(map(repr, entry)) if isinstance(entry, dict) else type(entry).__name__
+        raise _broken(path, f"has an entry {number} with {seen}, and not with {', '.join(wanted)}")
+    for name, kind in wanted.items():
+        value = entry[name]
+        texts = not isinstance(value, dict) or all(isinstance(one, str) for one in value.values())
+        if type(value) is not kind or not texts:
+            raise _broken(path, f"has an entry {number} whose {name} is {value!r:.80}, no {kind.__name__} of texts")
+    found = PrebuiltObject(**entry)
+    if not _FILE.fullmatch(found.file) or found.file.startswith("."):
+        raise _broken(path, f"has an entry {number} whose file is {found.file!r:.80}, no plain name in its own folder")
+    for name in (found.source, *found.sources):
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise _broken(path, f"has an entry {number} with a source {name!r:.80} outside of the project")
+    return found
+
+
+def _broken(path: Path, what: str) -> CodeObjectError:
+    return CodeObjectError(f"{path} {what}; it is damaged, or was made by another version: {AGAIN}")
+
+
+_EXAMPLE = PrebuiltObject("", "", "", "", "", "")

@@ -1,0 +1,153 @@
+"""`attnperf run-kernel`: one backend on one workload in this process, for rocprofv3, nsys, ncu and debuggers."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.errors import UnknownNameError, UsageError, WorkloadError
+from pytest_attnperf.workloads.families import Families, Family
+
+if TYPE_CHECKING:
+    from pytest_attnperf.backends import Backend
+    from pytest_attnperf.measure.single_run import SingleRun
+    from pytest_attnperf.plugin.registered import Registered
+    from pytest_attnperf.records import Launch
+    from pytest_attnperf.workloads.base import Workload
+
+EPILOG = """The workload is a line as --attnperf-workload takes it, or the id of a suite's case. Nothing is timed: the
+calls stand in a range named attnperf, which profilers show.
+
+exit status: 0 it ran, 1 it is unsupported here or its result is wrong, 2 the command is off
+
+examples:
+  attnperf run-kernel hip.flash --workload s=512,d=64,h=8
+  rocprofv3 --kernel-trace -- attnperf run-kernel hip.flash --workload s=4096,h=16,d=128,causal --calls 5
+  ncu --nvtx --nvtx-include attnperf/ attnperf run-kernel triton.flash --workload prefill-b1-s512-h8-d64-f16
+"""
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "run-kernel",
+        help="run one backend on one workload in this process, for profilers and debuggers",
+        description="Run one registered backend on one workload in this process, for profilers and debuggers.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("backend", help="name of a registered backend, e.g. hip.flash")
+    parser.add_argument("--workload", required=True, metavar="LINE|ID", help="e.g. s=512,d=64,h=8")
+    parser.add_argument("--calls", type=int, default=20, metavar="N", help="calls inside the range (default 20)")
+    parser.add_argument("--warmup", type=int, default=3, metavar="N", help="calls before them (default 3)")
+    parser.add_argument("--no-check", action="store_true", help="do not compare one call with the reference first")
+    parser.add_argument(
+        "--device", choices=("auto", "gpu", "cpu"), default="auto", help="default: a GPU if there is one"
+    )
+    parser.add_argument("--suite", default="", metavar="PATH", help="tests of the project (default: suites/, or here)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run it. Raises UsageError for unknown names and numbers that are off."""
+    for name, least in (("calls", 1), ("warmup", 0)):
+        if getattr(options, name) < least:
+            raise UsageError(f"--{name} {getattr(options, name)} must be at least {least}")
+    from pytest_attnperf.plugin.registered import visit
+
+    return visit(lambda registered: run_case(registered, options), options.suite, f"--attnperf-device={options.device}")
+
+
+def run_case(registered: Registered, options: argparse.Namespace) -> int:
+    """Run a backend of a project."""
+    from pytest_attnperf.plugin.session_setup import device_kind
+
+    backend = registered.backends.get(options.backend)
+    workload = workload_of(options.workload, backend, registered.families)
+    kind, reason = device_kind(registered.config)
+    if kind == "cpu":
+        os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is imported: without a GPU it cannot compile
+        _say(f"runs on the CPU ({reason}): this says nothing about a GPU")
+    from pytest_attnperf.measure.single_run import SingleRun
+
+    case = SingleRun.here(backend, workload, on_gpu=kind == "gpu", interpreted=kind == "cpu")
+    reasons = backend.unsupported_reasons(workload, case.device)
+    if reasons:
+        _say(f"{backend.name} does not run {workload.id} on {case.device.arch}: {'; '.join(reasons)}")
+        return 1
+    return _run(case, options)
+
+
+def _run(case: SingleRun, options: argparse.Namespace) -> int:
+    prepared = case.prepare()
+    _say(
+        f"{case.backend.name} on {case.workload.id}, on {case.device.name or case.device.product} ({case.device.arch})"
+    )
+    for name, value in sorted(prepared.config.items()):
+        _say(f"  {name}: {value}")
+    launches, unknown = case.launches(prepared)
+    _say("one call launches:" if launches else f"what one call launches is not known: {unknown}")
+    for line in launch_lines(launches):
+        _say(f"  {line}")
+    if not launches and prepared.declares.kernels:
+        _say(f"  declared: {', '.join(prepared.declares.kernels)}")
+    if not options.no_check:
+        report = case.check(prepared)
+        _say("one call is right" if report.right else "one call is wrong:")
+        for problem in report.problems:
+            _say(f"  {problem}")
+        if not report.right:
+            return 1
+    case.repeat(prepared, options.warmup, options.calls)
+    _say(f"called {options.warmup} times, and {options.calls} times in the range 'attnperf'")
+    return 0
+
+
+def workload_of(text: str, backend: Backend, families: Families) -> Workload:
+    """The workload that a line or an id means to this backend. Raises UsageError where it means none, or several."""
+    named = text.partition("-")[0]
+    known = {family.name for family in families}
+    if named in known and "-" in text:
+        if named not in backend.families:
+            raise UsageError(f"{backend.name} implements {_listed(backend.families)}; {text} is a workload of {named}")
+        return families.parse_workload(text)
+    if "=" not in text:
+        raise UnknownNameError("family at the beginning of the workload", text, backend.families)
+    read = [_read(text, families.get(name)) for name in sorted(backend.families)]
+    found = [workload for workload in read if not isinstance(workload, WorkloadError)]
+    if not found:
+        raise UsageError("; ".join(map(str, read)))
+    if len(found) > 1:
+        ids = _listed(workload.id for workload in found)
+        raise UsageError(f"{text} may mean {ids} to {backend.name}; give the id of one")
+    return found[0]
+
+
+def _read(text: str, family: Family) -> Workload | WorkloadError:
+    """The workload of a line; where it is none of the family, the reason."""
+    try:
+        return family.parse_line(text)
+    except WorkloadError as error:
+        return error
+
+
+def launch_lines(launches: Iterable[Launch]) -> list[str]:
+    """A line per kind of work: name, grid, block, shared memory."""
+    lines = []
+    for one in launches:
+        if one.kind != "kernel":
+            lines.append(f"{one.name or one.kind}: {one.grid[0] if one.grid else 0:,} bytes")
+            continue
+        lines.append(f"{one.name}: grid {one.grid}, block {one.block}, {one.shared_bytes:,} bytes of shared memory")
+    return lines
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

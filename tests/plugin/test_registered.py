@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels.native.rope import BACKENDS
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.plugin.registered import visit
+
+PROGRAM = """
+import sys
+from pytest_attnperf.errors import AttnperfError, UsageError
+from pytest_attnperf.plugin.registered import visit
+
+def work(registered):
+    print([backend.name for backend in registered.backends])
+    if len(sys.argv) > 1:
+        raise UsageError("as asked")
+    return 7
+
+try:
+    print(visit(work))
+except AttnperfError as error:
+    print("raised:", error)
+"""
+
+
+def typed(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the program in a folder."""
+    command = [sys.executable, "-c", PROGRAM, *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_work_is_done_once_and_nothing_collected(tmp_path: Path) -> None:
+    """The work sees what the conftest registers, once, gives its status, and no test file is imported."""
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "test_it.py").write_text("raise SystemExit('collected')")
+    (tmp_path / "suites" / "conftest.py").write_text(
+        "from kernels.native.rope import BACKENDS\n"
+        "def pytest_attnperf_register_backends(registry):\n    registry.add(*BACKENDS)\n"
+    )
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {Path(__file__).parents[2]}\n")
+    done = typed(tmp_path)
+    names, status = done.stdout.splitlines()
+    assert names == str([backend.name for backend in BACKENDS])
+    assert (status, done.stderr) == ("7", "")
+    assert typed(tmp_path, "raise").stdout.splitlines()[-1] == "raised: as asked"
+
+
+def test_a_project_that_cannot_be_loaded(tmp_path: Path) -> None:
+    """A conftest that raises is shown by pytest, and ends in an error of ours."""
+    (tmp_path / "conftest.py").write_text("import no_such_module\n")
+    done = typed(tmp_path)
+    assert (
+        done.stdout.splitlines()[-1] == "raised: pytest could not load the project of . (status 4); above it says why"
+    )
+    assert "no_such_module" in done.stderr
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    """A suite that does not exist is named before pytest is started."""
+    with pytest.raises(UsageError, match=r"none does not exist; run this in the project's folder"):
+        visit(lambda registered: 0, str(tmp_path / "none"))
