@@ -5,6 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernels.aiter.prefill import AiterFlash
+from kernels.hip.decode import BACKENDS as HIP_DECODE
+from kernels.hip.decode_builds import KERNELS as HIP_DECODE_KERNELS
+from kernels.hip.prefill import BACKENDS as HIP_PREFILL
+from kernels.hip.prefill_builds import KERNELS as HIP_PREFILL_KERNELS
+from kernels.hip.rope import BACKENDS as HIP_ROPE
+from kernels.hip.rope_builds import KERNELS as HIP_ROPE_KERNELS
+from kernels.hip.staged import BACKENDS as HIP_STAGED
+from kernels.hip.staged_builds import KERNELS as HIP_STAGED_KERNELS
 from kernels.native.backward import BACKENDS as NATIVE_BACKWARD
 from kernels.native.backward_flash import BACKENDS as NATIVE_FLASH_BACKWARD
 from kernels.native.bandwidth import BACKENDS as NATIVE_BANDWIDTH
@@ -60,6 +68,7 @@ def register(registry: Registry) -> None:
     registry.add(*NATIVE_MIXED, *TRITON_MIXED)
     registry.add(*NATIVE_MLA, *TRITON_MLA)
     registry.add(*NATIVE_FLASH_BACKWARD, *NATIVE_VARLEN_BACKWARD, *TRITON_BACKWARD, *TRITON_TRANS_V)
+    registry.add(*HIP_PREFILL, *HIP_STAGED, *HIP_DECODE, *HIP_ROPE)
 
 
 def register_kernels(kernels: KernelRegistry) -> None:
@@ -71,3 +80,4 @@ def register_kernels(kernels: KernelRegistry) -> None:
     kernels.add(*MLA_KERNELS)
     kernels.add(DecodeKernel(), DecodeReduceKernel())
     kernels.add(*BACKWARD_KERNELS, *TRANS_V_KERNELS)
+    kernels.add(*HIP_PREFILL_KERNELS, *HIP_STAGED_KERNELS, *HIP_DECODE_KERNELS, *HIP_ROPE_KERNELS)

@@ -53,6 +53,14 @@ def test_every_backend_is_registered_under_its_documented_name() -> None:
         "triton.flash_persistent",
         "ck",
         "triton.flash_trans_v",
+        "hip.naive",
+        "hip.lds_tiles",
+        "hip.flash",
+        "hip.vectorised",
+        "hip.matrix",
+        "hip.prefetch",
+        "hip.best",
+        "hip.staged",
     ]
 
 

@@ -1,0 +1,211 @@
+// Step 6: the next tile is on its way while this one is computed.
+//
+// New against step 5: the copy of a tile has two halves. `start` asks for the memory, `finish` puts it into LDS, and
+// the products of the tile before lie between them. Where the hardware copies to LDS by itself (cp.async) the next tile
+// goes to a second buffer, and one barrier per tile is left; elsewhere its words wait in registers, beside one buffer.
+//
+// Why: a load from HBM takes some 700 to 900 cycles (docs/memory-hierarchy.md) of which nothing was used; with one to
+// three waves per SIMD there is nobody else to compute meanwhile. Still slow: each operand of K and V is read from LDS
+// for 16 rows only, and every score is compared with the mask.
+//
+// Q, out (B, Sq, H, D), K, V (B, Skv, Hk, D), lse (B, H, Sq); HEAD_DIM a multiple of 8.
+// Grid (ceil(Sq / BLOCK_M), H, B), WAVES * GPU_WAVE threads. `scores` is not used.
+#include "gpu.h"
+#include "matrix.h"
+
+#ifndef WAVES
+#define WAVES 4
+#endif
+#ifndef BLOCK_N
+#define BLOCK_N 32
+#endif
+
+constexpr int THREADS = WAVES * GPU_WAVE;
+constexpr int BLOCK_M = WAVES * 16;
+constexpr int DIM = (HEAD_DIM + 15) / 16 * 16;  // as multiplied: the columns beyond HEAD_DIM are zeros
+constexpr int DIM_TILES = DIM / 16, KEY_TILES = BLOCK_N / 16;
+constexpr int LANES_PER_ROW = DIM <= 32 ? 4 : DIM <= 64 ? 8 : DIM <= 128 ? 16 : 32;  // 8 elements each
+constexpr int ROW_STRIDE = DIM + LDS_PADDING;  // elements, of Q and K in LDS
+constexpr int VALUE_STRIDE = VALUES_TRANSPOSED ? BLOCK_N + LDS_PADDING : ROW_STRIDE;
+constexpr int VALUE_ROWS = VALUES_TRANSPOSED ? DIM : BLOCK_N;
+constexpr int BUFFERS = ASYNC_COPIES ? 2 : 1;
+constexpr int K_ELEMENTS = BLOCK_N * ROW_STRIDE, V_ELEMENTS = VALUE_ROWS * VALUE_STRIDE;
+constexpr float SCALE_LOG2 = SOFTMAX_SCALE * 1.4426950408889634f;  // exp(x) = exp2(x log2(e))
+
+// ROWS x DIM to LDS as it is. LANES_PER_ROW threads share a row; a power of two, so that a thread keeps its column.
+template <int ROWS>
+struct RowMover {
+    static constexpr int STEP = THREADS / LANES_PER_ROW, SHARE = (ROWS + STEP - 1) / STEP;
+    Words<4> held[ASYNC_COPIES ? 1 : SHARE];
+
+    INLINE void start(element* lds, const element* memory, long long stride, int rows) {
+        const int first = thread_index() / LANES_PER_ROW, column = thread_index() % LANES_PER_ROW * 8;
+        const element* from = memory + first * stride + column;
+        UNROLL for (int i = 0; i < SHARE; ++i) {
+            const int row = first + i * STEP;
+            const bool wanted = row < rows && column < HEAD_DIM;
+            if constexpr (ASYNC_COPIES) {
+                const bool inside = row < ROWS && column < DIM;
+                if (inside) copy_async(lds + row * ROW_STRIDE + column, wanted ? from : memory, wanted);
+            } else {
+                held[i] = {{0, 0, 0, 0}};
+                if (wanted && row < ROWS) held[i] = load_words4(from);
+            }
+            from += STEP * stride;
+        }
+    }
+
+    INLINE void finish(element* lds) const {
+        if constexpr (ASYNC_COPIES) return copies_done();
+        const int first = thread_index() / LANES_PER_ROW, column = thread_index() % LANES_PER_ROW * 8;
+        UNROLL for (int i = 0; i < SHARE; ++i) {
+            const int row = first + i * STEP;
+            if (row < ROWS && column < DIM) store_row(lds + row * ROW_STRIDE + column, held[i]);
+        }
+    }
+};
+
+// BLOCK_N keys x DIM to LDS as [dim][key]: a thread turns 4 keys x 8 dimensions around.
+struct TransposingMover {
+    static constexpr int TASKS = BLOCK_N / 4 * (DIM / 8), SHARE = (TASKS + THREADS - 1) / THREADS;
+    Words<4> held[SHARE][4];
+
+    INLINE void start(element*, const element* memory, long long stride, int rows) {
+        UNROLL for (int i = 0; i < SHARE; ++i) {
+            const int task = thread_index() + i * THREADS;
+            const int key = task % (BLOCK_N / 4) * 4, dim = task / (BLOCK_N / 4) * 8;
+            const int limit = task < TASKS ? rows : 0;
+            UNROLL for (int j = 0; j < 4; ++j) held[i][j] = load_row(memory, stride, key + j, limit, dim, HEAD_DIM);
+        }
+    }
+
+    INLINE void finish(element* lds) const {
+        UNROLL for (int i = 0; i < SHARE; ++i) {
+            const int task = thread_index() + i * THREADS;
+            const int key = task % (BLOCK_N / 4) * 4, dim = task / (BLOCK_N / 4) * 8;
+            if (task < TASKS) store_turned(lds + dim * VALUE_STRIDE + key, VALUE_STRIDE, held[i]);
+        }
+    }
+};
+
+template <bool TRANSPOSED> struct ValueMover : RowMover<BLOCK_N> {};
+template <> struct ValueMover<true> : TransposingMover {};
+
+// scores = Q K^T of this wave's 16 rows, in units of log2; keys that a row must not see get NO_SCORE.
+INLINE void multiply_keys(Tile* scores, const element* q_rows, const element* k_tile, int first_key, int last_seen) {
+    UNROLL for (int n = 0; n < KEY_TILES; ++n) scores[n] = {};
+    UNROLL for (int d = 0; d < DIM_TILES; ++d) {
+        const Operand query = load_left(q_rows + d * 16, ROW_STRIDE);
+        UNROLL for (int n = 0; n < KEY_TILES; ++n) {
+            multiply_add(scores[n], query, load_right(k_tile + n * 16 * ROW_STRIDE + d * 16, ROW_STRIDE));
+        }
+    }
+    UNROLL for (int n = 0; n < KEY_TILES; ++n) {
+        UNROLL for (int i = 0; i < TILE_VALUES; ++i) {
+            const int limit = CAUSAL ? last_seen + tile_row(i) : last_seen;
+            const bool seen = first_key + n * 16 + tile_column(i) <= limit;
+            scores[n].value[i] = seen ? scores[n].value[i] * SCALE_LOG2 : NO_SCORE;
+        }
+    }
+}
+
+KERNEL(THREADS)
+attention_prefetch(const element* __restrict__ q, const element* __restrict__ k, const element* __restrict__ v,
+                   element* __restrict__ out, float* __restrict__ lse, float* __restrict__ scores_unused, int seq_q,
+                   int seq_kv, int heads, int kv_heads) {
+    DYNAMIC_LDS(element, q_tile);  // BLOCK_M rows of Q, then BUFFERS tiles of K and of V
+    element* k_tiles = q_tile + BLOCK_M * ROW_STRIDE;
+    element* v_tiles = k_tiles + BUFFERS * K_ELEMENTS;
+
+    const int first_row = block_index_x() * BLOCK_M, head = block_index_y(), batch = block_index_z();
+    const int kv_head = head / (heads / kv_heads);
+    const long long q_stride = (long long)heads * HEAD_DIM, kv_stride = (long long)kv_heads * HEAD_DIM;
+    const long long q_start = ((long long)batch * seq_q + first_row) * q_stride + (long long)head * HEAD_DIM;
+    const element* k_head = k + (long long)batch * seq_kv * kv_stride + (long long)kv_head * HEAD_DIM;
+    const element* v_head = v + (long long)batch * seq_kv * kv_stride + (long long)kv_head * HEAD_DIM;
+    const int wave_row = wave_index() * 16;  // of the workgroup's rows, this wave's first
+    const int offset = seq_kv - seq_q;       // row i sees the keys up to i + offset
+    const int keys = CAUSAL ? smaller(seq_kv, first_row + BLOCK_M + offset) : seq_kv;
+
+    RowMover<BLOCK_M> q_mover;
+    RowMover<BLOCK_N> k_mover;
+    ValueMover<VALUES_TRANSPOSED> v_mover;
+    q_mover.start(q_tile, q + q_start, q_stride, seq_q - first_row);
+    q_mover.finish(q_tile);
+    k_mover.start(k_tiles, k_head, kv_stride, seq_kv);
+    v_mover.start(v_tiles, v_head, kv_stride, seq_kv);
+    k_mover.finish(k_tiles);
+    v_mover.finish(v_tiles);
+    barrier();
+
+    Tile accumulator[DIM_TILES] = {};
+    float running_max[ROWS_PER_LANE], running_sum[ROWS_PER_LANE] = {};
+    UNROLL for (int slot = 0; slot < ROWS_PER_LANE; ++slot) running_max[slot] = NO_SCORE;
+
+    for (int first_key = 0; first_key < keys; first_key += BLOCK_N) {
+        const int buffer = first_key / BLOCK_N % BUFFERS, other = (buffer + 1) % BUFFERS;
+        const int next_key = first_key + BLOCK_N;
+        if (next_key < keys) {
+            k_mover.start(k_tiles + other * K_ELEMENTS, k_head + next_key * kv_stride, kv_stride, seq_kv - next_key);
+            v_mover.start(v_tiles + other * V_ELEMENTS, v_head + next_key * kv_stride, kv_stride, seq_kv - next_key);
+        }
+
+        const element* k_tile = k_tiles + buffer * K_ELEMENTS;
+        const element* v_tile = v_tiles + buffer * V_ELEMENTS;
+        Tile scores[KEY_TILES];
+        const int last_seen = CAUSAL ? first_row + wave_row + offset : seq_kv - 1;
+        multiply_keys(scores, q_tile + wave_row * ROW_STRIDE, k_tile, first_key, last_seen);
+
+        float correction[ROWS_PER_LANE];
+        UNROLL for (int slot = 0; slot < ROWS_PER_LANE; ++slot) {
+            float tile_max = NO_SCORE;
+            UNROLL for (int n = 0; n < KEY_TILES; ++n) {
+                UNROLL for (int i = 0; i < TILE_VALUES; ++i) {
+                    if (tile_slot(i) == slot) tile_max = larger(tile_max, scores[n].value[i]);
+                }
+            }
+            const float new_max = larger(running_max[slot], row_max(tile_max));
+            correction[slot] = exp2_fast(running_max[slot] - new_max);
+            running_max[slot] = new_max;
+            running_sum[slot] *= correction[slot];
+        }
+        UNROLL for (int d = 0; d < DIM_TILES; ++d) {
+            UNROLL for (int i = 0; i < TILE_VALUES; ++i) accumulator[d].value[i] *= correction[tile_slot(i)];
+        }
+        UNROLL for (int n = 0; n < KEY_TILES; ++n) {
+            UNROLL for (int i = 0; i < TILE_VALUES; ++i) {
+                const float score = scores[n].value[i];
+                const float p = score == NO_SCORE ? 0.0f : exp2_fast(score - running_max[tile_slot(i)]);
+                scores[n].value[i] = p;
+                running_sum[tile_slot(i)] += p;
+            }
+            const Operand probabilities = as_left_operand(scores[n]);
+            UNROLL for (int d = 0; d < DIM_TILES; ++d) {
+                multiply_add(accumulator[d], probabilities, load_values(v_tile, VALUE_STRIDE, n * 16, d * 16));
+            }
+        }
+
+        if (BUFFERS == 1) barrier();  // everybody is done with the tile
+        if (next_key < keys) {
+            k_mover.finish(k_tiles + other * K_ELEMENTS);
+            v_mover.finish(v_tiles + other * V_ELEMENTS);
+        }
+        barrier();
+    }
+
+    float factor[ROWS_PER_LANE];
+    UNROLL for (int slot = 0; slot < ROWS_PER_LANE; ++slot) {
+        const float sum = row_sum(running_sum[slot]);
+        factor[slot] = sum > 0.0f ? 1.0f / sum : 0.0f;
+        const int row = first_row + wave_row + slot_row(slot);
+        if (WITH_LSE && first_of_row() && row < seq_q) {
+            const float log2_sum = running_max[slot] + log2_fast(sum);  // log2(0) is -infinity
+            lse[((long long)batch * heads + head) * seq_q + row] = log2_sum * 0.6931471805599453f;
+        }
+    }
+    element* out_rows = out + q_start + wave_row * q_stride;
+    UNROLL for (int d = 0; d < DIM_TILES; ++d) {
+        const int rows = seq_q - first_row - wave_row;
+        store_tile(out_rows + d * 16, q_stride, accumulator[d], factor, rows, HEAD_DIM - d * 16);
+    }
+}

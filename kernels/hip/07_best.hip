@@ -1,0 +1,310 @@
+// Step 7: an operand of K or V serves ROW_TILES tiles of queries, and what changes nothing is not done.
+//
+// New against step 6:
+// - A wave owns ROW_TILES * 16 query rows, so that an operand of K or V, once read from LDS, is multiplied ROW_TILES
+//   times. With 16 rows the matrix units of CDNA3 take the 128 bytes per cycle that LDS gives, all by themselves.
+// - Q_IN_REGISTERS: a wave's queries stay in registers for the whole walk over the keys.
+// - Only tiles that the diagonal or the end of the keys crosses are masked; a wave leaves out those it does not see.
+// - What was accumulated is corrected for a new maximum only when that is much larger (SLACK_LOG2).
+// - Only the last tile of keys is read with bounds; the scale is multiplied in where the exponential is taken.
+// - Under a causal mask the blocks with most keys begin first; the short ones fill the end.
+// Still slow: the products of a wave wait for its softmax, and few waves fit beside it that could fill the time.
+//
+// Q, out (B, Sq, H, D), K, V (B, Skv, Hk, D), lse (B, H, Sq); HEAD_DIM a multiple of 8.
+// Grid (ceil(Sq / BLOCK_M), H, B), WAVES * GPU_WAVE threads. `scores` is not used.
+#include "gpu.h"
+#include "matrix.h"
+
+#ifndef WAVES
+#define WAVES 4
+#endif
+#ifndef ROW_TILES
+#define ROW_TILES 2
+#endif
+#ifndef BLOCK_N
+#define BLOCK_N 64
+#endif
+#ifndef Q_IN_REGISTERS
+#define Q_IN_REGISTERS 0
+#endif
+
+constexpr int THREADS = WAVES * GPU_WAVE;
+constexpr int WAVE_ROWS = ROW_TILES * 16, BLOCK_M = WAVES * WAVE_ROWS;
+constexpr int DIM = (HEAD_DIM + 15) / 16 * 16;  // as multiplied: the columns beyond HEAD_DIM are zeros
+constexpr int DIM_TILES = DIM / 16, KEY_TILES = BLOCK_N / 16;
+constexpr int LANES_PER_ROW = DIM <= 32 ? 4 : DIM <= 64 ? 8 : DIM <= 128 ? 16 : 32;  // 8 elements each
+constexpr int ROW_STRIDE = DIM + LDS_PADDING;  // elements, of Q and K in LDS
+constexpr int VALUE_STRIDE = VALUES_TRANSPOSED ? BLOCK_N + LDS_PADDING : ROW_STRIDE;
+constexpr int VALUE_ROWS = VALUES_TRANSPOSED ? DIM : BLOCK_N;
+constexpr int BUFFERS = ASYNC_COPIES ? 2 : 1;
+constexpr int K_ELEMENTS = BLOCK_N * ROW_STRIDE, V_ELEMENTS = VALUE_ROWS * VALUE_STRIDE;
+// The registers of RDNA do not hold both kinds of tile.
+constexpr bool ALWAYS_MASKED = GPU_MATRIX == GPU_MATRIX_WMMA || (GPU_MATRIX == GPU_MATRIX_WMMA_GFX12 && DIM > 128);
+constexpr float SCALE_LOG2 = SOFTMAX_SCALE * 1.4426950408889634f;  // exp(x) = exp2(x log2(e))
+
+// ROWS x DIM to LDS as it is. LANES_PER_ROW threads share a row; a power of two, so that a thread keeps its column.
+template <int ROWS>
+struct RowMover {
+    static constexpr int STEP = THREADS / LANES_PER_ROW, SHARE = (ROWS + STEP - 1) / STEP;
+    Words<4> held[ASYNC_COPIES ? 1 : SHARE];
+
+    template <bool WHOLE>
+    INLINE void start(element* lds, const element* memory, long long stride, int rows) {
+        const int first = thread_index() / LANES_PER_ROW, column = thread_index() % LANES_PER_ROW * 8;
+        const element* from = memory + first * stride + column;
+        UNROLL for (int i = 0; i < SHARE; ++i) {
+            const int row = first + i * STEP;
+            const bool wanted = (WHOLE || row < rows) && column < HEAD_DIM;
+            if constexpr (ASYNC_COPIES) {
+                const bool inside = row < ROWS && column < DIM;
+                if (inside) copy_async(lds + row * ROW_STRIDE + column, wanted ? from : memory, wanted);
+            } else {
+                held[i] = {{0, 0, 0, 0}};
+                if (wanted && row < ROWS) held[i] = load_words4(from);
+            }
+            from += STEP * stride;
+        }
+    }
+
+    INLINE void finish(element* lds) const {
+        if constexpr (ASYNC_COPIES) return copies_done();
+        const int first = thread_index() / LANES_PER_ROW, column = thread_index() % LANES_PER_ROW * 8;
+        UNROLL for (int i = 0; i < SHARE; ++i) {
+            const int row = first + i * STEP;
+            if (row < ROWS && column < DIM) store_row(lds + row * ROW_STRIDE + column, held[i]);
+        }
+    }
+};
+
+// BLOCK_N keys x DIM to LDS as [dim][key]: a thread turns 4 keys x 8 dimensions around.
+struct TransposingMover {
+    static constexpr int TASKS = BLOCK_N / 4 * (DIM / 8), SHARE = (TASKS + THREADS - 1) / THREADS;
+    Words<4> held[SHARE][4];
+
+    template <bool WHOLE>
+    INLINE void start(element*, const element* memory, long long stride, int rows) {
+        UNROLL for (int i = 0; i < SHARE; ++i) {
+            const int task = thread_index() + i * THREADS;
+            const int key = task % (BLOCK_N / 4) * 4, dim = task / (BLOCK_N / 4) * 8;
+            const int limit = task < TASKS ? (WHOLE ? BLOCK_N : rows) : 0;
+            UNROLL for (int j = 0; j < 4; ++j) held[i][j] = load_row(memory, stride, key + j, limit, dim, HEAD_DIM);
+        }
+    }
+
+    INLINE void finish(element* lds) const {
+        UNROLL for (int i = 0; i < SHARE; ++i) {
+            const int task = thread_index() + i * THREADS;
+            const int key = task % (BLOCK_N / 4) * 4, dim = task / (BLOCK_N / 4) * 8;
+            if (task < TASKS) store_turned(lds + dim * VALUE_STRIDE + key, VALUE_STRIDE, held[i]);
+        }
+    }
+};
+
+template <bool TRANSPOSED> struct ValueMover : RowMover<BLOCK_N> {};
+template <> struct ValueMover<true> : TransposingMover {};
+
+// What a wave keeps of its rows while it walks over the keys.
+struct Rows {
+    Operand queries[ROW_TILES][Q_IN_REGISTERS ? DIM_TILES : 1];
+    Tile accumulator[ROW_TILES][DIM_TILES];
+    float running_max[ROW_TILES][ROWS_PER_LANE];  // of the unscaled scores
+    float running_sum[ROW_TILES][ROWS_PER_LANE];  // of this lane's columns
+};
+
+// scores = Q K^T, not scaled.
+INLINE void multiply_keys(Tile (&scores)[ROW_TILES][KEY_TILES], const Rows& rows, const element* q_rows,
+                          const element* k_tile) {
+    UNROLL for (int m = 0; m < ROW_TILES; ++m) {
+        UNROLL for (int n = 0; n < KEY_TILES; ++n) scores[m][n] = {};
+    }
+    UNROLL for (int d = 0; d < DIM_TILES; ++d) {
+        Operand queries[ROW_TILES];
+        UNROLL for (int m = 0; m < ROW_TILES; ++m) {
+            if constexpr (Q_IN_REGISTERS) {
+                queries[m] = rows.queries[m][d];
+            } else {
+                queries[m] = load_left(q_rows + m * 16 * ROW_STRIDE + d * 16, ROW_STRIDE);
+            }
+        }
+        UNROLL for (int n = 0; n < KEY_TILES; ++n) {
+            const Operand keys = load_right(k_tile + n * 16 * ROW_STRIDE + d * 16, ROW_STRIDE);
+            UNROLL for (int m = 0; m < ROW_TILES; ++m) multiply_add(scores[m][n], queries[m], keys);
+        }
+    }
+}
+
+// NO_SCORE for keys that a row must not see; `last_seen` is the last key that the wave's first row sees.
+INLINE void mask_scores(Tile (&scores)[ROW_TILES][KEY_TILES], int first_key, int last_seen, int seq_kv) {
+    UNROLL for (int m = 0; m < ROW_TILES; ++m) {
+        UNROLL for (int n = 0; n < KEY_TILES; ++n) {
+            UNROLL for (int i = 0; i < TILE_VALUES; ++i) {
+                const int key = first_key + n * 16 + tile_column(i);
+                const bool seen = key < seq_kv && (!CAUSAL || key <= last_seen + m * 16 + tile_row(i));
+                if (!seen) scores[m][n].value[i] = NO_SCORE;
+            }
+        }
+    }
+}
+
+// The maximum that a row's probabilities are taken from moves only when a score lies this far beyond it, in units of
+// log2. Until then they may be as large as 2^8, which fp16 and bf16 hold with the same relative precision; in exchange
+// what was accumulated need not be multiplied by a correction for nearly every tile.
+constexpr float SLACK_LOG2 = 8.0f;
+
+// Probabilities in place of the scores; maximum, sum and what was accumulated follow, where a score is too large.
+template <bool MASKED>
+INLINE void update_softmax(Tile (&scores)[KEY_TILES], Tile (&accumulator)[DIM_TILES],
+                           float (&running_max)[ROWS_PER_LANE], float (&running_sum)[ROWS_PER_LANE]) {
+    float new_max[ROWS_PER_LANE];
+    bool moved = false;
+    UNROLL for (int slot = 0; slot < ROWS_PER_LANE; ++slot) {
+        float tile_max = NO_SCORE;
+        UNROLL for (int n = 0; n < KEY_TILES; ++n) {
+            UNROLL for (int i = 0; i < TILE_VALUES; ++i) {
+                if (tile_slot(i) == slot) tile_max = larger(tile_max, scores[n].value[i]);
+            }
+        }
+        tile_max = row_max(tile_max);
+        const bool beyond = tile_max > running_max[slot] + SLACK_LOG2 / SCALE_LOG2;
+        new_max[slot] = beyond ? tile_max : running_max[slot];
+        moved |= beyond;
+    }
+    if (wave_any(moved)) {
+        float correction[ROWS_PER_LANE];
+        UNROLL for (int slot = 0; slot < ROWS_PER_LANE; ++slot) {
+            correction[slot] = exp2_fast((running_max[slot] - new_max[slot]) * SCALE_LOG2);
+            running_max[slot] = new_max[slot];
+            running_sum[slot] *= correction[slot];
+        }
+        UNROLL for (int d = 0; d < DIM_TILES; ++d) {
+            UNROLL for (int i = 0; i < TILE_VALUES; ++i) accumulator[d].value[i] *= correction[tile_slot(i)];
+        }
+    }
+    UNROLL for (int n = 0; n < KEY_TILES; ++n) {
+        UNROLL for (int i = 0; i < TILE_VALUES; ++i) {
+            const float score = scores[n].value[i];
+            const bool seen = !MASKED || score != NO_SCORE;
+            const float p = seen ? exp2_fast(score * SCALE_LOG2 - running_max[tile_slot(i)] * SCALE_LOG2) : 0.0f;
+            scores[n].value[i] = p;
+            running_sum[tile_slot(i)] += p;
+        }
+    }
+}
+
+template <bool MASKED>
+INLINE void visit_tile(Rows& rows, const element* q_rows, const element* k_tile, const element* v_tile, int first_key,
+                       int last_seen, int seq_kv) {
+    Tile scores[ROW_TILES][KEY_TILES];
+    multiply_keys(scores, rows, q_rows, k_tile);
+    if constexpr (MASKED) mask_scores(scores, first_key, last_seen, seq_kv);
+    UNROLL for (int m = 0; m < ROW_TILES; ++m) {
+        update_softmax<MASKED>(scores[m], rows.accumulator[m], rows.running_max[m], rows.running_sum[m]);
+    }
+    UNROLL for (int n = 0; n < KEY_TILES; ++n) {
+        Operand probabilities[ROW_TILES];
+        UNROLL for (int m = 0; m < ROW_TILES; ++m) probabilities[m] = as_left_operand(scores[m][n]);
+        UNROLL for (int d = 0; d < DIM_TILES; ++d) {
+            const Operand values = load_values(v_tile, VALUE_STRIDE, n * 16, d * 16);
+            UNROLL for (int m = 0; m < ROW_TILES; ++m) multiply_add(rows.accumulator[m][d], probabilities[m], values);
+        }
+    }
+}
+
+// Divide by the sums and write a wave's rows, of which there are `row_limit`.
+INLINE void write_rows(const Rows& rows, element* out_rows, long long stride, float* lse_rows, int row_limit) {
+    UNROLL for (int m = 0; m < ROW_TILES; ++m) {
+        float factor[ROWS_PER_LANE];
+        UNROLL for (int slot = 0; slot < ROWS_PER_LANE; ++slot) {
+            const float sum = row_sum(rows.running_sum[m][slot]);
+            factor[slot] = sum > 0.0f ? 1.0f / sum : 0.0f;
+            const int row = m * 16 + slot_row(slot);
+            if (WITH_LSE && first_of_row() && row < row_limit) {
+                const float log2_sum = rows.running_max[m][slot] * SCALE_LOG2 + log2_fast(sum);  // log2(0): -infinity
+                lse_rows[row] = log2_sum * 0.6931471805599453f;
+            }
+        }
+        UNROLL for (int d = 0; d < DIM_TILES; ++d) {
+            element* corner = out_rows + m * 16 * stride + d * 16;
+            store_tile(corner, stride, rows.accumulator[m][d], factor, row_limit - m * 16, HEAD_DIM - d * 16);
+        }
+    }
+}
+
+KERNEL(THREADS)
+attention_best(const element* __restrict__ q, const element* __restrict__ k, const element* __restrict__ v,
+               element* __restrict__ out, float* __restrict__ lse, float* __restrict__ scores_unused, int seq_q,
+               int seq_kv, int heads, int kv_heads) {
+    // BLOCK_M rows of Q, then BUFFERS tiles of K and of V; these over Q where Q stays in registers.
+    DYNAMIC_LDS(element, q_tile);
+    element* k_tiles = Q_IN_REGISTERS ? q_tile : q_tile + BLOCK_M * ROW_STRIDE;
+    element* v_tiles = k_tiles + BUFFERS * K_ELEMENTS;
+
+    const int blocks = (seq_q + BLOCK_M - 1) / BLOCK_M;
+    const int first_row = (CAUSAL ? blocks - 1 - block_index_x() : block_index_x()) * BLOCK_M;
+    const int head = block_index_y(), batch = block_index_z(), kv_head = head / (heads / kv_heads);
+    const long long q_stride = (long long)heads * HEAD_DIM, kv_stride = (long long)kv_heads * HEAD_DIM;
+    const long long q_start = ((long long)batch * seq_q + first_row) * q_stride + (long long)head * HEAD_DIM;
+    const element* k_head = k + (long long)batch * seq_kv * kv_stride + (long long)kv_head * HEAD_DIM;
+    const element* v_head = v + (long long)batch * seq_kv * kv_stride + (long long)kv_head * HEAD_DIM;
+    const int wave_row = wave_index() * WAVE_ROWS;  // of the workgroup's rows, this wave's first
+    const int offset = seq_kv - seq_q;              // row i sees the keys up to i + offset
+    const int keys = CAUSAL ? smaller(seq_kv, first_row + BLOCK_M + offset) : seq_kv;
+    const int last_seen = first_row + wave_row + offset;
+    const element* q_rows = q_tile + wave_row * ROW_STRIDE;
+
+    Rows rows = {};
+    UNROLL for (int m = 0; m < ROW_TILES; ++m) {
+        UNROLL for (int slot = 0; slot < ROWS_PER_LANE; ++slot) rows.running_max[m][slot] = NO_SCORE;
+    }
+    RowMover<BLOCK_M> q_mover;
+    RowMover<BLOCK_N> k_mover;
+    ValueMover<VALUES_TRANSPOSED> v_mover;
+    q_mover.start<false>(q_tile, q + q_start, q_stride, seq_q - first_row);
+    q_mover.finish(q_tile);
+    if constexpr (Q_IN_REGISTERS) {
+        barrier();
+        UNROLL for (int m = 0; m < ROW_TILES; ++m) {
+            UNROLL for (int d = 0; d < DIM_TILES; ++d) {
+                rows.queries[m][d] = load_left(q_rows + m * 16 * ROW_STRIDE + d * 16, ROW_STRIDE);
+            }
+        }
+        barrier();
+    }
+    k_mover.start<false>(k_tiles, k_head, kv_stride, seq_kv);
+    v_mover.start<false>(v_tiles, v_head, kv_stride, seq_kv);
+    k_mover.finish(k_tiles);
+    v_mover.finish(v_tiles);
+    barrier();
+
+    for (int first_key = 0; first_key < keys; first_key += BLOCK_N) {
+        const int buffer = first_key / BLOCK_N % BUFFERS, other = (buffer + 1) % BUFFERS;
+        const int next_key = first_key + BLOCK_N;
+        const element* next_k = k_head + next_key * kv_stride;
+        const element* next_v = v_head + next_key * kv_stride;
+        if (next_key < keys && next_key + BLOCK_N <= seq_kv) {
+            k_mover.start<true>(k_tiles + other * K_ELEMENTS, next_k, kv_stride, BLOCK_N);
+            v_mover.start<true>(v_tiles + other * V_ELEMENTS, next_v, kv_stride, BLOCK_N);
+        } else if (next_key < keys) {
+            k_mover.start<false>(k_tiles + other * K_ELEMENTS, next_k, kv_stride, seq_kv - next_key);
+            v_mover.start<false>(v_tiles + other * V_ELEMENTS, next_v, kv_stride, seq_kv - next_key);
+        }
+
+        const element* k_tile = k_tiles + buffer * K_ELEMENTS;
+        const element* v_tile = v_tiles + buffer * V_ELEMENTS;
+        const bool crossed = ALWAYS_MASKED || next_key > seq_kv || (CAUSAL && next_key - 1 > last_seen);
+        if (!crossed) {
+            visit_tile<false>(rows, q_rows, k_tile, v_tile, first_key, last_seen, seq_kv);
+        } else if (!CAUSAL || first_key <= last_seen + WAVE_ROWS - 1) {
+            visit_tile<true>(rows, q_rows, k_tile, v_tile, first_key, last_seen, seq_kv);
+        }
+
+        if (BUFFERS == 1) barrier();  // everybody is done with the tile
+        if (next_key < keys) {
+            k_mover.finish(k_tiles + other * K_ELEMENTS);
+            v_mover.finish(v_tiles + other * V_ELEMENTS);
+        }
+        barrier();
+    }
+    write_rows(rows, out + q_start + wave_row * q_stride, q_stride,
+               lse + ((long long)batch * heads + head) * seq_q + first_row + wave_row, seq_q - first_row - wave_row);
+}

@@ -1,0 +1,1 @@
+"""Our own attention kernels in HIP: one source for AMD, NVIDIA and an emulator on the CPU."""

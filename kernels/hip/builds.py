@@ -1,0 +1,40 @@
+"""How a HIP kernel of this folder is declared for being compiled without a GPU. Names and values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kernels.hip.sources import HipKernel
+from pytest_attnperf.kernel_builds import HipSource, KernelBuild
+
+FLAGS = ("-std=c++17",)
+
+
+def build(
+    name: str,
+    config: str,
+    arch: str,
+    kernel: HipKernel,
+    *,
+    settings: Mapping[str, str] | None = None,
+    matrix: bool = False,
+    where: str = "",
+) -> KernelBuild:
+    """A kernel in one configuration; its settings are its macros, and their place its file, unless stated."""
+    source = HipSource(kernel.path, kernel.function, kernel.defines, FLAGS, kernel.threads, kernel.lds_bytes)
+    return KernelBuild(
+        kernel=name,
+        config=config,
+        arch=arch,
+        source=source,
+        settings=kernel.defines if settings is None else settings,
+        matrix=matrix,
+        where=where or f"kernels/hip/{kernel.file}",
+    )
+
+
+def not_amd(name: str, arch: str) -> list[str]:
+    """Why a kernel has no builds for an architecture: they are compiled by clang, for AMD."""
+    if arch.startswith("gfx"):
+        return []
+    return [f"{name} is compiled ahead for AMD architectures only; {arch} compiles it when it is run"]

@@ -1,0 +1,166 @@
+"""`load`: from a HIP kernel's source to something that can be called on a device.
+
+On a GPU the object is a prebuilt one (ATTNPERF_HIP_OBJECTS), one from the cache on disk, or is compiled by the runtime
+compiler that torch brings (hipRTC, NVRTC); where this torch cannot do that, a C++ extension is built instead. On a CPU
+the emulator runs the same source. docs/hip-adapter.md describes it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from kernels.hip import emulator, prebuilt
+from kernels.hip.faces import arch_of
+from kernels.hip.kernel_source import ROOT, flattened, parameters, shown
+from kernels.hip.missing import COMPILER, missing_hip
+from kernels.hip.sources import HipKernel
+from pytest_attnperf.codeobject.object_cache import ObjectCache, cache_key
+from pytest_attnperf.errors import CodeObjectError, UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+    from kernels.hip.launching import LoadedObject
+
+__all__ = ["LoadedKernel", "load", "missing_hip"]
+
+CHOICES = ("", "rtc", "extension")
+CACHE = ROOT / ".attnperf" / "cache" / "compiled"
+STANDARD = "-std=c++17"
+NVRTC_ONLY = ("--generate-line-info", "--device-as-default-execution-space")
+"""A line table, and `constexpr` functions without an annotation, which clang and nvcc take as they are. hipRTC is asked
+for no line table, because that was never tried."""
+
+ERROR_LINES = 12
+_ERROR = re.compile(r"\berror\b")
+
+
+class LoadedKernel(Protocol):
+    """A kernel that can be launched."""
+
+    def __call__(self, grid: tuple[int, int, int], *arguments: torch.Tensor | int) -> None:
+        """Launch it; nothing is waited for on a GPU."""
+
+
+_loaded: dict[tuple[str, ...], LoadedKernel] = {}
+
+
+def load(kernel: HipKernel, device: torch.device) -> LoadedKernel:
+    """The kernel on a device, compiled where it has to be; the same again where nothing has changed.
+
+    Raises CodeObjectError where it does not compile or load, UsageError where its workgroup or its LDS are more than
+    the device allows, and for a setting in the environment that is off.
+    """
+    if device.type == "cpu":
+        return emulator.load(kernel)
+    import torch
+
+    index = torch.cuda.current_device() if device.index is None else device.index
+    text = flattened(kernel.path)
+    identity = (text, kernel.function, *defines_of(kernel), f"{kernel.threads} {kernel.lds_bytes} {index}")
+    key = (*identity, os.environ.get(COMPILER, ""), os.environ.get(prebuilt.OBJECTS, ""))
+    if key not in _loaded:
+        with torch.cuda.device(index):
+            _loaded[key] = _load_on_gpu(kernel, text, torch.device("cuda", index))
+    return _loaded[key]
+
+
+def defines_of(kernel: HipKernel) -> list[str]:
+    """Its macros as options, in the order of their names."""
+    return [f"-D{name}={value}" for name, value in sorted(kernel.defines.items())]
+
+
+def _load_on_gpu(kernel: HipKernel, text: str, device: torch.device) -> LoadedKernel:
+    from kernels.hip.launching import GpuKernel, check_lds, check_threads
+
+    check_threads(kernel)
+    arch = arch_of(device)
+    limit = _lds_limit(device, arch)
+    check_lds(kernel, 0, limit, arch)
+    found = _object(kernel, text, arch, limit)
+    return GpuKernel(kernel, device, found, parameters(text, kernel.function))
+
+
+def _object(kernel: HipKernel, text: str, arch: str, lds_limit: int) -> LoadedObject:
+    """The kernel's object, loaded on the current device, which allows so much LDS."""
+    from kernels.hip import extension, torch_gpu
+
+    way = os.environ.get(COMPILER, "")
+    if way not in CHOICES:
+        raise UsageError(f"{COMPILER}={way!r} must be 'rtc' or 'extension', or unset")
+    lacking = torch_gpu.missing()
+    if way == "rtc" and lacking:
+        raise UsageError(f"{COMPILER}=rtc, but this torch has no {', '.join(lacking)}; set {COMPILER}=extension")
+    if way == "extension" or lacking:
+        return extension.build(kernel, text, arch)
+    ready = prebuilt.find(kernel, arch, os.environ)
+    if ready is not None:
+        return _on_device(kernel, ready.data, arch, f"prebuilt {ready.path.name}", lds_limit)
+    data, origin = compiled(kernel, text, arch)
+    return _on_device(kernel, data, arch, origin, lds_limit)
+
+
+def compiled(kernel: HipKernel, text: str, arch: str) -> tuple[bytes, str]:
+    """The object for the current device and where it came from: the cache, or the compiler now.
+
+    Raises CodeObjectError with the compiler's first error where it does not compile.
+    """
+    from kernels.hip import torch_gpu
+
+    version = torch_gpu.compiler_version()
+    options = [STANDARD, *defines_of(kernel), *(() if torch_gpu.is_hip() else NVRTC_ONLY)]
+    cache = ObjectCache(CACHE)
+    key = cache_key("hip-rtc", version, arch, kernel.function, *options, text)
+    data = cache.load(key)
+    if data is not None:
+        return data, f"cached, compiled by {version}"
+    try:
+        data = torch_gpu.compile_object(text, kernel.function, options)
+    except (RuntimeError, OSError) as error:
+        raise CodeObjectError(compile_message(kernel, arch, str(error), version)) from error
+    cache.store(key, data)
+    return data, f"compiled by {version}"
+
+
+def compile_message(kernel: HipKernel, arch: str, said: str, version: str) -> str:
+    """What is said of a kernel that does not compile: the compiler's text from its first error on, and the macros."""
+    lines = said.replace(f"{ROOT}/", "").splitlines()
+    first = next((number for number, line in enumerate(lines) if _ERROR.search(line)), 0)
+    excerpt = "\n".join(lines[first : first + ERROR_LINES])
+    macros = " ".join(defines_of(kernel)) or "no macros"
+    return f"{kernel.function} in {shown(kernel.path)} does not compile for {arch}:\n{excerpt}\n({version}, {macros})"
+
+
+def _on_device(kernel: HipKernel, data: bytes, arch: str, origin: str, lds_limit: int) -> LoadedObject:
+    """An object loaded on the current device. Raises CodeObjectError where the driver refuses it."""
+    from kernels.hip import torch_gpu
+    from kernels.hip.launching import LoadedObject, check_lds
+
+    try:
+        function = torch_gpu.load_function(data, kernel.function)
+        static = torch_gpu.static_lds_bytes(function)
+        check_lds(kernel, static, lds_limit, arch)
+        torch_gpu.allow_dynamic_lds(function, kernel.lds_bytes)
+    except RuntimeError as error:
+        raise CodeObjectError(
+            f"{kernel.function} of {shown(kernel.path)} ({origin}) cannot be loaded on this {arch}, with "
+            f"{kernel.lds_bytes} bytes of LDS by its launch: {error}"
+        ) from error
+
+    def start(grid: tuple[int, int, int], arguments: Sequence[object]) -> None:
+        torch_gpu.launch(function, grid, kernel.threads, arguments, kernel.lds_bytes)
+
+    known = data if data.startswith(torch_gpu.ELF) else b""
+    return LoadedObject(start, known, static, torch_gpu.handle_of(function), origin)
+
+
+def _lds_limit(device: torch.device, arch: str) -> int:
+    """Most LDS of a workgroup: what torch says of an NVIDIA GPU, else what is known of the architecture."""
+    from kernels.hip import torch_gpu
+    from pytest_attnperf.codeobject.arch import lds_limit_bytes
+
+    said = torch_gpu.lds_limit_bytes(device)
+    return lds_limit_bytes(arch) if said is None else said

@@ -1,0 +1,194 @@
+"""Backend `hip.decode`: one new token per sequence, split over the keys, and a second kernel that merges the splits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernels.family_backend import FamilyBackend
+from kernels.hip.compiler import load, missing_hip
+from kernels.hip.emulator import EMULATOR_FLOPS_MAX
+from kernels.hip.sources import HipKernel, element_define
+from kernels.prefill_backend import HALVES, listed, own_copies
+from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.workloads.decode import Decode
+from pytest_attnperf.workloads.paged_cache import require_block_table
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.records import DeviceInfo
+
+    Result = tuple[torch.Tensor, torch.Tensor | None]
+
+GROUP_MAX = 16
+"""Query heads of one key head: four parts of four heads, which are what the registers of a lane hold."""
+HEAD_DIMS = (32, 256, 8)
+"""Least, largest, and what it is a multiple of: rows are read in pieces of 16 bytes, all of a row by one wave."""
+
+SPLIT_MULTIPLE = 32
+"""Keys of a split are a multiple of it: what one step of a workgroup walks over at a head dimension of 128."""
+SPLIT_KEYS_MIN = 256
+"""A shorter split takes hardly longer to read than to begin and to merge."""
+WORKGROUPS_PER_MULTIPROCESSOR = 8
+"""Of 8, 16, 32 and 64 the fastest on an H200 at b64 kv4096 h32 hk8 d128 f16: 286, 292, 306 and 328 us."""
+CPU_MULTIPROCESSORS = 4
+"""As if the emulator had so many, for small problems to be split as well."""
+
+REDUCE_THREADS = (128, 512)
+"""Of a workgroup that merges up to REDUCE_SPLITS splits, and more, which are walked over in more slices."""
+REDUCE_SPLITS = 16
+
+
+@dataclass(frozen=True)
+class HipDecode(FamilyBackend[Decode]):
+    """Contiguous or in pages, fp16 or bf16; keys and values are read once for all query heads that share them.
+
+    split_keys_min    no split has fewer keys, unless there are fewer
+    """
+
+    split_keys_min: int = SPLIT_KEYS_MIN
+
+    @property
+    def families(self) -> frozenset[str]:
+        """Decode alone."""
+        return frozenset({"decode"})
+
+    def reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
+        """What the two kernels leave out, and what is missing here to compile or emulate them."""
+        found = missing_hip(device)
+        least, largest, multiple = HEAD_DIMS
+        if workload.queries > 1:
+            found.append(f"hip.decode takes one token per sequence, not {workload.queries}")
+        if workload.dtype not in HALVES:
+            found.append(f"hip.decode takes {listed(HALVES)}, not {workload.dtype}")
+        if not least <= workload.head_dim <= largest or workload.head_dim % multiple:
+            found.append(
+                f"hip.decode takes a head_dim of {least} to {largest} that is a multiple of {multiple}, not "
+                f"{workload.head_dim}"
+            )
+        if group_of(workload) > GROUP_MAX:
+            found.append(f"hip.decode takes {GROUP_MAX} query heads per K/V head at most, not {group_of(workload)}")
+        extras = {
+            "sliding window": workload.window,
+            "soft cap": workload.cap,
+            "8-bit cache": workload.kv_dtype,
+            "sinks": workload.sinks,
+        }
+        return found + [f"hip.decode takes no {name}" for name, has in extras.items() if has]
+
+    def bind(self, workload: Decode, inputs: Tensors) -> Prepared:
+        """Check the block table, choose the splits, compile both kernels and, on a GPU, run them once."""
+        tensors = own_copies(inputs)
+        given = workload.parts(tensors)
+        if given.table is not None:
+            require_block_table(given.table, given.seq_lens, given.k.shape[0], workload.page)
+        device = given.q.device
+        splits, split_keys = splits_of(
+            workload.seq_kv, workload.batch * workload.kv_heads, multiprocessors_of(device), self.split_keys_min
+        )
+        call = hip_decode(workload, device, splits, split_keys)
+        if given.q.is_cuda:
+            call(*tensors)
+        return Prepared(
+            call=call,
+            tensors=tensors,
+            convert=lambda new: new,
+            outputs=_canonical,
+            config={"splits": str(splits), "split_keys": str(split_keys)},
+            declares=Declares(kernels=("decode_split", "decode_reduce"), never=("scaled_dot_product",)),
+        )
+
+
+def hip_decode(workload: Decode, device: torch.device, splits: int, split_keys: int) -> Callable[..., Result]:
+    """A function of the canonical inputs that launches both kernels, which are compiled here.
+
+    `splits` times `split_keys` keys must hold the longest sequence, see `splits_of`.
+    """
+    import torch
+
+    batch, heads, kv_heads = workload.batch, workload.heads, workload.kv_heads
+    group = group_of(workload)
+    split_kernel = load(decode_split(workload.head_dim, group, workload.page, workload.dtype), device)
+    reduce_kernel = load(decode_reduce(workload.head_dim, workload.dtype, splits, with_lse=workload.lse), device)
+
+    def decode(*inputs: torch.Tensor) -> Result:
+        parts = workload.parts(inputs)
+        q, k, v = parts.q, parts.k, parts.v
+        # Neither a table without pages nor an lse that is not asked for is touched; a kernel takes something for each.
+        table = parts.seq_lens if parts.table is None else parts.table
+        room = k.shape[1] if parts.table is None else parts.table.shape[1]
+        partial_out = torch.empty((batch, heads, splits, workload.head_dim), dtype=torch.float32, device=device)
+        partial_max, partial_sum = (
+            torch.empty((batch, heads, splits), dtype=torch.float32, device=device) for _ in range(2)
+        )
+        out = torch.empty_like(q)
+        lse = torch.empty((batch, heads, 1), dtype=torch.float32, device=device) if workload.lse else None
+        split_kernel(
+            (kv_heads, splits, batch),
+            q, k, v, table, parts.seq_lens, partial_out, partial_max, partial_sum, kv_heads, room, splits, split_keys,
+        )  # fmt: skip
+        reduce_kernel(
+            (batch * heads, 1, 1),
+            partial_out, partial_max, partial_sum, parts.seq_lens, out, partial_max if lse is None else lse,
+            heads, splits, split_keys,
+        )  # fmt: skip
+        return out, lse
+
+    return decode
+
+
+def splits_of(
+    seq_kv: int, workgroups_per_split: int, multiprocessors: int, split_keys_min: int = SPLIT_KEYS_MIN
+) -> tuple[int, int]:
+    """(splits, keys of each): as many splits as WORKGROUPS_PER_MULTIPROCESSOR asks for, and one at least.
+
+    seq_kv                  keys of the longest sequence
+    workgroups_per_split    B * Hk
+    split_keys_min          no more splits than give each this many keys
+    """
+    wanted = WORKGROUPS_PER_MULTIPROCESSOR * multiprocessors // workgroups_per_split
+    splits = max(1, min(wanted, seq_kv // split_keys_min))
+    keys = -(-seq_kv // (splits * SPLIT_MULTIPLE)) * SPLIT_MULTIPLE
+    return -(-seq_kv // keys), keys
+
+
+def group_of(workload: Decode) -> int:
+    """Query heads that share a key head."""
+    return workload.heads // workload.kv_heads
+
+
+def decode_split(head_dim: int, group: int, page: int, dtype: str) -> HipKernel:
+    """The first kernel. Groups above eight are four parts, each of which needs a wave, also where it has 64 lanes."""
+    threads = 128 if group <= GROUP_MAX // 2 else 256
+    defines = {"HEAD_DIM": head_dim, "GROUP": group, "PAGE": page, "THREADS": threads}
+    scale = {"SOFTMAX_SCALE": f"{1.0 / math.sqrt(head_dim)!r}f"}
+    texts = {name: str(value) for name, value in defines.items()} | scale | element_define(dtype)
+    return HipKernel("decode_split.hip", "decode_split", threads, texts)
+
+
+def decode_reduce(head_dim: int, dtype: str, splits: int, *, with_lse: bool) -> HipKernel:
+    """The second kernel."""
+    threads = REDUCE_THREADS[splits > REDUCE_SPLITS]
+    defines = {"HEAD_DIM": str(head_dim), "WITH_LSE": str(int(with_lse)), "THREADS": str(threads)}
+    return HipKernel("decode_reduce.hip", "decode_reduce", threads, defines | element_define(dtype))
+
+
+def multiprocessors_of(device: torch.device) -> int:
+    """Multiprocessors (compute units) of a GPU."""
+    import torch
+
+    if device.type == "cpu":
+        return CPU_MULTIPROCESSORS
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def _canonical(result: Result) -> Outputs:
+    out, lse = result
+    return {"out": out} if lse is None else {"out": out, "lse": lse}
+
+
+BACKENDS = (HipDecode("hip.decode", EMULATOR_FLOPS_MAX, times_on_cpu=False),)

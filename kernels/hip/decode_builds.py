@@ -1,0 +1,72 @@
+"""What the two decode kernels are compiled as: head dimensions, groups and caches that serving engines run.
+
+Names and values only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernels.hip.builds import build, not_amd
+from kernels.hip.decode import decode_reduce, decode_split, group_of
+from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.workloads.decode import Decode
+
+LINES = (
+    "b=64,kv=4096,h=32,hk=8,d=128,f16",
+    "b=64,kv=4096,h=64,hk=8,d=64,page=16,bf16",
+    "b=16,kv=4096,h=16,hk=1,d=128,page=64,bf16",
+    "b=16,kv=4096,h=32,hk=16,d=256,bf16",
+)
+"""Llama 3 (arXiv:2407.21783), gpt-oss without its window (arXiv:2508.10925), the largest group, which has workgroups of
+256, and the largest head."""
+
+REDUCED = ((64, "bf16", 8), (128, "f16", 8), (128, "f16", 512), (256, "bf16", 8))
+"""Head dimension, dtype and splits of the merge."""
+
+
+@dataclass(frozen=True)
+class HipDecodeSplit:
+    """`decode_split` for the problems of `LINES`."""
+
+    name: str = "hip.decode_split"
+    backends: tuple[str, ...] = ("hip.decode",)
+
+    def builds(self, arch: str) -> Sequence[KernelBuild]:
+        """One build per problem."""
+        return [self._build(arch, Decode.parse_line(line)) for line in LINES]
+
+    def unsupported_reasons(self, arch: str) -> list[str]:
+        """Compiled ahead for AMD only."""
+        return not_amd(self.name, arch)
+
+    def _build(self, arch: str, workload: Decode) -> KernelBuild:
+        group = group_of(workload)
+        kernel = decode_split(workload.head_dim, group, workload.page, workload.dtype)
+        words = [f"d{workload.head_dim}", f"g{group}", *([f"page{workload.page}"] if workload.page else [])]
+        return build(self.name, "-".join([*words, workload.dtype]), arch, kernel)
+
+
+@dataclass(frozen=True)
+class HipDecodeReduce:
+    """`decode_reduce` with the log-sum-exp."""
+
+    name: str = "hip.decode_reduce"
+    backends: tuple[str, ...] = ("hip.decode",)
+
+    def builds(self, arch: str) -> Sequence[KernelBuild]:
+        """One build per head dimension, and one more for many splits."""
+        return [
+            build(
+                self.name, f"d{head_dim}-s{splits}-{dtype}", arch, decode_reduce(head_dim, dtype, splits, with_lse=True)
+            )
+            for head_dim, dtype, splits in REDUCED
+        ]
+
+    def unsupported_reasons(self, arch: str) -> list[str]:
+        """Compiled ahead for AMD only."""
+        return not_amd(self.name, arch)
+
+
+KERNELS = (HipDecodeSplit(), HipDecodeReduce())

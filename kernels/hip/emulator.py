@@ -1,0 +1,249 @@
+"""Runs the kernels of this folder on the CPU, and finds their bugs: docs/hip-emulator.md.
+
+A kernel is compiled by clang for the CPU and run thread by thread. Checked, every access to memory is looked at: races,
+bounds, LDS that nobody wrote; errors name the line. Unchecked, it is several times faster, and a bug may end the
+process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import math
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernels.hip.emulator_objects import (
+    CACHE,
+    EmulationError,
+    EmulatorObject,
+    Face,
+    SourceLines,
+    compile_emulated,
+    face_of,
+    missing_tools,
+)
+from kernels.hip.sources import HipKernel
+from pytest_attnperf.errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["EMULATOR_FLOPS_MAX", "EmulatedKernel", "EmulationError", "load", "missing_emulator"]
+
+EMULATOR_FLOPS_MAX = 5e7
+"""Useful floating-point operations of a case that a checked kernel of this folder does in about a second."""
+
+MAX_THREADS = 1024
+_ORDERS = {"forward": 0, "reverse": 1, "shuffled": 2}
+_POINTER, _WRITABLE = 256, 512
+_DTYPES = {"f": ("float32",), "i": ("int32",), "b": ("uint8", "int8", "bool")}
+
+
+class _Region(ctypes.Structure):
+    """`Region` of emulated/state.h."""
+
+    _fields_ = (
+        ("memory", ctypes.c_void_p),
+        ("bytes", ctypes.c_uint64),
+        ("writable", ctypes.c_uint32),
+        ("unused", ctypes.c_uint32),
+        ("name", ctypes.c_char_p),
+    )
+
+
+class _Argument(ctypes.Structure):
+    """`Argument` of emulated/state.h."""
+
+    _fields_ = (("value", ctypes.c_int64), ("region", ctypes.c_int64))
+
+
+_SAME_PLACE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64)
+
+
+class _Launch(ctypes.Structure):
+    """`Launch` of emulated/state.h."""
+
+    _fields_ = (
+        ("grid", ctypes.c_int * 3),
+        ("threads", ctypes.c_int),
+        ("wave", ctypes.c_int),
+        ("lds_bytes", ctypes.c_int),
+        ("order", ctypes.c_int),
+        ("seed", ctypes.c_uint32),
+        ("checked", ctypes.c_int),
+        ("region_count", ctypes.c_int),
+        ("argument_count", ctypes.c_int),
+        ("unused", ctypes.c_int),
+        ("regions", ctypes.POINTER(_Region)),
+        ("arguments", ctypes.POINTER(_Argument)),
+        ("same_place", _SAME_PLACE),
+        ("places", ctypes.c_uint64 * 3),
+        ("message", ctypes.c_char * 1024),
+    )
+
+
+def load(
+    kernel: HipKernel, *, arch: str | None = None, order: str = "forward", checked: bool = True, cache: Path = CACHE
+) -> EmulatedKernel:
+    """The kernel, compiled for the CPU and ready to be called.
+
+    arch      whose wave size and matrix instructions are imitated, e.g. 'gfx942', 'gfx1100', 'gfx1201', 'sm_90'; None:
+              what ATTNPERF_HIP_EMULATE names, else gfx942
+    order     of blocks, waves and lanes: 'forward', 'reverse', 'shuffled', or 'shuffled-N' with a seed
+    checked   whether accesses are checked
+
+    Raises EmulationError for a kernel that does not compile, UsageError for an `arch` or `order` that does not exist,
+    ToolMissingError without a clang.
+    """
+    face, turns = face_of(arch), _turns(order)
+    compiled = compile_emulated(kernel, face, checked, cache)
+    return EmulatedKernel(kernel, face, turns, checked, _library(compiled))
+
+
+def missing_emulator() -> list[str]:
+    """Why no kernel can be emulated here, with what to install; empty where one can."""
+    return missing_tools()
+
+
+class EmulatedKernel:
+    """A kernel that runs on the CPU; made by `load`."""
+
+    def __init__(self, kernel: HipKernel, face: Face, turns: tuple[int, int], checked: bool, library: _Library) -> None:
+        self._kernel, self._face, self._turns, self._checked, self._library = kernel, face, turns, checked, library
+        if kernel.threads != library.threads or not 0 < kernel.threads <= MAX_THREADS:
+            raise EmulationError(
+                f"{kernel.function} of {kernel.file} is KERNEL({library.threads}), and is launched with "
+                f"{kernel.threads} threads; both must be the same, of 1 to {MAX_THREADS}"
+            )
+
+    def __call__(self, grid: tuple[int, int, int], *arguments: torch.Tensor | int) -> None:
+        """Run all blocks of `grid`. Raises EmulationError for wrong arguments, and for a bug, with its line."""
+        if len(grid) != 3 or min(grid) < 1 or math.prod(grid) >= 2**31:
+            raise EmulationError(
+                f"{self._kernel.function}: a grid is three numbers from 1 on, less than 2^31 blocks, not {grid}"
+            )
+        self._check_arguments(arguments)
+        regions, prepared = self._memory(arguments)
+        launch = _Launch(
+            (ctypes.c_int * 3)(*grid), self._kernel.threads, self._face.wave, self._kernel.lds_bytes, *self._turns,
+            int(self._checked), len(regions), len(prepared), 0, (_Region * len(regions))(*regions),
+            (_Argument * len(prepared))(*prepared), self._library.same_place,
+        )  # fmt: skip
+        self._library.run(launch)
+
+    def _check_arguments(self, arguments: Sequence[torch.Tensor | int]) -> None:
+        codes, names = self._library.codes, self._library.parameters
+        if len(arguments) != len(codes):
+            raise EmulationError(
+                f"{self._kernel.function} takes {len(codes)} arguments ({', '.join(names)}), not {len(arguments)}"
+            )
+        for code, name, argument in zip(codes, names, arguments, strict=True):
+            problem = self._integer_problem(argument) if not code & _POINTER else self._tensor_problem(code, argument)
+            if problem:
+                raise EmulationError(f"{self._kernel.function}: argument {name!r} {problem}")
+
+    @staticmethod
+    def _integer_problem(argument: torch.Tensor | int) -> str:
+        if isinstance(argument, bool) or not isinstance(argument, int):
+            return f"is a 32-bit integer, not {type(argument).__name__}"
+        return "" if -(2**31) <= argument < 2**31 else f"is a 32-bit integer; {argument} is too large"
+
+    def _tensor_problem(self, code: int, argument: torch.Tensor | int) -> str:
+        """Why it cannot be passed for a pointer, '' where it can."""
+        if isinstance(argument, int):
+            return "is a tensor, not a number"
+        if argument.device.type != "cpu":
+            return f"lies on {argument.device}; the emulator takes tensors of the CPU"
+        if not argument.is_contiguous():
+            return f"is not contiguous: shape {tuple(argument.shape)}, strides {argument.stride()}; use .contiguous()"
+        letter = chr(code & 255)
+        bf16 = self._kernel.defines.get("ELEMENT_BF16", "0") != "0"
+        wanted = ("bfloat16" if bf16 else "float16",) if letter == "e" else _DTYPES.get(letter, ())
+        dtype = str(argument.dtype).removeprefix("torch.")
+        return f"is of dtype {' or '.join(wanted)}, not {dtype}" if wanted and dtype not in wanted else ""
+
+    def _memory(self, arguments: Sequence[torch.Tensor | int]) -> tuple[list[_Region], list[_Argument]]:
+        """Where the tensors lie, those that overlap as one, and what the kernel is given."""
+        spans = []
+        for code, name, argument in zip(self._library.codes, self._library.parameters, arguments, strict=True):
+            if not isinstance(argument, int):
+                begin = argument.data_ptr()
+                spans.append((begin, begin + argument.numel() * argument.element_size(), bool(code & _WRITABLE), name))
+        merged: list[tuple[int, int, bool, str]] = []
+        for begin, end, writable, name in sorted(spans):
+            if merged and begin < merged[-1][1]:
+                first, last, before, names = merged[-1]
+                merged[-1] = (first, max(last, end), before or writable, f"{names} = {name}")
+            else:
+                merged.append((begin, end, writable, name))
+        prepared = []
+        for argument in arguments:
+            if isinstance(argument, int):
+                prepared.append(_Argument(argument, -1))
+            else:
+                address = argument.data_ptr()
+                index = max(i for i, span in enumerate(merged) if span[0] <= address)
+                prepared.append(_Argument(address - merged[index][0], index))
+        regions = [
+            _Region(begin, end - begin, int(writable), 0, name.encode()) for begin, end, writable, name in merged
+        ]
+        return regions, prepared
+
+
+class _Library:
+    """A loaded object: one kernel with a runtime of its own, which runs one launch at a time."""
+
+    def __init__(self, compiled: EmulatorObject) -> None:
+        with tempfile.NamedTemporaryFile(prefix="attnperf-emulator-", suffix=".so") as file:
+            file.write(compiled.data)
+            file.flush()
+            loaded = ctypes.CDLL(file.name)
+        self.threads = int(loaded.emulated_threads())
+        codes = itertools.takewhile(lambda code: code >= 0, map(loaded.emulated_argument, itertools.count()))
+        self.codes: tuple[int, ...] = tuple(codes)
+        self.parameters = compiled.parameters
+        self._launch = loaded.emulated_launch
+        self._lock = threading.Lock()
+        self._lines = SourceLines(compiled.data)
+        self.same_place = _SAME_PLACE(self._lines.same)
+
+    def run(self, launch: _Launch) -> None:
+        """Run a launch to its end."""
+        with self._lock:
+            status = self._launch(ctypes.byref(launch))
+        if status == 2:
+            raise EmulationError("the emulator cannot get memory for stacks and shadow memory; use smaller tensors")
+        if status:
+            lines, (first, second, variable) = self._lines, launch.places
+            message = launch.message.decode()
+            message = message.replace("@1", lines.text(second)) if second else message
+            message = message.replace("@2", lines.variable(variable)) if variable else message
+            raise EmulationError(f"{lines.text(first)}: {message}")
+
+
+_LIBRARIES: dict[str, _Library] = {}
+_LOADING = threading.Lock()
+
+
+def _library(compiled: EmulatorObject) -> _Library:
+    """One library for each object, for dlopen keeps each to the end of the process."""
+    with _LOADING:
+        if compiled.key not in _LIBRARIES:
+            _LIBRARIES[compiled.key] = _Library(compiled)
+        return _LIBRARIES[compiled.key]
+
+
+@functools.cache
+def _turns(order: str) -> tuple[int, int]:
+    """The number of an order, and its seed."""
+    name, dash, seed = order.partition("-")
+    if name not in _ORDERS or (dash and (name != "shuffled" or not seed.isdecimal())):
+        raise UsageError(
+            f"unknown order {order!r}: it is 'forward', 'reverse', 'shuffled' or 'shuffled-N' with a seed N"
+        )
+    return _ORDERS[name], int(seed or 0)

@@ -1,0 +1,284 @@
+"""Compiling a kernel of this folder for the emulator, and finding its source lines again. Standard library.
+
+A kernel and the runtime of emulated/ become one shared object, kept on disk under a hash of all that went into it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernels.hip.sources import FOLDER, HipKernel, source_hash
+from pytest_attnperf.codeobject.hip_toolchain import Toolchain, find_toolchain, run_tool
+from pytest_attnperf.codeobject.object_cache import ObjectCache, cache_key
+from pytest_attnperf.errors import AttnperfError, ToolMissingError, UsageError
+
+ARCH = "ATTNPERF_HIP_EMULATE"
+"""Environment variable that names the GPU to imitate where none is asked for; without it, gfx942."""
+
+ROOT = FOLDER.parents[1]
+CACHE = ROOT / ".attnperf" / "cache" / "emulated"
+RUNTIME = FOLDER / "emulated"
+COMPILE_LIMIT_S = 120.0
+OLDEST_ARCH = "gfx90a"
+"""Known to every clang that is new enough for the sources."""
+
+_FACES = (
+    ("gfx90a", 942, 64),
+    ("gfx942", 942, 64),
+    ("gfx950", 942, 64),
+    ("gfx10", 1030, 32),
+    ("gfx11", 1100, 32),
+    ("gfx12", 1201, 32),
+    ("sm_", 90, 32),
+)
+"""How an architecture begins, the value of GPU_EMULATED for it, lanes of its wave."""
+
+_LANGUAGE = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-ffreestanding")
+_CPU = {"x86_64": ("-march=x86-64-v3",)}
+_KERNEL_FLAGS = (
+    "-O2", "-fno-threadsafe-statics", "-fno-math-errno", "-ffp-contract=fast", "-gline-tables-only",
+    "-Werror=uninitialized", "-Werror=sometimes-uninitialized", "-Wno-pass-failed",
+    # Loops that a GPU must have unrolled need not be here, and take seconds to compile.
+    "-mllvm", "-pragma-unroll-threshold=1",
+)  # fmt: skip
+_CHECKS = (
+    # Accesses of more than 16 bytes would not be reported, and vectors only hide whose access one was.
+    "-fno-vectorize", "-fno-slp-vectorize", "-fsanitize=thread",
+    "-mllvm", "-tsan-instrument-func-entry-exit=0", "-mllvm", "-tsan-instrument-read-before-write=1",
+    # Not `bounds`, which has local-bounds in it: that ends the process by an illegal instruction.
+    "-fsanitize=array-bounds,alignment,signed-integer-overflow,shift-exponent,integer-divide-by-zero",
+    "-ftrivial-auto-var-init=pattern",
+)  # fmt: skip
+_KERNEL = re.compile(r"\bKERNEL\((?P<threads>[^;{}]*?)\)\s*(?P<name>\w+)\s*\((?P<parameters>[^)]*)\)")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_ERROR_LINES = 6
+
+
+class EmulationError(AttnperfError):
+    """A kernel has a bug, does not compile, or is called with what it cannot take; names the file and line."""
+
+
+@dataclass(frozen=True)
+class Face:
+    """The GPU that is imitated.
+
+    number   the value of GPU_EMULATED
+    wave     lanes of a wave
+    """
+
+    number: int
+    wave: int
+
+
+@dataclass(frozen=True)
+class EmulatorObject:
+    """A kernel as a shared object.
+
+    data         the file's bytes
+    key          what it is cached under
+    parameters   names of the kernel's parameters
+    """
+
+    data: bytes
+    key: str
+    parameters: tuple[str, ...]
+
+
+def face_of(arch: str | None) -> Face:
+    """The face for an architecture; None is that of ATTNPERF_HIP_EMULATE. Raises UsageError for one without a face."""
+    arch = arch or os.environ.get(ARCH) or "gfx942"
+    for prefix, number, wave in _FACES:
+        if arch.startswith(prefix):
+            return Face(number, wave)
+    raise UsageError(
+        f"the emulator has no face for {arch!r}; it imitates gfx90a, gfx942 and gfx950 (waves of 64, MFMA), gfx10.., "
+        f"gfx11.., gfx12.. and sm_..; correct it or {ARCH}"
+    )
+
+
+def missing_tools() -> list[str]:
+    """Why no kernel can be compiled for the emulator here; empty where one can."""
+    if platform.machine() not in _CPU:
+        return [f"the HIP emulator runs on x86-64, not on {platform.machine()}"]
+    if not _has_half_floats():
+        return ["the HIP emulator needs a CPU with AVX2, FMA and F16C; /proc/cpuinfo names none"]
+    try:
+        find_toolchain(OLDEST_ARCH)
+    except ToolMissingError as error:
+        return [f"the HIP emulator compiles with clang: {error}"]
+    return []
+
+
+def compile_emulated(kernel: HipKernel, face: Face, checked: bool, cache: Path) -> EmulatorObject:
+    """The kernel's object, from `cache` where it was made before. Raises EmulationError, ToolMissingError."""
+    stated, parameters = _declaration(kernel)
+    toolchain = find_toolchain(OLDEST_ARCH)
+    entry = {"EMULATED_KERNEL": kernel.function, "EMULATED_THREADS": stated}
+    defines = {**kernel.defines, "GPU_EMULATED": str(face.number), **entry}
+    flags = (
+        *_LANGUAGE, *_CPU.get(platform.machine(), ()), *_KERNEL_FLAGS, *(_CHECKS if checked else ()),
+        f"-I{FOLDER}", f"-I{RUNTIME}", *(f"-D{name}={value}" for name, value in defines.items()),
+    )  # fmt: skip
+    store = ObjectCache(cache)
+    identity = (toolchain.identity, *toolchain.clang, _hash_of_headers(), platform.machine())
+    key = cache_key("hip emulator", *identity, source_hash(kernel.path), str(kernel.path), json.dumps(flags))
+    data = store.load(key)
+    if data is None:
+        runtime = _runtime(toolchain, store, cache_key("hip emulator runtime", *identity))
+        text = f'#include "{kernel.path}"\n#include "kernel_entry.h"\n'
+        link = ("-shared", "-nostdlib", *(() if toolchain.linker else ("-fuse-ld=lld",)), "-Wl,-Bsymbolic")
+        data = _compile(toolchain, (*flags, *link), text, runtime, f"{_shown(kernel.path)}: {kernel.function}")
+        store.store(key, data)
+    return EmulatorObject(data, key, parameters)
+
+
+def _declaration(kernel: HipKernel) -> tuple[str, tuple[str, ...]]:
+    """What the kernel states in KERNEL(...), and the names of its parameters."""
+    try:
+        text = _COMMENT.sub("", kernel.path.read_text())
+    except OSError as error:
+        raise EmulationError(
+            f"there is no file {kernel.path} ({error.strerror}); correct the kernel's `file`"
+        ) from error
+    found = {match["name"]: match for match in _KERNEL.finditer(text)}
+    if kernel.function not in found:
+        known = ", ".join(sorted(found)) or "none"
+        raise EmulationError(f"{_shown(kernel.path)} has no kernel {kernel.function!r}; it has: {known}")
+    declared = found[kernel.function]
+    names = (re.findall(r"\w+", parameter) for parameter in declared["parameters"].split(","))
+    return " ".join(declared["threads"].split()), tuple(words[-1] for words in names if words)
+
+
+def _runtime(toolchain: Toolchain, store: ObjectCache, key: str) -> bytes:
+    data = store.load(key)
+    if data is None:
+        flags = (*_LANGUAGE, *_CPU.get(platform.machine(), ()), "-O2", f"-I{RUNTIME}", "-c")
+        data = _compile(toolchain, flags, '#include "runtime.cpp"\n', None, "the emulator's runtime")
+        store.store(key, data)
+    return data
+
+
+def _compile(toolchain: Toolchain, flags: tuple[str, ...], text: str, runtime: bytes | None, what: str) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="attnperf-emulator-") as folder:
+        source, made, part = Path(folder, "source.cpp"), Path(folder, "object"), Path(folder, "runtime.o")
+        source.write_text(text)
+        if runtime is not None:
+            part.write_bytes(runtime)
+        parts = () if runtime is None else (str(part),)
+        done = run_tool([*toolchain.clang, *flags, str(source), *parts, "-o", str(made)], COMPILE_LIMIT_S)
+        if done.returncode:
+            lines = done.stderr.splitlines()
+            first = next((index for index, line in enumerate(lines) if "error:" in line), 0)
+            said = "\n".join(lines[first : first + _ERROR_LINES]).replace(f"{ROOT}/", "")
+            raise EmulationError(f"{what} does not compile for the emulator ({toolchain.name}): {said}")
+        return made.read_bytes()
+
+
+def _hash_of_headers() -> str:
+    """Of everything an object may include besides its own file's includes."""
+    digest = hashlib.sha256()
+    for path in sorted([*FOLDER.glob("*.h"), *RUNTIME.glob("*.h"), *RUNTIME.glob("*.cpp")]):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+@functools.cache
+def _has_half_floats() -> bool:
+    try:
+        flags = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split()
+    except OSError:
+        return False
+    return {"avx2", "fma", "f16c"} <= set(flags)
+
+
+def _shown(path: Path) -> str:
+    """`path`, relative to the checkout where it lies in it."""
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
+
+
+class SourceLines:
+    """Positions in the source of addresses in one object, asked of llvm-symbolizer."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._known: dict[int, tuple[tuple[str, int, int], ...]] = {}
+
+    def frames(self, address: int) -> tuple[tuple[str, int, int], ...]:
+        """File, line, column of the call that returns to `address`, and of those it is inlined in; () if unknown."""
+        if address not in self._known:
+            self._known[address] = _frames(self._ask(f"CODE {hex(address - 1)}")[0])
+        return self._known[address]
+
+    def text(self, address: int) -> str:
+        """'kernels/hip/03_flash.hip:57'; with the line that called where that is in another file."""
+        frames = [frame for frame in self.frames(address) if not _is_api(Path(frame[0]))] or self.frames(address)[:1]
+        if not frames:
+            return "an unknown line (llvm-symbolizer is missing: install llvm-22)"
+        file, line, _ = frames[0]
+        caller = next((f"{_shown(Path(name))}:{number}" for name, number, _ in frames if name != file), "")
+        # The compiler gives code that it made of several lines none.
+        return f"{_shown(Path(file))}:{line or self._line_before(address, file)}" + (
+            f" (called at {caller})" if caller else ""
+        )
+
+    def _line_before(self, address: int, file: str) -> str:
+        """'near 57': the line of the last code of `file` before an address."""
+        questions = [f"CODE {hex(before)}" for before in range(address - 2, max(address - 130, 0), -1)]
+        frames = (found[0] for found in map(_frames, self._ask(*questions)) if found)
+        return next((f"near {line}" for name, line, _ in frames if line and name == file), "0")
+
+    def same(self, one: int, other: int) -> bool:
+        """Whether two addresses are one position, inlined in the same calls. Unknown ones count as the same."""
+        first, second = self.frames(one), self.frames(other)
+        unknown = not first or not second or any(line == 0 for _, line, _ in (*first, *second))
+        return unknown or first == second
+
+    def variable(self, address: int) -> str:
+        """'byte 4 of tile': the variable that lies at `address`; '?' if unknown."""
+        found = self._ask(f"DATA {hex(address)}")[0].get("Data", {})
+        name = str(found.get("Name", "")).rpartition("::")[2]
+        return f"byte {address - int(found['Start'], 16)} of {name}" if name else "?"
+
+    def _ask(self, *questions: str) -> list[dict[str, Any]]:
+        """The symbolizer's answers; empty ones where it has none."""
+        program = symbolizer()
+        if not program:
+            return [{} for _ in questions]
+        with tempfile.NamedTemporaryFile(prefix="attnperf-emulator-", suffix=".so") as file:
+            file.write(self._data)
+            file.flush()
+            command = [program, f"--obj={file.name}", "--output-style=JSON", "--no-debuginfod", *questions]
+            done = run_tool(command, COMPILE_LIMIT_S)
+        # A line of JSON for each question; all in one list by older versions.
+        answers = [json.loads(line) for line in done.stdout.splitlines()] if done.returncode == 0 else []
+        found = [answer for each in answers for answer in (each if isinstance(each, list) else [each])]
+        return found if len(found) == len(questions) else [{} for _ in questions]
+
+
+def _frames(answer: dict[str, Any]) -> tuple[tuple[str, int, int], ...]:
+    return tuple(
+        (each["FileName"], each["Line"], each["Column"]) for each in answer.get("Symbol", []) if each["FileName"]
+    )
+
+
+def _is_api(path: Path) -> bool:
+    """Whether a file is gpu.h or its face, of which every call is somebody else's."""
+    return path.name in ("gpu.h", "gpu_emulated.h") or RUNTIME in path.parents
+
+
+@functools.cache
+def symbolizer() -> str:
+    """The command of llvm-symbolizer: the one beside clang, else of any version; '' where there is none."""
+    beside = run_tool([*find_toolchain(OLDEST_ARCH).clang, "-print-prog-name=llvm-symbolizer"], COMPILE_LIMIT_S)
+    names = (beside.stdout.strip(), "llvm-symbolizer", *(f"llvm-symbolizer-{number}" for number in range(30, 15, -1)))
+    return next((path for path in map(shutil.which, filter(None, names)) if path), "")

@@ -1,0 +1,145 @@
+// AMD's face of gpu.h: clang builtins only, the same under hipRTC and under a clang without ROCm.
+#pragma once
+
+#ifndef __global__
+#define __global__ __attribute__((global))
+#define __device__ __attribute__((device))
+#define __shared__ __attribute__((shared))
+#endif
+
+#define INLINE __attribute__((device)) __attribute__((always_inline)) inline
+#define KERNEL(THREADS) \
+    extern "C" __attribute__((global)) __attribute__((amdgpu_flat_work_group_size(THREADS, THREADS))) void
+#define LDS __attribute__((shared))
+#define DYNAMIC_LDS(TYPE, NAME) extern __attribute__((shared)) __attribute__((aligned(16))) TYPE NAME[]
+
+#if defined(__GFX9__)
+#define GPU_WAVE 64
+#else
+#define GPU_WAVE 32
+#endif
+
+#if defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)
+#define GPU_MATRIX GPU_MATRIX_MFMA
+#elif defined(__GFX11__)
+#define GPU_MATRIX GPU_MATRIX_WMMA
+#elif defined(__GFX12__)
+#define GPU_MATRIX GPU_MATRIX_WMMA_GFX12
+#else
+#define GPU_MATRIX GPU_MATRIX_NONE
+#endif
+
+INLINE int thread_index() { return __builtin_amdgcn_workitem_id_x(); }
+INLINE int block_index_x() { return __builtin_amdgcn_workgroup_id_x(); }
+INLINE int block_index_y() { return __builtin_amdgcn_workgroup_id_y(); }
+INLINE int block_index_z() { return __builtin_amdgcn_workgroup_id_z(); }
+
+INLINE void barrier() {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+    __builtin_amdgcn_s_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+
+INLINE void wave_barrier() {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+    __builtin_amdgcn_wave_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+}
+
+INLINE unsigned shuffle_word(unsigned word, int lane) { return __builtin_amdgcn_ds_bpermute(lane * 4, word); }
+INLINE float shuffle(float value, int lane) {
+    return __builtin_bit_cast(float, shuffle_word(__builtin_bit_cast(unsigned, value), lane));
+}
+INLINE unsigned shuffle_word_xor(unsigned word, int mask) {
+    return shuffle_word(word, (thread_index() % GPU_WAVE) ^ mask);
+}
+INLINE float shuffle_xor(float value, int mask) { return shuffle(value, (thread_index() % GPU_WAVE) ^ mask); }
+
+#if GPU_WAVE == 64
+INLINE bool wave_any(bool condition) { return __builtin_amdgcn_ballot_w64(condition) != 0; }
+#else
+INLINE bool wave_any(bool condition) { return __builtin_amdgcn_ballot_w32(condition) != 0; }
+#endif
+
+INLINE float larger(float a, float b) { return __builtin_fmaxf(a, b); }
+INLINE float exp2_fast(float x) { return __builtin_amdgcn_exp2f(x); }
+INLINE float log2_fast(float x) { return __builtin_amdgcn_logf(x); }
+INLINE float fast_reciprocal(float x) { return __builtin_amdgcn_rcpf(x); }
+
+#if ELEMENT_BF16
+INLINE float to_float(element bits) { return __builtin_bit_cast(float, unsigned(bits) << 16); }
+INLINE float low_float(unsigned word) { return __builtin_bit_cast(float, word << 16); }
+INLINE float high_float(unsigned word) { return __builtin_bit_cast(float, word & 0xffff0000u); }
+// Round to nearest even; NaN stays NaN because its quiet bit is set.
+INLINE element to_element(float value) {
+    const unsigned bits = __builtin_bit_cast(unsigned, value);
+    const unsigned rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    return value != value ? element(bits >> 16 | 0x40u) : element(rounded);
+}
+INLINE unsigned pack(float low, float high) { return to_element(low) | unsigned(to_element(high)) << 16; }
+#else
+typedef _Float16 Halves2 __attribute__((ext_vector_type(2)));
+INLINE float to_float(element bits) { return float(__builtin_bit_cast(_Float16, bits)); }
+INLINE element to_element(float value) { return __builtin_bit_cast(element, _Float16(value)); }
+INLINE float low_float(unsigned word) { return float(__builtin_bit_cast(Halves2, word)[0]); }
+INLINE float high_float(unsigned word) { return float(__builtin_bit_cast(Halves2, word)[1]); }
+INLINE unsigned pack(float low, float high) {
+    return __builtin_bit_cast(unsigned, Halves2{_Float16(low), _Float16(high)});
+}
+#endif
+
+INLINE void copy_async(void* lds, const void* global, bool wanted) {
+    Words<4> words = {};
+    if (wanted) words = *static_cast<const Words<4>*>(global);
+    *static_cast<Words<4>*>(lds) = words;
+}
+INLINE void copies_done() {}
+
+// Matrix instructions, c + a b, on registers as the instruction set guides lay them out (see matrix.h).
+#if GPU_MATRIX == GPU_MATRIX_MFMA
+typedef float Float4 __attribute__((ext_vector_type(4)));
+typedef _Float16 Half4 __attribute__((ext_vector_type(4)));
+typedef short Short4 __attribute__((ext_vector_type(4)));
+
+INLINE Floats<4> mfma_16x16x16(Words<2> a, Words<2> b, Floats<4> c) {
+    Float4 sum = __builtin_bit_cast(Float4, c);
+#if ELEMENT_BF16
+    const Short4 left = __builtin_bit_cast(Short4, a), right = __builtin_bit_cast(Short4, b);
+    sum = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(left, right, sum, 0, 0, 0);
+#else
+    const Half4 left = __builtin_bit_cast(Half4, a), right = __builtin_bit_cast(Half4, b);
+    sum = __builtin_amdgcn_mfma_f32_16x16x16f16(left, right, sum, 0, 0, 0);
+#endif
+    return __builtin_bit_cast(Floats<4>, sum);
+}
+#elif GPU_MATRIX == GPU_MATRIX_WMMA
+typedef float Float8 __attribute__((ext_vector_type(8)));
+typedef _Float16 Half16 __attribute__((ext_vector_type(16)));
+typedef short Short16 __attribute__((ext_vector_type(16)));
+
+INLINE Floats<8> wmma_16x16x16(Words<8> a, Words<8> b, Floats<8> c) {
+    const Float8 sum = __builtin_bit_cast(Float8, c);
+#if ELEMENT_BF16
+    return __builtin_bit_cast(Floats<8>, __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(
+                                             __builtin_bit_cast(Short16, a), __builtin_bit_cast(Short16, b), sum));
+#else
+    return __builtin_bit_cast(Floats<8>, __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(
+                                             __builtin_bit_cast(Half16, a), __builtin_bit_cast(Half16, b), sum));
+#endif
+}
+#elif GPU_MATRIX == GPU_MATRIX_WMMA_GFX12
+typedef float Float8 __attribute__((ext_vector_type(8)));
+typedef _Float16 Half8 __attribute__((ext_vector_type(8)));
+typedef short Short8 __attribute__((ext_vector_type(8)));
+
+INLINE Floats<8> wmma_16x16x16(Words<4> a, Words<4> b, Floats<8> c) {
+    const Float8 sum = __builtin_bit_cast(Float8, c);
+#if ELEMENT_BF16
+    return __builtin_bit_cast(Floats<8>, __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(
+                                             __builtin_bit_cast(Short8, a), __builtin_bit_cast(Short8, b), sum));
+#else
+    return __builtin_bit_cast(Floats<8>, __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(
+                                             __builtin_bit_cast(Half8, a), __builtin_bit_cast(Half8, b), sum));
+#endif
+}
+#endif

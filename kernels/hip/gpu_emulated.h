@@ -1,0 +1,146 @@
+// The emulator's face of gpu.h: every call below ends in the runtime of emulated/, which runs the threads of a block in
+// turn on one CPU thread. GPU_EMULATED names the GPU whose wave and matrix instructions are imitated.
+//
+// Collectives (barriers, shuffles, matrix instructions) carry the place of their call: all lanes of a wave, or all
+// threads of a block, must arrive at the same one.
+#pragma once
+
+#if !defined(__clang__)
+#error "the emulator needs clang"
+#endif
+
+#define INLINE __attribute__((always_inline)) inline
+#define KERNEL(THREADS) extern "C" __attribute__((noinline)) void
+// `used`: another thread may write it during any call, so nothing may be concluded from this function alone.
+#define LDS static __attribute__((used, section("emulated_lds"), aligned(16)))
+#define DYNAMIC_LDS(TYPE, NAME) TYPE* const NAME = static_cast<TYPE*>(emulated_dynamic_lds())
+
+#if GPU_EMULATED == 942
+#define GPU_WAVE 64
+#define GPU_MATRIX GPU_MATRIX_MFMA
+#elif GPU_EMULATED == 1100
+#define GPU_WAVE 32
+#define GPU_MATRIX GPU_MATRIX_WMMA
+#elif GPU_EMULATED == 1201
+#define GPU_WAVE 32
+#define GPU_MATRIX GPU_MATRIX_WMMA_GFX12
+#elif GPU_EMULATED == 1030
+#define GPU_WAVE 32
+#define GPU_MATRIX GPU_MATRIX_NONE
+#elif GPU_EMULATED == 90
+#define GPU_WAVE 32
+#define GPU_MATRIX GPU_MATRIX_MMA
+#else
+#error "GPU_EMULATED is 942, 1100, 1201, 1030 or 90"
+#endif
+
+// Where a collective was called. `convergent` keeps the compiler from moving or merging calls across branches;
+// `noescape` keeps registers that are passed by address from counting as memory.
+#define EMULATED_PLACE const char *file = __builtin_FILE(), int line = __builtin_LINE()
+#define EMULATED_COLLECTIVE __attribute__((convergent))
+#define EMULATED_REGISTERS __attribute__((noescape))
+
+// In the order of `MatrixKind` of the runtime.
+enum EmulatedMatrix { EMULATED_MFMA, EMULATED_WMMA, EMULATED_WMMA_GFX12, EMULATED_MMA };
+
+extern "C" {
+__attribute__((const)) int emulated_thread_index();
+__attribute__((const)) int emulated_block_index(int axis);
+__attribute__((const)) void* emulated_dynamic_lds();
+EMULATED_COLLECTIVE void emulated_barrier(const char* file, int line);
+EMULATED_COLLECTIVE void emulated_wave_barrier(const char* file, int line);
+EMULATED_COLLECTIVE unsigned emulated_shuffle(unsigned word, int lane, const char* file, int line);
+EMULATED_COLLECTIVE void emulated_matrix(EmulatedMatrix kind, bool bf16, const unsigned* EMULATED_REGISTERS a,
+                                         const unsigned* EMULATED_REGISTERS b, float* EMULATED_REGISTERS c,
+                                         const char* file, int line);
+EMULATED_COLLECTIVE void emulated_ldmatrix(bool transposed, const void* row, unsigned* EMULATED_REGISTERS words,
+                                           const char* file, int line);
+void emulated_copy_async(void* lds, const void* global, bool wanted);
+void emulated_copies_done();
+float exp2f(float);
+float log2f(float);
+}
+
+INLINE int thread_index() { return emulated_thread_index(); }
+INLINE int block_index_x() { return emulated_block_index(0); }
+INLINE int block_index_y() { return emulated_block_index(1); }
+INLINE int block_index_z() { return emulated_block_index(2); }
+
+INLINE void barrier(EMULATED_PLACE) { emulated_barrier(file, line); }
+INLINE void wave_barrier(EMULATED_PLACE) { emulated_wave_barrier(file, line); }
+
+INLINE unsigned shuffle_word(unsigned word, int lane, EMULATED_PLACE) {
+    return emulated_shuffle(word, lane, file, line);
+}
+INLINE unsigned shuffle_word_xor(unsigned word, int mask, EMULATED_PLACE) {
+    return emulated_shuffle(word, (thread_index() % GPU_WAVE) ^ mask, file, line);
+}
+INLINE bool wave_any(bool condition, EMULATED_PLACE) {
+    unsigned any = condition;
+    for (int mask = 1; mask < GPU_WAVE; mask *= 2) any |= shuffle_word_xor(any, mask, file, line);
+    return any;
+}
+INLINE float larger(float a, float b) { return __builtin_fmaxf(a, b); }
+INLINE float shuffle(float value, int lane, EMULATED_PLACE) {
+    return __builtin_bit_cast(float, shuffle_word(__builtin_bit_cast(unsigned, value), lane, file, line));
+}
+INLINE float shuffle_xor(float value, int mask, EMULATED_PLACE) {
+    return __builtin_bit_cast(float, shuffle_word_xor(__builtin_bit_cast(unsigned, value), mask, file, line));
+}
+
+INLINE float exp2_fast(float x) { return exp2f(x); }
+INLINE float log2_fast(float x) { return log2f(x); }
+INLINE float fast_reciprocal(float x) { return 1.0f / x; }
+
+#if ELEMENT_BF16
+INLINE float to_float(element bits) { return __builtin_bit_cast(float, unsigned(bits) << 16); }
+// Round to nearest even; NaN stays NaN because its quiet bit is set.
+INLINE element to_element(float value) {
+    const unsigned bits = __builtin_bit_cast(unsigned, value);
+    const unsigned rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    return value != value ? element(bits >> 16 | 0x40u) : element(rounded);
+}
+#else
+INLINE float to_float(element bits) { return float(__builtin_bit_cast(_Float16, bits)); }
+INLINE element to_element(float value) { return __builtin_bit_cast(element, _Float16(value)); }
+#endif
+INLINE unsigned pack(float low, float high) { return to_element(low) | unsigned(to_element(high)) << 16; }
+INLINE float low_float(unsigned word) { return to_float(element(word & 0xffffu)); }
+INLINE float high_float(unsigned word) { return to_float(element(word >> 16)); }
+
+// On every face: the bytes arrive at copies_done() and not before.
+INLINE void copy_async(void* lds, const void* global, bool wanted) { emulated_copy_async(lds, global, wanted); }
+INLINE void copies_done() { emulated_copies_done(); }
+
+// Matrix instructions, c + a b; emulated/wave_operations.h states where each register lies in its matrix.
+#if GPU_MATRIX == GPU_MATRIX_MFMA
+INLINE Floats<4> mfma_16x16x16(Words<2> a, Words<2> b, Floats<4> c, EMULATED_PLACE) {
+    emulated_matrix(EMULATED_MFMA, ELEMENT_BF16, a.word, b.word, c.value, file, line);
+    return c;
+}
+#elif GPU_MATRIX == GPU_MATRIX_WMMA
+INLINE Floats<8> wmma_16x16x16(Words<8> a, Words<8> b, Floats<8> c, EMULATED_PLACE) {
+    emulated_matrix(EMULATED_WMMA, ELEMENT_BF16, a.word, b.word, c.value, file, line);
+    return c;
+}
+#elif GPU_MATRIX == GPU_MATRIX_WMMA_GFX12
+INLINE Floats<8> wmma_16x16x16(Words<4> a, Words<4> b, Floats<8> c, EMULATED_PLACE) {
+    emulated_matrix(EMULATED_WMMA_GFX12, ELEMENT_BF16, a.word, b.word, c.value, file, line);
+    return c;
+}
+#elif GPU_MATRIX == GPU_MATRIX_MMA
+INLINE Floats<4> mma_m16n8k16(Words<4> a, Words<2> b, Floats<4> c, EMULATED_PLACE) {
+    emulated_matrix(EMULATED_MMA, ELEMENT_BF16, a.word, b.word, c.value, file, line);
+    return c;
+}
+INLINE Words<4> ldmatrix_x4(const element* row, EMULATED_PLACE) {
+    Words<4> matrices;
+    emulated_ldmatrix(false, row, matrices.word, file, line);
+    return matrices;
+}
+INLINE Words<4> ldmatrix_x4_transposed(const element* row, EMULATED_PLACE) {
+    Words<4> matrices;
+    emulated_ldmatrix(true, row, matrices.word, file, line);
+    return matrices;
+}
+#endif

@@ -1,0 +1,87 @@
+"""A .hip file as the one text that runtime compilers are given, and the parameters of a kernel in it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.hip.sources import FOLDER
+from pytest_attnperf.errors import CodeObjectError
+
+ROOT = FOLDER.parents[1]
+"""File names in messages and line tables are relative to it, so that two checkouts give equal objects."""
+
+EMULATOR_HEADER = "gpu_emulated.h"
+"""Included for the CPU only, where the emulator compiles the files as they are."""
+
+_INCLUDE = re.compile(r'\s*#\s*include\s+"(?P<name>[^"]+)"')
+_ONCE = re.compile(r"\s*#\s*pragma\s+once\b")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a kernel.
+
+    type       what it is, or points to, without qualifiers: 'element', 'float', 'int'
+    pointer    whether it takes a tensor
+    """
+
+    name: str
+    type: str
+    pointer: bool
+
+
+def flattened(path: Path) -> str:
+    """The file with everything it includes, each once, and line directives that name files relative to the project.
+
+    Raises CodeObjectError for a file that is not there.
+    """
+    return "".join(_lines(path, set()))
+
+
+def parameters(text: str, function: str) -> tuple[Parameter, ...] | None:
+    """The parameters of `KERNEL(...) function(...)`; None where the text does not show them plainly."""
+    plain = _COMMENT.sub("", text)
+    found = re.search(rf"\bKERNEL\([^\n]*\)\s+{re.escape(function)}\s*\((?P<list>[^(){{}}#]*)\)\s*\{{", plain)
+    if found is None:
+        return None
+    return tuple(_parameter(declared) for declared in found["list"].split(",") if declared.strip())
+
+
+def _parameter(declared: str) -> Parameter:
+    words = re.findall(r"\w+|\*", declared)
+    qualifiers = {"const", "volatile", "__restrict__", "*"}
+    types = [word for word in words[:-1] if word not in qualifiers]
+    return Parameter(words[-1], " ".join(types), "*" in words)
+
+
+def shown(path: Path) -> str:
+    """How messages and line tables name a file."""
+    return path.resolve().relative_to(root_of(path)).as_posix()
+
+
+def root_of(path: Path) -> Path:
+    """The folder that `shown` names a file relative to."""
+    return ROOT if path.resolve().is_relative_to(ROOT) else path.resolve().parent
+
+
+def _lines(path: Path, seen: set[Path]) -> list[str]:
+    if not path.is_file():
+        raise CodeObjectError(f"there is no file {path}; correct the kernel's file, or the #include that names it")
+    seen.add(path.resolve())
+    name = shown(path)
+    result = [f'#line 1 "{name}"\n']
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        include = _INCLUDE.match(line)
+        if include is None:
+            result.append("\n" if _ONCE.match(line) else f"{line}\n")
+            continue
+        beside = path.parent / include["name"]
+        wanted = beside if beside.is_file() else FOLDER / include["name"]
+        if include["name"] == EMULATOR_HEADER or wanted.resolve() in seen:
+            result.append("\n")
+        else:
+            result += [*_lines(wanted, seen), f'#line {number + 1} "{name}"\n']
+    return result

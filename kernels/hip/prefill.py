@@ -1,0 +1,123 @@
+"""Backends `hip.naive` ... `hip.best`: the steps of the HIP ladder, one kernel each; they import torch when bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernels.configs import Space
+from kernels.configured import Configured
+from kernels.hip.compiler import load, missing_hip
+from kernels.hip.emulator import EMULATOR_FLOPS_MAX
+from kernels.hip.faces import arch_of, face_of
+from kernels.hip.steps import HEAD_DIM_MIN, STEPS, Step, problem_of
+from kernels.prefill_backend import HALVES, Limits, PrefillBackend, own_copies
+from pytest_attnperf.backends import Declares, Prepared
+
+if TYPE_CHECKING:
+    import torch
+
+    from kernels.hip.steps import Launch
+    from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.records import DeviceInfo
+    from pytest_attnperf.workloads.prefill import Prefill
+
+SCORES_BYTES_MAX = 16 << 30
+"""Of the score matrix that the first steps keep in global memory."""
+
+
+@dataclass(frozen=True)
+class HipStep(Configured, PrefillBackend):
+    """fp16 and bf16, causal (bottom-right), grouped K/V heads, any lengths, log-sum-exp, and head dimensions from 32 to
+    256 that are multiples of 8.
+
+    step    what it compiles and launches
+    """
+
+    step: Step = STEPS[0]
+
+    @property
+    def spaces(self) -> tuple[Space, ...]:
+        """The one kernel's."""
+        return (self.step.space,)
+
+    def limits(self, device: DeviceInfo) -> Limits:
+        """16-bit floats and plain masks."""
+        return Limits(self.name, HALVES, window=False, head_dim_v=False, alibi=False, bias=False)
+
+    def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
+        """Needs a compiler for the device, or the emulator's; rows of whole 16-byte words."""
+        found = missing_hip(device)
+        dim, most = workload.head_dim, self.step.head_dim_max(device.arch)
+        if not HEAD_DIM_MIN <= dim <= most or dim % 8:
+            found.append(
+                f"{self.name} takes head dimensions {HEAD_DIM_MIN} to {most} on {device.arch} that are multiples of 8 "
+                f"(rows are read 16 bytes at a time, and registers must hold what a lane owns of them), not {dim}"
+            )
+        scores = _scores_bytes(workload)
+        if self.step.scratch and scores > SCORES_BYTES_MAX:
+            found.append(
+                f"{self.name} keeps the score matrix, {scores / 2**30:.1f} GiB here, and takes up to "
+                f"{SCORES_BYTES_MAX / 2**30:g} GiB"
+            )
+        return found
+
+    def bind(self, workload: Prefill, inputs: Tensors) -> Prepared:
+        """Pick the configuration for this architecture, or the pinned one, and compile."""
+        import torch
+
+        tensors = own_copies(inputs)
+        device = tensors[0].device
+        arch, space = arch_of(device), self.step.space
+        choice = self.choose(space, arch, problem_of(workload))
+        kernel, launch = self.step.kernel(workload, arch, choice)
+        count = _scores_bytes(workload) // 4 if self.step.scratch else 1
+        scores = torch.empty(count, dtype=torch.float32, device=device)
+        call = launcher(load(kernel, device), workload, launch, scores)
+        if device.type == "cuda":
+            call(*tensors)
+        return Prepared(
+            call=call,
+            tensors=tensors,
+            convert=own_copies,
+            outputs=_canonical,
+            config={**self.recorded({space.kernel: choice}), "file": self.step.file},
+            declares=Declares(
+                kernels=(self.step.function,),
+                never=("scaled_dot_product",),
+                matrix=self.step.matrix and face_of(arch).matrix,
+            ),
+        )
+
+
+def launcher(loaded: Any, workload: Prefill, launch: Launch, scores: torch.Tensor) -> Any:
+    """What is timed: the outputs are allocated, and the kernel launched over (row blocks, heads, batch).
+
+    loaded    of `compiler.load`
+    scores    fp32 scratch, of one element where the step keeps no score matrix
+    """
+    import torch
+
+    batch, seq_q, heads = workload.batch, workload.seq_q, workload.heads
+    grid = (-(-seq_q // launch.rows), heads, batch)
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        out = torch.empty_like(q)
+        lse = torch.empty((batch, heads, seq_q), dtype=torch.float32, device=q.device) if workload.lse else None
+        unused = scores if lse is None else lse
+        loaded(grid, q, k, v, out, unused, scores, seq_q, workload.seq_kv, heads, workload.kv_heads)
+        return out, lse
+
+    return call
+
+
+def _scores_bytes(workload: Prefill) -> int:
+    return 4 * workload.batch * workload.heads * workload.seq_q * workload.seq_kv
+
+
+def _canonical(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:
+    out, lse = result
+    return {"out": out} if lse is None else {"out": out, "lse": lse}
+
+
+BACKENDS = tuple(HipStep(step.name, EMULATOR_FLOPS_MAX, times_on_cpu=False, step=step) for step in STEPS)

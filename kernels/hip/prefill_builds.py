@@ -1,0 +1,67 @@
+"""What the steps of the HIP ladder are compiled as for code objects. Names and values only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernels.configs import Choice
+from kernels.hip.builds import build, not_amd
+from kernels.hip.faces import face_of
+from kernels.hip.steps import STEPS, Step, problem_of
+from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.workloads.prefill import Prefill
+
+SHAPES = (
+    Prefill(batch=4, seq_q=4096, heads=32, kv_heads=8, head_dim=64, dtype="f16", causal=True),
+    Prefill(batch=4, seq_q=4096, heads=32, kv_heads=8, head_dim=128, dtype="bf16", causal=True),
+    Prefill(batch=4, seq_q=4096, heads=32, kv_heads=8, head_dim=128, dtype="f16", lse=True),
+    Prefill(batch=4, seq_q=4096, heads=32, kv_heads=8, head_dim=256, dtype="f16", causal=True),
+)
+"""What users run: every head dimension of the suites, both element types, with and without mask and statistics."""
+
+
+@dataclass(frozen=True)
+class HipStepKernel:
+    """One step of the ladder, compiled for an architecture that need not be here."""
+
+    step: Step
+
+    @property
+    def name(self) -> str:
+        """The backend's."""
+        return self.step.name
+
+    @property
+    def backends(self) -> Sequence[str]:
+        """The one that launches it."""
+        return (self.step.name,)
+
+    def builds(self, arch: str) -> Sequence[KernelBuild]:
+        """One per shape that it takes there."""
+        return tuple(self._build(arch, each) for each in SHAPES if each.head_dim <= self.step.head_dim_max(arch))
+
+    def unsupported_reasons(self, arch: str) -> list[str]:
+        """Compiled ahead for AMD only."""
+        return not_amd(self.name, arch)
+
+    def _build(self, arch: str, shape: Prefill) -> KernelBuild:
+        choice = self.step.space.choose(arch, problem_of(shape))
+        kernel, _ = self.step.kernel(shape, arch, choice)
+        flags = [flag for flag in ("causal", "lse") if getattr(shape, flag)]
+        return build(
+            self.name,
+            "_".join([f"d{shape.head_dim}", shape.dtype, *flags]),
+            arch,
+            kernel,
+            settings=_settings(choice),
+            matrix=self.step.matrix and face_of(arch).matrix,
+            where=f"kernels/hip/configs/{self.step.space.kernel}/{choice.arch}.json",
+        )
+
+
+def _settings(choice: Choice) -> dict[str, str]:
+    return {name: str(value) for name, value in sorted(choice.config.items())}
+
+
+KERNELS = tuple(HipStepKernel(step) for step in STEPS)

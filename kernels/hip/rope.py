@@ -1,0 +1,97 @@
+"""Backend `hip.rope`: the rotary embedding of q and k in one launch. Torch is imported in `bind` only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernels.family_backend import FamilyBackend
+from kernels.hip.compiler import load, missing_hip
+from kernels.hip.emulator import EMULATOR_FLOPS_MAX
+from kernels.hip.sources import HipKernel, element_define
+from kernels.prefill_backend import own_copies
+from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.workloads.base import DTYPE_BYTES
+from pytest_attnperf.workloads.rope import Rope
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.records import DeviceInfo
+
+THREADS = 256
+HEAD_LANES_MAX = 8
+"""Heads of a token that are rotated at once; a thread goes on to others with the cosines and sines it has read."""
+
+LOAD_BYTES = 16
+ROPE_FLOPS_MAX = EMULATOR_FLOPS_MAX / 10
+"""The emulator's time goes by accesses to memory, of which a rotation makes more for an operation than attention."""
+
+
+@dataclass(frozen=True)
+class HipRope(FamilyBackend[Rope]):
+    """fp32, fp16 and bf16, both kinds of pairs, every even head dimension; in fp32, rounded once."""
+
+    @property
+    def families(self) -> frozenset[str]:
+        """'rope'."""
+        return frozenset({"rope"})
+
+    def reasons(self, workload: Rope, device: DeviceInfo) -> list[str]:
+        """Needs a compiler for the device, or the emulator's."""
+        return missing_hip(device)
+
+    def bind(self, workload: Rope, inputs: Tensors) -> Prepared:
+        """Compile for the head dimension, dtype and kind of pairs."""
+        import torch
+
+        tensors = own_copies(inputs)
+        device = tensors[0].device
+        kernel = kernel_of(workload)
+        rotate, tokens = load(kernel, device), workload.batch * workload.seq
+        grid = (-(-tokens // int(kernel.defines["TOKENS"])), 1, 1)
+
+        def call(
+            q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+        ) -> tuple[torch.Tensor, torch.Tensor]:
+            q_out, k_out = torch.empty_like(q), torch.empty_like(k)
+            rotate(grid, q, k, cos, sin, q_out, k_out, tokens, workload.seq, workload.heads, workload.kv_heads)
+            return q_out, k_out
+
+        if device.type == "cuda":
+            call(*tensors)
+        return Prepared(
+            call=call,
+            tensors=tensors,
+            convert=own_copies,
+            outputs=_canonical,
+            config={"file": kernel.file, **{name: kernel.defines[name] for name in ("PAIRS", "HEAD_LANES", "TOKENS")}},
+            declares=Declares(kernels=(kernel.function,)),
+        )
+
+
+def kernel_of(workload: Rope) -> HipKernel:
+    """What is compiled: threads read 16 bytes where the head dimension allows, and fill up workgroups with tokens."""
+    half = workload.head_dim // 2
+    widest = LOAD_BYTES // DTYPE_BYTES[workload.dtype] // (2 if workload.interleaved else 1)
+    pairs = next(count for count in (8, 4, 2, 1) if count <= widest and half % count == 0)
+    columns = half // pairs
+    head_lanes = min(HEAD_LANES_MAX, THREADS // columns)
+    defines = {
+        "HEAD_DIM": str(workload.head_dim),
+        "INTERLEAVED": str(int(workload.interleaved)),
+        "ELEMENT_F32": str(int(workload.dtype == "f32")),
+        **element_define(workload.dtype),
+        "PAIRS": str(pairs),
+        "HEAD_LANES": str(head_lanes),
+        "TOKENS": str(THREADS // (columns * head_lanes)),
+    }
+    return HipKernel("rope.hip", "rope_forward", THREADS, defines)
+
+
+def _canonical(result: tuple[torch.Tensor, torch.Tensor]) -> Outputs:
+    return {"q": result[0], "k": result[1]}
+
+
+BACKENDS = (HipRope("hip.rope", ROPE_FLOPS_MAX, times_on_cpu=False),)

@@ -1,0 +1,47 @@
+"""What the rotary embedding is compiled as for code objects. Names and values only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernels.hip.builds import build, not_amd
+from kernels.hip.rope import kernel_of
+from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.workloads.rope import Rope
+
+SHAPES = tuple(
+    map(
+        Rope.parse,
+        (
+            "rope-b4-s4096-h32-hk8-d128-bf16",
+            "rope-b8-s4096-h12-d80-f16",
+            "rope-b8-s2048-h16-d256-f16-interleaved",
+            "rope-b1-s256-h4-hk2-d64-f32",
+        ),
+    )
+)
+"""The head dimensions of the suite, every dtype, both kinds of pairs."""
+
+
+@dataclass(frozen=True)
+class HipRopeKernel:
+    """`rope_forward` for the shapes of the suite."""
+
+    name: str = "hip.rope"
+    backends: tuple[str, ...] = ("hip.rope",)
+
+    def builds(self, arch: str) -> Sequence[KernelBuild]:
+        """One per shape."""
+        return tuple(self._build(arch, shape) for shape in SHAPES)
+
+    def unsupported_reasons(self, arch: str) -> list[str]:
+        """Compiled ahead for AMD only."""
+        return not_amd(self.name, arch)
+
+    def _build(self, arch: str, shape: Rope) -> KernelBuild:
+        pairs = "interleaved" if shape.interleaved else "halves"
+        return build(self.name, f"d{shape.head_dim}-{shape.dtype}-{pairs}", arch, kernel_of(shape))
+
+
+KERNELS = (HipRopeKernel(),)

@@ -1,0 +1,54 @@
+"""What a HIP kernel of this folder is compiled from: a file, its function, macros and launch size."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+_INCLUDE = re.compile(r'^#include "(?P<name>[^"]+)"', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class HipKernel:
+    """One kernel of a .hip file of this folder, with the macros that make it one configuration.
+
+    file        e.g. '03_flash.hip'
+    function    name of the `KERNEL(...)` in it
+    threads     of a workgroup
+    defines     macros, e.g. {'HEAD_DIM': '128', 'ELEMENT_BF16': '0'}
+    lds_bytes   LDS that the launch adds (`DYNAMIC_LDS`)
+    """
+
+    file: str
+    function: str
+    threads: int
+    defines: Mapping[str, str] = field(default_factory=dict)
+    lds_bytes: int = 0
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return FOLDER / self.file
+
+
+def element_define(dtype: str) -> dict[str, str]:
+    """The macro of an element type: 'f16' or 'bf16'."""
+    return {"ELEMENT_BF16": str(int(dtype == "bf16"))}
+
+
+def source_hash(path: Path) -> str:
+    """SHA-256 in hex of a file and of every file of its folder that it includes, in order of inclusion."""
+    digest, waiting, seen = hashlib.sha256(), [path], set()
+    while waiting:
+        current = waiting.pop(0)
+        if current in seen or not current.is_file():
+            continue
+        seen.add(current)
+        text = current.read_text()
+        digest.update(f"{current.name}\0{text}\0".encode())
+        waiting += [current.parent / found["name"] for found in _INCLUDE.finditer(text)]
+    return digest.hexdigest()

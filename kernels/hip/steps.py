@@ -1,0 +1,141 @@
+"""The steps of the prefill ladder: what each is compiled from under a configuration. Names and values only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from kernels.configs import Choice, Problem, Space, hip_space
+from kernels.hip.faces import Face, face_of
+from kernels.hip.sources import HipKernel, element_define
+from pytest_attnperf.workloads.prefill import Prefill
+
+HEAD_DIM_MIN, HEAD_DIM_MAX = 32, 256
+PROPERTIES = ("head_dim", "rows")
+"""rows: B * H * Sq, how much there is to share out among compute units."""
+
+Config = Mapping[str, int | bool]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How large a workgroup is under a configuration.
+
+    rows       query rows of a workgroup
+    threads    of a workgroup
+    lds_bytes  LDS that the launch adds
+    """
+
+    rows: int
+    threads: int
+    lds_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One file of the ladder.
+
+    name       of the backend, e.g. 'hip.flash'
+    file       '03_flash.hip'
+    function   of the kernel in it
+    constants  macros that its configuration sets
+    launch     (configuration, head_dim, face) -> the size of its workgroups
+    scratch    whether it keeps the score matrix in global memory
+    matrix     whether it multiplies on matrix units, where there are any
+    narrow     beginning of an architecture's name -> the largest head dimension that its registers hold
+    """
+
+    name: str
+    file: str
+    function: str
+    constants: tuple[str, ...]
+    launch: Callable[[Config, int, Face], Launch]
+    scratch: bool = False
+    matrix: bool = False
+    narrow: Mapping[str, int] = field(default_factory=dict)
+
+    def head_dim_max(self, arch: str) -> int:
+        """The largest head dimension it takes on an architecture."""
+        return next((most for begin, most in self.narrow.items() if arch.startswith(begin)), HEAD_DIM_MAX)
+
+    @property
+    def space(self) -> Space:
+        """What it is configured by."""
+        return hip_space(self.name.removeprefix("hip."), dict.fromkeys(self.constants, int), PROPERTIES)
+
+    def kernel(self, workload: Prefill, arch: str, choice: Choice) -> tuple[HipKernel, Launch]:
+        """What is compiled for a problem, and how it is launched."""
+        launch = self.launch(choice.config, workload.head_dim, face_of(arch))
+        defines = problem_defines(workload) | {name: str(value) for name, value in choice.config.items()}
+        return HipKernel(self.file, self.function, launch.threads, defines, launch.lds_bytes), launch
+
+
+def problem_of(workload: Prefill) -> Problem:
+    """What a rule is chosen by."""
+    return {"head_dim": workload.head_dim, "rows": workload.batch * workload.heads * workload.seq_q}
+
+
+def problem_defines(workload: Prefill) -> dict[str, str]:
+    """The macros that a problem sets in every step."""
+    return {
+        "HEAD_DIM": str(workload.head_dim),
+        "CAUSAL": str(int(workload.causal)),
+        "WITH_LSE": str(int(workload.lse)),
+        "SOFTMAX_SCALE": f"{1 / math.sqrt(workload.head_dim):.9g}f",
+        **element_define(workload.dtype),
+    }
+
+
+def _one_thread_per_row(config: Config, head_dim: int, face: Face) -> Launch:
+    return Launch(config["BLOCK_M"], config["BLOCK_M"])
+
+
+def _fixed_threads(config: Config, head_dim: int, face: Face) -> Launch:
+    return Launch(config["BLOCK_M"], config["THREADS"])
+
+
+def _waves_of_16(config: Config, head_dim: int, face: Face) -> Launch:
+    return Launch(config["WAVES"] * 16, config["WAVES"] * face.wave)
+
+
+def _waves_with_tiles(config: Config, head_dim: int, face: Face) -> Launch:
+    rows = config["WAVES"] * 16
+    queries, tiles = face.tiles_bytes(head_dim, rows, config["BLOCK_N"])
+    return Launch(rows, config["WAVES"] * face.wave, queries + tiles)
+
+
+def _best(config: Config, head_dim: int, face: Face) -> Launch:
+    rows = config["WAVES"] * config["ROW_TILES"] * 16
+    queries, tiles = face.tiles_bytes(head_dim, rows, config["BLOCK_N"])
+    lds_bytes = max(queries, tiles) if config["Q_IN_REGISTERS"] else queries + tiles
+    return Launch(rows, config["WAVES"] * face.wave, lds_bytes)
+
+
+_TILES = ("BLOCK_M", "BLOCK_N", "THREADS")
+STEPS = (
+    Step("hip.naive", "01_naive.hip", "attention_naive", ("BLOCK_M",), _one_thread_per_row, scratch=True),
+    Step("hip.lds_tiles", "02_lds_tiles.hip", "attention_lds_tiles", _TILES, _fixed_threads, scratch=True),
+    Step("hip.flash", "03_flash.hip", "attention_flash", _TILES, _fixed_threads),
+    Step("hip.vectorised", "04_vectorised.hip", "attention_vectorised", _TILES, _fixed_threads),
+    Step("hip.matrix", "05_matrix.hip", "attention_matrix", ("WAVES", "BLOCK_N"), _waves_of_16, matrix=True),
+    Step(
+        "hip.prefetch",
+        "06_prefetch.hip",
+        "attention_prefetch",
+        ("WAVES", "BLOCK_N"),
+        _waves_with_tiles,
+        matrix=True,
+        narrow={"gfx11": 96, "gfx12": 128},
+    ),
+    Step(
+        "hip.best",
+        "07_best.hip",
+        "attention_best",
+        ("WAVES", "ROW_TILES", "BLOCK_N", "Q_IN_REGISTERS"),
+        _best,
+        matrix=True,
+        narrow={"gfx11": 128},
+    ),
+)
+"""In order; each file says what is new against the one before."""

@@ -1,0 +1,187 @@
+"""What is used of torch's private API to compile, load and launch kernels; nothing else of this project touches it.
+
+Read from torch 2.8 to 2.13. `_nvrtc_compile` calls NVRTC in a CUDA build and hipRTC in a ROCm one; it gives PTX up to
+some version, and a cubin after it, which is told by the bytes themselves.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import inspect
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.errors import CodeObjectError
+
+if TYPE_CHECKING:
+    import torch
+
+NEEDED = ("_nvrtc_compile", "_cuda_load_module", "_CudaKernel")
+ELF = b"\x7fELF"
+
+LINKED_FROM_PTX = 1
+GENERATE_LINE_INFO = 13
+STATIC_SHARED_SIZE = 1
+MAX_DYNAMIC_SHARED_SIZE = 8
+"""cuda.h: CU_JIT_INPUT_PTX, CU_JIT_GENERATE_LINE_INFO, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES and
+CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES; hip_runtime_api.h gives the first attribute the same number."""
+
+OPT_IN_BYTES = 48 * 1024
+"""From here on NVIDIA wants a kernel's dynamic shared memory announced; AMD never does."""
+
+
+def is_hip() -> bool:
+    """Whether this torch is a ROCm build."""
+    import torch
+
+    return torch.version.hip is not None
+
+
+def missing() -> list[str]:
+    """Names of private functions that this torch lacks, so that its runtime compiler cannot be used."""
+    utils = _utils()
+    needed = (*NEEDED, *(("_get_gpu_rtc_library", "_get_gpu_runtime_library") if is_hip() else ()))
+    return [f"torch.cuda._utils.{name}" for name in needed if not hasattr(utils, name)]
+
+
+def compile_object(source: str, function: str, options: Sequence[str]) -> bytes:
+    """The code object of `source` for the current device. Raises RuntimeError with the compiler's messages.
+
+    Text that `_nvrtc_compile` puts before a source that does not begin with a linkage (torch 2.8) would break the line
+    directives, so it begins with an empty one.
+    """
+    compiler = _utils()._nvrtc_compile
+    known = inspect.signature(compiler).parameters
+    if "nvcc_options" not in known:
+        raise CodeObjectError(
+            f"torch.cuda._utils._nvrtc_compile takes no nvcc_options but {', '.join(known)}; "
+            "set ATTNPERF_HIP_COMPILER=extension"
+        )
+    with _include_folder():
+        made = compiler(f'extern "C" {{}}\n{source}', function, nvcc_options=[*options])
+    code = made[0] if isinstance(made, tuple) else made
+    data = code.encode() if isinstance(code, str) else bytes(code)
+    return data if data.startswith(ELF) else _linked(data.rstrip(b"\0"))
+
+
+def load_function(data: bytes, function: str) -> Any:
+    """The kernel of a code object, loaded on the current device. Raises RuntimeError where the driver refuses it."""
+    return _utils()._cuda_load_module(data, [function])[function]
+
+
+def static_lds_bytes(kernel: Any) -> int:
+    """LDS (shared memory) of a loaded kernel's own. Raises RuntimeError where the driver does not say."""
+    size, driver = ctypes.c_int(), _driver()
+    get = driver.hipFuncGetAttribute if is_hip() else driver.cuFuncGetAttribute
+    _check(get(ctypes.byref(size), STATIC_SHARED_SIZE, kernel.func))
+    return size.value
+
+
+def allow_dynamic_lds(kernel: Any, size_bytes: int) -> None:
+    """Announce the dynamic shared memory that launches ask for. Raises RuntimeError where the driver refuses it.
+
+    torch's own method compares AMD's architecture with its features to 'gfx950', and holds that to 64 KiB.
+    """
+    if size_bytes < OPT_IN_BYTES:
+        return
+    if not is_hip():
+        _check(_driver().cuFuncSetAttribute(kernel.func, MAX_DYNAMIC_SHARED_SIZE, size_bytes))
+    kernel._max_shared_mem_bytes = size_bytes
+
+
+def launch(kernel: Any, grid: Sequence[int], threads: int, arguments: Sequence[Any], lds_bytes: int) -> None:
+    """Launch on torch's current stream of the current device."""
+    kernel(tuple(grid), (threads, 1, 1), [*arguments], lds_bytes)
+
+
+def handle_of(kernel: Any) -> int:
+    """The driver's handle of a loaded kernel."""
+    return int(kernel.func.value or 0)
+
+
+def lds_limit_bytes(device: torch.device) -> int | None:
+    """Shared memory that a block may ask for on NVIDIA; None where torch does not say."""
+    import torch
+
+    limit = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", None)
+    return None if limit is None or is_hip() else int(limit)
+
+
+def compiler_version() -> str:
+    """Everything that compiling depends on beside the source: torch, its toolkit, the runtime compiler, the driver."""
+    import torch
+
+    parts = [f"torch {torch.__version__}"]
+    parts.append(f"ROCm {torch.version.hip}" if is_hip() else f"CUDA {torch.version.cuda}")
+    parts.append(f"{'hipRTC' if is_hip() else 'NVRTC'} {_rtc_version()}")
+    return ", ".join([*parts, *([] if is_hip() else [f"driver {_driver_version()}"])])
+
+
+def _rtc_version() -> str:
+    utils = _utils()
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    try:
+        if is_hip():
+            failed = utils._get_gpu_rtc_library().hiprtcVersion(ctypes.byref(major), ctypes.byref(minor))
+        else:
+            failed = utils._get_nvrtc_library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    except (OSError, AttributeError):
+        return "of an unknown version"
+    return "of an unknown version" if failed else f"{major.value}.{minor.value}"
+
+
+def _driver_version() -> int:
+    version = ctypes.c_int()
+    _check(_driver().cuDriverGetVersion(ctypes.byref(version)))
+    return version.value
+
+
+def _linked(ptx: bytes) -> bytes:
+    """The cubin that the driver makes of PTX for the current device, with its line table. Raises RuntimeError.
+
+    It is linked here so that what runs is known: loading PTX would make the same, and keep it.
+    """
+    import torch
+
+    torch.cuda.current_stream().synchronize()  # makes the device's context current
+    driver = _driver()
+    state, cubin, size = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
+    options, values = (ctypes.c_int * 1)(GENERATE_LINE_INFO), (ctypes.c_void_p * 1)(1)
+    _check(driver.cuLinkCreate_v2(1, options, values, ctypes.byref(state)))
+    try:
+        text = ptx + b"\0"
+        added = (state, LINKED_FROM_PTX, text, ctypes.c_size_t(len(text)), b"kernel.ptx", 0, None, None)
+        _check(driver.cuLinkAddData_v2(*added))
+        _check(driver.cuLinkComplete(state, ctypes.byref(cubin), ctypes.byref(size)))
+        return ctypes.string_at(cubin.value or 0, size.value)
+    finally:
+        driver.cuLinkDestroy(state)
+
+
+@contextmanager
+def _include_folder() -> Iterator[None]:
+    """A toolkit's folder for `_nvrtc_compile`, which asks for one and raises without; our sources include nothing."""
+    extension: Any = importlib.import_module("torch.utils.cpp_extension")
+    before = extension.CUDA_HOME
+    if before is None:  # also what a ROCm build without a ROCm folder is asked for
+        extension.CUDA_HOME = os.path.dirname(__file__)
+    try:
+        yield
+    finally:
+        extension.CUDA_HOME = before
+
+
+def _check(status: int) -> None:
+    _utils()._check_cuda(status)
+
+
+def _driver() -> Any:
+    utils = _utils()
+    return utils._get_gpu_runtime_library() if hasattr(utils, "_get_gpu_runtime_library") else utils._get_cuda_library()
+
+
+def _utils() -> Any:
+    return importlib.import_module("torch.cuda._utils")

@@ -1,0 +1,167 @@
+"""Every HIP kernel compiled for AMD's architectures, and the matrix steps by nvcc: what their machine code holds."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import kernels
+from kernels.hip.builds import FLAGS, not_amd
+from kernels.hip.faces import face_of
+from kernels.hip.prefill_builds import SHAPES
+from kernels.hip.sources import FOLDER
+from kernels.hip.steps import STEPS, Step, problem_of
+from pytest_attnperf.code_records import KernelCode
+from pytest_attnperf.codeobject.analysis import Analyser
+from pytest_attnperf.codeobject.arch import lds_limit_bytes
+from pytest_attnperf.codeobject.building import build, object_bytes
+from pytest_attnperf.codeobject.hip_toolchain import hip_reasons
+from pytest_attnperf.codeobject.objects import read_object, select_kernel
+from pytest_attnperf.kernel_builds import ALL_ARCHS, HipSource, Kernel, KernelBuild, KernelRegistry
+
+MATRIX_STEPS = [step for step in STEPS if step.matrix]
+NVCC_LIMIT_S = 120
+
+
+def hip_kernels() -> dict[str, Kernel]:
+    """Every registered kernel that is compiled from this folder, by name."""
+    registry = KernelRegistry()
+    kernels.register_kernels(registry)
+    return {
+        kernel.name: kernel
+        for kernel in registry
+        if all(isinstance(b.source, HipSource) for b in kernel.builds("gfx942"))
+    }
+
+
+KERNELS = hip_kernels()
+FIRST = [(name, arch) for arch in ALL_ARCHS for name in KERNELS]
+
+
+def compiled(declared: KernelBuild, cache: Path) -> bytes:
+    """Its code object; skips where no clang compiles for its architecture."""
+    if reasons := hip_reasons(declared.arch):
+        pytest.skip("; ".join(reasons))
+    return object_bytes(build(declared, cache))
+
+
+def analysed(data: bytes, source: HipSource, name: str) -> KernelCode:
+    """The kernel with its instructions; skips where nothing here disassembles it."""
+    code = Analyser().analyse(
+        data, name, kernel=source.kernel, threads=source.threads, lds_dynamic_bytes=source.dynamic_lds_bytes
+    )
+    if not code.instructions:
+        pytest.skip(f"{name} was not disassembled: {code.undecoded}")
+    return code
+
+
+def stores(code: KernelCode) -> int:
+    """Instructions that write to global memory."""
+    return sum(count for name, count in code.instructions.items() if name.startswith("global_store"))
+
+
+def hip_source(declared: KernelBuild) -> HipSource:
+    """What it is compiled from."""
+    assert isinstance(declared.source, HipSource)
+    return declared.source
+
+
+@pytest.mark.parametrize(("name", "arch"), FIRST)
+def test_machine_code_is_what_the_step_says(name: str, arch: str, tmp_path: Path) -> None:
+    """Results are stored, matrix instructions are there where promised and only there, and nothing is spilled."""
+    declared = KERNELS[name].builds(arch)[0]
+    code = analysed(compiled(declared, tmp_path), hip_source(declared), declared.id)
+    assert stores(code) > 0
+    assert bool(code.instructions.get("matrix")) == declared.matrix
+    assert (code.vgpr_spills, code.sgpr_spills, code.scratch_bytes) == (0, 0, 0)
+    assert code.lds_bytes <= lds_limit_bytes(arch)
+    assert code.wave_size == face_of(arch).wave
+    assert code.max_threads == hip_source(declared).threads
+
+
+def refuse_spills(declared: KernelBuild, cache: Path) -> None:
+    """Its registers hold everything, and its LDS is what a workgroup can have."""
+    data, source = compiled(declared, cache), hip_source(declared)
+    code = select_kernel(read_object(data, declared.id), source.kernel, declared.id).code
+    assert (code.vgpr_spills, code.sgpr_spills, code.scratch_bytes) == (0, 0, 0), declared.id
+    assert code.lds_static_bytes + source.dynamic_lds_bytes <= lds_limit_bytes(declared.arch), declared.id
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_last_build_spills_nothing(name: str, tmp_path: Path) -> None:
+    """It mostly has the largest heads."""
+    refuse_spills(KERNELS[name].builds("gfx942")[-1], tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("arch", ALL_ARCHS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_no_build_spills(name: str, arch: str, tmp_path: Path) -> None:
+    """Every configuration that is shipped, on every architecture."""
+    for declared in KERNELS[name].builds(arch):
+        refuse_spills(declared, tmp_path)
+
+
+def products(defines: dict[str, str]) -> int:
+    """Matrix instructions of both products of a tile of keys, 16 x 16 x 16 each."""
+    rows, keys, dims = (int(defines[name]) for name in ("ROW_TILES", "BLOCK_N", "HEAD_DIM"))
+    return 2 * rows * (keys // 16) * (dims // 16)
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_both_products_of_the_best_step_are_matrix_instructions(arch: str, tmp_path: Path) -> None:
+    """Q K^T and P V are unrolled, once for tiles that are masked and once for those that are not."""
+    declared = KERNELS["hip.best"].builds(arch)[0]
+    source = hip_source(declared)
+    code = analysed(compiled(declared, tmp_path), source, declared.id)
+    assert code.instructions["matrix"] == 2 * products(dict(source.defines))
+    assert code.in_loops["matrix"] == code.instructions["matrix"]
+
+
+def test_matrix_instructions_are_promised_by_three_steps() -> None:
+    """On every architecture that is compiled for, and by no other kernel."""
+    for arch in ALL_ARCHS:
+        promised = [name for name, kernel in KERNELS.items() if any(each.matrix for each in kernel.builds(arch))]
+        assert promised == [step.name for step in MATRIX_STEPS]
+
+
+def test_builds_are_few_and_for_amd() -> None:
+    """Four at most of each kernel, with ids of their own; NVIDIA compiles a kernel when it is run."""
+    for name, kernel in KERNELS.items():
+        for arch in ALL_ARCHS:
+            assert kernel.unsupported_reasons(arch) == []
+            builds = kernel.builds(arch)
+            assert 0 < len({each.id for each in builds}) == len(builds) <= 4
+        assert kernel.unsupported_reasons("sm_90") == not_amd(name, "sm_90")
+    assert not_amd("hip.rope", "sm_90") == [
+        "hip.rope is compiled ahead for AMD architectures only; sm_90 compiles it when it is run"
+    ]
+
+
+def nvcc_command(step: Step, cubin: Path) -> tuple[list[str], HipSource]:
+    """How nvcc compiles a step in its first shape for an H200, and what it compiles."""
+    choice = step.space.choose("sm_90", problem_of(SHAPES[0]))
+    kernel, _ = step.kernel(SHAPES[0], "sm_90", choice)
+    source = HipSource(kernel.path, kernel.function, kernel.defines, FLAGS, kernel.threads, kernel.lds_bytes)
+    defines = [f"-D{name}={value}" for name, value in kernel.defines.items()]
+    command: Sequence[str] = ("-x", "cu", "-arch=sm_90", "-cubin", f"-I{FOLDER}", *FLAGS, *defines)
+    return ["nvcc", *command, str(kernel.path), "-o", str(cubin)], source
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("step", MATRIX_STEPS, ids=lambda step: step.name)
+def test_nvcc_compiles_the_same_file(step: Step, tmp_path: Path) -> None:
+    """The one source gives matrix instructions and no local memory on NVIDIA, too."""
+    if shutil.which("nvcc") is None:
+        pytest.skip("nvcc is not installed")
+    command, source = nvcc_command(step, tmp_path / "kernel.cubin")
+    subprocess.run(command, check=True, capture_output=True, timeout=NVCC_LIMIT_S)
+    code = analysed((tmp_path / "kernel.cubin").read_bytes(), source, step.name)
+    assert (code.arch, code.scratch_bytes) == ("sm_90", 0)
+    assert code.instructions["matrix"] > 0
+    assert stores(code) > 0
+    assert code.lds_bytes <= lds_limit_bytes("sm_90")
