@@ -1,7 +1,7 @@
-"""Times launch configurations of Triton kernels on this GPU, and writes the best of each size class.
+"""Times launch configurations of Triton and HIP kernels on this GPU, and writes the best of each size class.
 
     python benchmarks/sweep_configs.py gemm decode --out DIR        # on the GPU: DIR/<kernel>.json
-    python benchmarks/sweep_configs.py --apply DIR                  # anywhere: into kernels/triton/configs
+    python benchmarks/sweep_configs.py --apply DIR                  # anywhere: into kernels/{triton,hip}/configs
 
 What is tried stands in benchmarks/sweeps/<kernel>.py. Candidates are compiled in parallel processes first; then each is
 checked against the reference on every workload of its class and timed by replay of a CUDA graph. One that does not
@@ -29,7 +29,7 @@ sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "benchmarks")]
 from sweeps.sweep import Config, SizeClass, Sweep  # noqa: E402
 
 import kernels  # noqa: E402
-from kernels.configs import FOLDER, SCHEMA, Choice, Rule  # noqa: E402
+from kernels.configs import FOLDER, HIP_FOLDER, SCHEMA, Choice, Rule  # noqa: E402
 from pytest_attnperf.backends import Registry  # noqa: E402
 from pytest_attnperf.workloads.families import parse_workload  # noqa: E402
 
@@ -45,7 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kernels", nargs="*", help="names of modules in benchmarks/sweeps")
     parser.add_argument("--out", type=Path, help="folder for the rules that were found")
-    parser.add_argument("--apply", type=Path, metavar="DIR", help="put such rules into kernels/triton/configs")
+    parser.add_argument("--apply", type=Path, metavar="DIR", help="put such rules into the files of configurations")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 2), help="compiling processes")
     arguments = parser.parse_args()
     if arguments.apply:
@@ -83,8 +83,8 @@ def swept(sweep: Sweep, jobs: int) -> dict[str, Any]:
     broken = {(item[1], frozenset(item[2].items())): why for item, why in zip(work, failures, strict=True) if why}
     print(f"{sweep.kernel}: {len(work)} compiled in {time.monotonic() - began:.0f} s", flush=True)
     arch = arch_of(torch.device("cuda"))
-    triton_version = importlib.import_module("triton").__version__
-    where = f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Triton {triton_version}"
+    compiler = "" if is_hip(sweep.backend) else f", Triton {importlib.import_module('triton').__version__}"
+    where = f"{torch.cuda.get_device_name()}, torch {torch.__version__}{compiler}"
     rules, tables = [], []
     for index, size in enumerate(sweep.classes):
         times = {
@@ -101,11 +101,16 @@ def swept(sweep: Sweep, jobs: int) -> dict[str, Any]:
         )
         if kept:
             best = ranked(size, kept)[0]
-            source = f"fastest of {len(kept)} by benchmarks/sweep_configs.py {sweep.kernel} on {where}"
+            source = f"fastest of {len(kept)} by benchmarks/sweep_configs.py on {where}"
             config = next(dict(candidate) for candidate in size.candidates if frozenset(candidate.items()) == best)
             rules.append({"when": dict(size.when), "config": config, "source": source})
     print(f"{sweep.kernel}: {time.monotonic() - began:.0f} s", flush=True)
-    return {"kernel": sweep.kernel, "arch": arch, "rules": rules, "tables": tables}
+    return {"kernel": sweep.kernel, "backend": sweep.backend, "arch": arch, "rules": rules, "tables": tables}
+
+
+def is_hip(backend: str) -> bool:
+    """Whether a backend's kernels are those of kernels/hip."""
+    return backend.startswith("hip.")
 
 
 def ranked(size: SizeClass, times: Mapping[frozenset[Any], Mapping[str, float]]) -> list[frozenset[Any]]:
@@ -128,7 +133,7 @@ def backend_with(sweep: Sweep, candidate: Config) -> Any:
 
 
 def compiled(sweep: Sweep, index: int, candidate: Config, text: str) -> str:
-    """Compile in this process, for Triton's cache; '' or why it cannot be used."""
+    """Compile in this process, for the compiler's cache on disk; '' or why it cannot be used."""
     import signal
 
     import torch
@@ -193,7 +198,8 @@ def median_us(block_us: Sequence[float]) -> float:
 
 def apply(found: Mapping[str, Any]) -> Path:
     """Put found rules into the file of their architecture, before the rules for other problems that it has."""
-    path = FOLDER / found["kernel"] / f"{found['arch']}.json"
+    folder = HIP_FOLDER if is_hip(found["backend"]) else FOLDER
+    path = folder / found["kernel"] / f"{found['arch']}.json"
     source = path if path.is_file() else path.with_name("default.json")
     replaced = [rule["when"] for rule in found["rules"]]
     kept = [rule for rule in json.loads(source.read_text(encoding="utf-8"))["rules"] if rule["when"] not in replaced]

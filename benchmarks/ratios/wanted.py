@@ -85,4 +85,25 @@ def _memory() -> list[Wanted]:
     ]
 
 
-WANTED: tuple[Wanted, ...] = (*_prefill(), *_varlen(), *_memory(), *_gemm(), *_rows())
+def _hip() -> list[Wanted]:
+    seed, large = "prefill-b1-s512-h8-d64-f16-causal", "prefill-b4-s4096-h32-d128-f16-causal"
+    steps = ("naive", "lds_tiles", "flash", "vectorised", "matrix", "prefetch", "best")
+    wanted = {("lds_tiles", seed): 3.0, ("flash", seed): 3.3, ("best", large): 30.0}
+    found = [
+        Wanted(
+            f"hip.{step} over hip.naive, {name}",
+            f"hip.{step}/{case}",
+            f"hip.naive/{case}",
+            wanted.get((step, case), 1.0),
+        )
+        for name, case in (("seed's size", seed), ("large", large))
+        for step in steps[1:]
+    ]
+    for name, case, at_least in (("seed's size", seed, 0.5), ("large", large, 0.5)):
+        title = f"hip.best over sdpa_flash, {name}"
+        found.append(Wanted(title, f"hip.best/{case}", f"native.sdpa_flash/{case}", at_least))
+    decode = "hip.decode/decode-b64-kv4096-h32-hk8-d128-f16"
+    return [*found, Wanted("hip.decode b64 s4096 of copy", decode, COPY, 0.8, "bandwidth")]
+
+
+WANTED: tuple[Wanted, ...] = (*_prefill(), *_varlen(), *_memory(), *_gemm(), *_rows(), *_hip())

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import kernels
-from kernels.configs import FOLDER
 from kernels.configured import Configured
 from pytest_attnperf.backends import Registry
 from pytest_attnperf.workloads.families import parse_workload
@@ -44,13 +43,17 @@ def test_the_best_over_all_workloads_wins(program: ModuleType) -> None:
     assert program.ranked(size, times) == [good, uneven]
 
 
-def test_found_rules_replace_those_of_the_same_problems(program: ModuleType, tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize(("folder", "backend"), [("FOLDER", "triton.gemm"), ("HIP_FOLDER", "hip.gemm")])
+def test_found_rules_replace_those_of_the_same_problems(
+    program: ModuleType, tmp_path: Path, monkeypatch: Any, folder: str, backend: str
+) -> None:
     """Found rules come first, rules for other problems stay, and a new architecture starts from the default's."""
-    monkeypatch.setattr(program, "FOLDER", tmp_path)
+    monkeypatch.setattr(program, folder, tmp_path)
     (tmp_path / "gemm").mkdir()
     rules = [{"when": {"m_max": 16}, "config": {}, "source": "a"}, {"when": {}, "config": {}, "source": "b"}]
     (tmp_path / "gemm" / "default.json").write_text(json.dumps({"schema": 2, "rules": rules}))
-    found = {"kernel": "gemm", "arch": "sm_90", "rules": [{"when": {}, "config": {"BLOCK": 1}, "source": "swept"}]}
+    rule = {"when": {}, "config": {"BLOCK": 1}, "source": "swept"}
+    found: dict[str, Any] = {"kernel": "gemm", "backend": backend, "arch": "sm_90", "rules": [rule]}
     path = program.apply(found)
     assert path == tmp_path / "gemm" / "sm_90.json"
     assert json.loads(path.read_text())["rules"] == [found["rules"][0], rules[0]]
@@ -65,12 +68,12 @@ def test_sweeps_name_what_exists(program: ModuleType, name: str) -> None:
     backend = registry.get(sweep.backend)
     assert isinstance(backend, Configured)
     (space,) = [space for space in backend.spaces if space.kernel == sweep.kernel]
-    assert (FOLDER / sweep.kernel / "default.json").is_file()
+    assert space.path("default").is_file()
     for size in sweep.classes:
         assert size.candidates
         assert {parse_workload(text).family for text in size.workloads} <= backend.families
         for candidate in size.candidates:
-            assert set(candidate) == space.constants.keys() | {"num_warps", "num_stages"}
+            assert set(candidate) == space.constants.keys() | space.options
         wanted = {name.removesuffix("_max").removesuffix("_min") for name in size.when}
         assert wanted <= set(space.properties)
 

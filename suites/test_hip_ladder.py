@@ -1,0 +1,26 @@
+"""The HIP ladder: every step, the staged pipeline, and what a library does, on the same workloads.
+
+`attnperf ladder .attnperf/results.json` prints the table of a run of this file.
+"""
+
+import pytest
+
+from suites.hip_workloads import HIP_LADDER
+
+LADDER = [
+    "hip.naive",
+    "hip.lds_tiles",
+    "hip.flash",
+    "hip.vectorised",
+    "hip.matrix",
+    "hip.prefetch",
+    "hip.best",
+    "hip.staged",
+    "native.sdpa_flash",
+]
+
+
+@pytest.mark.attnperf(family="prefill", workloads=HIP_LADDER, backends=LADDER)
+def test_hip_ladder(attnperf, backend, workload):
+    """The result is right and, when timed, no slower than its baseline."""
+    attnperf.run(backend, workload)
