@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.testing.project import FakeProject
+from pytest_attnperf.testing.project import WORKLOAD, FakeProject
 
 KEY = "fake.a/prefill-b1-s64-h1-d16-f16"
 
@@ -46,15 +46,16 @@ def _copied(path: Path) -> None:
     path.write_text(path.read_text().replace('"product": "fake1"', '"product": "fake2"', 1))
 
 
-DAMAGES = [
-    pytest.param(_truncated, "is not readable as JSON", id="truncated"),
-    pytest.param(_binary, "is not readable as JSON", id="binary"),
-    pytest.param(_newer, "field `schema` is 2; this version reads 1", id="newer"),
-    pytest.param(_wrong_type, f"entry '{KEY}': Expected `float`, got `str` - at `$.processes[0].median_us`", id="type"),
-    pytest.param(_edited, "field `policies` has ", id="edited"),
-    pytest.param(_not_positive, f"entry '{KEY}': field `processes[2]` holds a time that is not positive", id="time"),
-    pytest.param(_copied, "field `product` is 'fake2', but its path says 'fake1'", id="copied"),
-]
+DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "truncated": (_truncated, "is not readable as JSON"),
+    "binary": (_binary, "is not readable as JSON"),
+    "newer": (_newer, "field `schema` is 2; this version reads 1"),
+    "type": (_wrong_type, f"entry '{KEY}': Expected `float`, got `str` - at `$.processes[0].median_us`"),
+    "edited": (_edited, "field `policies` has "),
+    "time": (_not_positive, f"entry '{KEY}': field `processes[2]` holds a time that is not positive"),
+    "copied": (_copied, "field `product` is 'fake2', but its path says 'fake1'"),
+}
+"""Suite -> how its baseline is damaged, and what is said of it."""
 
 
 @pytest.fixture
@@ -65,33 +66,46 @@ def stored(attnperf_project: FakeProject) -> FakeProject:
     return attnperf_project
 
 
-@pytest.mark.parametrize(("damage", "text"), DAMAGES)
-def test_a_gate_names_file_and_field(stored: FakeProject, damage: Callable[[Path], None], text: str) -> None:
-    """The case is an ERROR that says where and what, and the file is as it was."""
-    damage(stored.baseline())
-    before = stored.baseline().read_bytes()
-    result = stored.run("--attnperf")
-    assert result.ret == 1
-    result.assert_outcomes(failed=1)
-    (case,) = stored.results()["cases"]
-    assert case["verdict"] == "ERROR"
-    assert case["summary"].startswith(f"{stored.baseline()}: ")
-    assert text in case["summary"]
-    assert text in result.stdout.str()
-    assert stored.baseline().read_bytes() == before
+def damaged(project: FakeProject, *suites: str) -> dict[str, bytes]:
+    """Give the project these suites alone, each with its own damaged baseline; what is in them then."""
+    (project.path / "suites" / "test_prefill.py").unlink()
+    for suite in suites:
+        project.suite([WORKLOAD], name=f"test_{suite}.py")
+    project.backend("fake.a", time_us=100.0)
+    project.store_baselines()
+    for suite in suites:
+        DAMAGES[suite][0](project.baseline(suite=suite))
+    return {suite: project.baseline(suite=suite).read_bytes() for suite in suites}
 
 
-@pytest.mark.parametrize(("damage", "text"), [DAMAGES[0], DAMAGES[2], DAMAGES[3]])
-def test_an_update_leaves_it_untouched(stored: FakeProject, damage: Callable[[Path], None], text: str) -> None:
-    """--update-baselines onto such a file says what is wrong with it, writes nothing, and exits 1."""
-    damage(stored.baseline())
-    before = stored.baseline().read_bytes()
-    result = stored.run("--update-baselines")
+def test_a_gate_names_file_and_field(attnperf_project: FakeProject) -> None:
+    """Every such case is an ERROR that says where and what, and the file is as it was."""
+    before = damaged(attnperf_project, *DAMAGES)
+    result = attnperf_project.run("--attnperf")
     assert result.ret == 1
-    assert text in result.stdout.str()
+    result.assert_outcomes(failed=len(DAMAGES))
+    cases = {case["key"]["suite"]: case for case in attnperf_project.results()["cases"]}
+    assert cases.keys() == DAMAGES.keys()
+    for suite, (_, text) in DAMAGES.items():
+        path = attnperf_project.baseline(suite=suite)
+        assert cases[suite]["verdict"] == "ERROR"
+        assert cases[suite]["summary"].startswith(f"{path}: ")
+        assert text in cases[suite]["summary"]
+        assert cases[suite]["summary"] in result.stdout.str()
+        assert path.read_bytes() == before[suite]
+
+
+def test_an_update_leaves_it_untouched(attnperf_project: FakeProject) -> None:
+    """--update-baselines onto such files says what is wrong with each, writes nothing, and exits 1."""
+    before = damaged(attnperf_project, "truncated", "newer", "type")
+    result = attnperf_project.run("--update-baselines")
+    assert result.ret == 1
     result.stdout.no_fnmatch_line("baseline written:*")
-    assert stored.baseline().read_bytes() == before
-    assert [path.name for path in stored.baseline().parent.glob("*.json")] == ["prefill.json"]
+    for suite, content in before.items():
+        path = attnperf_project.baseline(suite=suite)
+        assert any(str(path) in line and DAMAGES[suite][1] in line for line in result.stdout.lines)
+        assert path.read_bytes() == content
+    assert {path.stem for path in path.parent.glob("*.json")} == before.keys()
 
 
 def test_an_update_does_not_lose_fields_it_does_not_know(stored: FakeProject) -> None:
