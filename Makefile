@@ -32,7 +32,7 @@ help:
 	@echo "make attnperf   prove, measure and gate the suites (ARGS=... goes to pytest)"
 	@echo "make kernels    compile the HIP kernels into objects (ARCH=..., KERNEL=..., OUT=...)"
 	@echo "make test       lint, types and this project's own tests"
-	@echo "make soak       the tests that are too long for 'make test' (about 20 minutes)"
+	@echo "make soak       the tests that are too long for 'make test' (about 15 minutes)"
 	@echo "make lint       ruff and mypy only"
 	@echo "make setup      only make .venv (PYTHON=... chooses the interpreter)"
 	@echo "make clean      remove .venv and caches; measurements under .attnperf/ stay"

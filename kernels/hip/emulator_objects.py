@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import os
 import platform
 import re
 import shutil
@@ -17,15 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels.hip.sources import FOLDER, HipKernel, source_hash
+from kernels.hip.faces import EMULATED_ARCH, emulated_arch
+from kernels.hip.kernel_source import ROOT
+from kernels.hip.sources import FOLDER, HipKernel
 from pytest_attnperf.codeobject.hip_toolchain import Toolchain, find_toolchain, run_tool
 from pytest_attnperf.codeobject.object_cache import ObjectCache, cache_key
 from pytest_attnperf.errors import AttnperfError, ToolMissingError, UsageError
 
-ARCH = "ATTNPERF_HIP_EMULATE"
-"""Environment variable that names the GPU to imitate where none is asked for; without it, gfx942."""
-
-ROOT = FOLDER.parents[1]
 CACHE = ROOT / ".attnperf" / "cache" / "emulated"
 RUNTIME = FOLDER / "emulated"
 COMPILE_LIMIT_S = 120.0
@@ -96,13 +93,13 @@ class EmulatorObject:
 
 def face_of(arch: str | None) -> Face:
     """The face for an architecture; None is that of ATTNPERF_HIP_EMULATE. Raises UsageError for one without a face."""
-    arch = arch or os.environ.get(ARCH) or "gfx942"
+    arch = arch or emulated_arch()
     for prefix, number, wave in _FACES:
         if arch.startswith(prefix):
             return Face(number, wave)
     raise UsageError(
         f"the emulator has no face for {arch!r}; it imitates gfx90a, gfx942 and gfx950 (waves of 64, MFMA), gfx10.., "
-        f"gfx11.., gfx12.. and sm_..; correct it or {ARCH}"
+        f"gfx11.., gfx12.. and sm_..; correct it or {EMULATED_ARCH}"
     )
 
 
@@ -131,7 +128,7 @@ def compile_emulated(kernel: HipKernel, face: Face, checked: bool, cache: Path) 
     )  # fmt: skip
     store = ObjectCache(cache)
     identity = (toolchain.identity, *toolchain.clang, _hash_of_headers(), platform.machine())
-    key = cache_key("hip emulator", *identity, source_hash(kernel.path), str(kernel.path), json.dumps(flags))
+    key = cache_key("hip emulator", *identity, kernel.path.read_text(), str(kernel.path), json.dumps(flags))
     data = store.load(key)
     if data is None:
         runtime = _runtime(toolchain, store, cache_key("hip emulator runtime", *identity))

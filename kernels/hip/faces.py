@@ -64,10 +64,15 @@ def face_of(arch: str) -> Face:
     return GCN if arch.startswith("gfx9") else RDNA_WITHOUT
 
 
+def emulated_arch() -> str:
+    """The architecture that is imitated where there is no GPU."""
+    return os.environ.get(EMULATED_ARCH) or "gfx942"
+
+
 def arch_of(device: torch.device) -> str:
     """'gfx942', 'sm_90'; on a CPU the architecture that the emulator imitates."""
     if device.type == "cpu":
-        return os.environ.get(EMULATED_ARCH) or "gfx942"
+        return emulated_arch()
     from kernels.triton.triton_backend import arch_of as arch_of_gpu
 
     return arch_of_gpu(device)

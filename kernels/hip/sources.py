@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
-_INCLUDE = re.compile(r'^#include "(?P<name>[^"]+)"', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -38,17 +35,3 @@ class HipKernel:
 def element_define(dtype: str) -> dict[str, str]:
     """The macro of an element type: 'f16' or 'bf16'."""
     return {"ELEMENT_BF16": str(int(dtype == "bf16"))}
-
-
-def source_hash(path: Path) -> str:
-    """SHA-256 in hex of a file and of every file of its folder that it includes, in order of inclusion."""
-    digest, waiting, seen = hashlib.sha256(), [path], set()
-    while waiting:
-        current = waiting.pop(0)
-        if current in seen or not current.is_file():
-            continue
-        seen.add(current)
-        text = current.read_text()
-        digest.update(f"{current.name}\0{text}\0".encode())
-        waiting += [current.parent / found["name"] for found in _INCLUDE.finditer(text)]
-    return digest.hexdigest()

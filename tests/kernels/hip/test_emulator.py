@@ -13,6 +13,7 @@ import pytest
 from kernels.hip import emulator, emulator_objects
 from kernels.hip.emulator import EmulationError, load
 from kernels.hip.emulator_objects import SourceLines, compile_emulated, face_of
+from kernels.hip.faces import EMULATED_ARCH
 from kernels.hip.sources import HipKernel
 from pytest_attnperf.errors import ToolMissingError, UsageError
 
@@ -259,9 +260,9 @@ def test_wrong_kernels_are_named(cache: Path, tmp_path: Path) -> None:
 
 def test_the_environment_names_the_face(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an architecture the one of ATTNPERF_HIP_EMULATE is imitated, else gfx942."""
-    monkeypatch.delenv(emulator_objects.ARCH, raising=False)
+    monkeypatch.delenv(EMULATED_ARCH, raising=False)
     assert face_of(None) == face_of("gfx950") == emulator_objects.Face(942, 64)
-    monkeypatch.setenv(emulator_objects.ARCH, "gfx1151")
+    monkeypatch.setenv(EMULATED_ARCH, "gfx1151")
     assert face_of(None) == emulator_objects.Face(1100, 32)
 
 
