@@ -33,8 +33,9 @@ def compiled_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefill, "missing_hip", lambda device: [])
 
 
-@pytest.mark.parametrize("arch", FACES)
-@pytest.mark.parametrize("name", MATRIX)
+@pytest.mark.parametrize(
+    ("name", "arch"), [(name, arch) for name in MATRIX for arch in FACES if arch != "gfx1030" or name == "hip.matrix"]
+)
 def test_matrix_steps_are_right_on_every_face(
     name: str,
     arch: str,
