@@ -1,4 +1,4 @@
-"""How our Triton kernels compare with what a GPU's owner has already: every ratio, side by side, in one run.
+"""How our kernels compare with what a GPU's owner has already: every ratio, side by side, in one run.
 
     python benchmarks/kernel_ratios.py                  # all of them, about three minutes on an H200
     python benchmarks/kernel_ratios.py decode gemm      # those whose name holds one of these words
