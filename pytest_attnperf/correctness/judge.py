@@ -1,7 +1,8 @@
 """Whether one call of a backend is right: fresh inputs, poisoned outputs, measured budgets, inputs unchanged.
 
 The judge never knows how the call is made. An eager call and the replay of a captured graph are checked by the same
-function, so that what is timed is what was proven.
+function, so that what is timed is what was proven. Where a call is meant to write to its inputs, what it has left
+there is judged, and a second call on it must leave the same.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pytest_attnperf.backends import Prepared
 from pytest_attnperf.correctness import late_work, poison
 from pytest_attnperf.correctness.budget import problems
 from pytest_attnperf.correctness.metrics import MismatchError, compare
+from pytest_attnperf.correctness.own_inputs import OwnInputs
 from pytest_attnperf.correctness.references import Expected, References
 from pytest_attnperf.records import CheckReport, ErrorFigures, Tolerance
 
@@ -37,12 +39,14 @@ class Judge:
         self, prepared: Prepared, workload: Workload, *, references: References, tolerance: Tolerance, device: str
     ) -> None:
         self._prepared = prepared
+        self._own = OwnInputs(prepared, workload)
         self._workload = workload
         self._references = references
         self._tolerance = tolerance
         self._device = device
         self._returned: list[torch.Tensor] = []
         self._read_once = False
+        self._repeated = False
         self._parts: dict[str, float] = {}
 
     def watch(self, raw: Any) -> None:
@@ -50,7 +54,7 @@ class Judge:
 
         Inputs and the judge's own references are left alone, should a call return them.
         """
-        kept = (tensor for tensor in poison.tensors_in(raw) if not self._is_input(tensor))
+        kept = (tensor for tensor in poison.tensors_in(raw) if not self._own.hold(tensor))
         self._returned += [tensor for tensor in kept if not self._references.hold(tensor)]
 
     def check_call(
@@ -71,16 +75,17 @@ class Judge:
         with self._timed("inputs"):
             inputs = self._workload.make_inputs(seed, self._device, planted=planted)
         with self._timed("reference"):
-            expected = self._references.get(self._workload, inputs, seed=seed, planted=planted)
+            expected = self._references.get(self._workload, self._own.apart(inputs), seed=seed, planted=planted)
         with self._timed("poison"):
-            loaded = self._load(inputs)
-            if poisoned:
-                self._poison(expected)
-        with self._timed("call"):
-            raw = run()
-        found, figures = self._judged(check, raw, loaded, expected)
-        self._returned = []
-        self.watch(raw)
+            loaded, unfit = self._own.load(inputs)
+        found = [f"{check}: {text}" for text in unfit]
+        figures: list[ErrorFigures] = []
+        if not found:
+            found, figures = self._judged(check, run, loaded, expected, poisoned)
+        if self._own.writable and not self._repeated and not found and not problems(figures):
+            self._repeated = True  # once: whether a kernel adds to what it finds does not depend on the inputs
+            found, again = self._judged(f"{check}, called twice", _twice(run), loaded, expected, poisoned)
+            figures += again if problems(again) else []
         return CheckReport(
             figures=tuple(figures),
             problems=tuple(found) + problems(figures),
@@ -90,30 +95,45 @@ class Judge:
         )
 
     def bit_equal(self, run: Callable[[], Any], repeats: int) -> bool:
-        """Whether `repeats` calls on the loaded inputs give the same bits in every tensor they return."""
-        first = [tensor.clone() for tensor in poison.tensors_in(run())]
+        """Whether `repeats` calls on the loaded inputs give the same bits in every tensor they return or write to."""
+        first = self._results(run)
         for _ in range(repeats - 1):
-            again = list(poison.tensors_in(run()))
+            again = self._results(run)
             if len(again) != len(first) or not all(map(poison.bit_equal, first, again)):
                 return False
         return True
 
+    def _results(self, run: Callable[[], Any]) -> list[torch.Tensor]:
+        """Copies of everything that a call returns or writes to."""
+        returned = [tensor.clone() for tensor in poison.tensors_in(run())]
+        return returned + list(self._own.taken().values())
+
     def _judged(
-        self, check: str, raw: Any, loaded: Tensors, expected: Expected
+        self, check: str, run: Callable[[], Any], loaded: Tensors, expected: Expected, poisoned: bool
     ) -> tuple[list[str], list[ErrorFigures]]:
+        """Poison, call `run`, and compare what it returned and wrote; afterwards inputs are as they were loaded."""
+        with self._timed("poison"):
+            if poisoned:
+                self._poison(expected)
+        with self._timed("call"), poison.sparing(self._own.written_in_place):
+            raw = run()
         with self._timed("inputs unchanged"):
-            changed = self._changed_inputs(check, loaded)
+            written = self._own.taken()
+            changed = [f"{check}: {text}" for text in self._own.changed(loaded)]
             aliased = self._aliases_inputs(check, raw)
             if not aliased:  # a result that lies there is read first, or it could not be compared
-                poison.destroy(self._prepared.tensors)
+                self._own.destroy()
+            self._own.put(written)
         with self._timed("compare"):
-            found, outputs = self._outputs(check, raw, expected)
+            found, outputs = self._outputs(check, raw, expected, self._own.outputs(expected.sealed, written))
             figures, mismatches = self._compare(check, outputs, expected)
             if not self._read_once and not found and not mismatches:
                 self._read_once = True
                 mismatches += [f"{check}: {text}" for text in late_work.problems(raw, self._prepared.outputs)]
         with self._timed("poison"):
-            self._restore(loaded)
+            self._own.restore(loaded)
+        self._returned = []
+        self.watch(raw)
         return aliased + found + mismatches + changed, figures
 
     @contextlib.contextmanager
@@ -129,37 +149,25 @@ class Judge:
         finally:
             self._parts[part] = self._parts.get(part, 0.0) + time.perf_counter() - started
 
-    def _load(self, inputs: Tensors) -> Tensors:
-        """Put canonical inputs into the backend's memory; returns copies the backend has never seen."""
-        import torch
-
-        with torch.no_grad():
-            self._prepared.load(inputs)
-            return tuple(tensor.clone() for tensor in self._prepared.tensors)
-
-    def _restore(self, loaded: Tensors) -> None:
-        import torch
-
-        with torch.no_grad():
-            for own, copy in zip(self._prepared.tensors, loaded, strict=True):
-                own.copy_(copy)
-
     def _poison(self, expected: Expected) -> None:
         for tensor in self._returned:
             poison.fill(tensor)
         poison.fill_free_blocks((tensor, expected.yardsticks[name].dtype) for name, tensor in expected.sealed.items())
 
     def _aliases_inputs(self, check: str, raw: Any) -> list[str]:
-        if any(self._is_input(tensor) for tensor in poison.tensors_in(raw)):
+        if any(self._own.hold(tensor, writable=False) for tensor in poison.tensors_in(raw)):
             return [f"{check}: the result lies in the memory of an input; a result must be memory of its own"]
         return []
 
-    def _outputs(self, check: str, raw: Any, expected: Expected) -> tuple[list[str], Outputs]:
-        """(problems, the outputs that can be compared)."""
+    def _outputs(self, check: str, raw: Any, expected: Expected, written: Outputs) -> tuple[list[str], Outputs]:
+        """(problems, the outputs that can be compared).
+
+        written   copies of what the call wrote in place, by name of the output
+        """
         import torch
 
         found: list[str] = []
-        if not any(True for _ in poison.tensors_in(raw)):
+        if written.keys() != expected.sealed.keys() and not any(True for _ in poison.tensors_in(raw)):
             found.append(
                 f"{check}: the call returned {_kind(raw)}, in which no plain torch.Tensor is: its work may be done "
                 "when it is read, which is not timed; return the tensors that the kernel has written"
@@ -170,18 +178,37 @@ class Judge:
             output = converted.get(name)
             if type(output) is torch.Tensor:
                 usable[name] = output
-            elif output is None:
-                gave = ", ".join(sorted(converted)) or "nothing"
-                found.append(f"{check}: output {name!r} is missing; the backend gave {gave}")
-            else:
+            elif output is not None:
                 found.append(
                     f"{check}: output {name!r} is {_kind(output)}, not a plain torch.Tensor: it may compute when it "
                     "is read"
                 )
-        for name, output in usable.items():
-            if self._references.hold(output):
-                found.append(f"{check}: output {name!r} is the judge's own memory, not a result")
-        return found, usable
+            elif name not in written:
+                gave = ", ".join(sorted(converted)) or "nothing"
+                found.append(f"{check}: output {name!r} is missing; the backend gave {gave}")
+        found += [
+            f"{check}: {text}" for name, output in usable.items() for text in self._elsewhere(name, output, written)
+        ]
+        usable.update(written)
+        return found, {name: usable[name] for name in expected.sealed if name in usable}
+
+    def _elsewhere(self, name: str, output: torch.Tensor, written: Outputs) -> list[str]:
+        """What is wrong with the memory that an output lies in."""
+        if self._references.hold(output):
+            return [f"output {name!r} is the judge's own memory, not a result"]
+        if name in written:
+            same = poison.bit_equal(output, written[name])
+            return (
+                []
+                if same
+                else [
+                    f"output {name!r} is not what the call wrote in place, shape {tuple(written[name].shape)}: it is a "
+                    "copy, or shows other memory; give a view of the part of the input that is written"
+                ]
+            )
+        if written and self._own.hold(output):
+            return [f"output {name!r} lies in the memory of an input; only {', '.join(map(repr, written))} may"]
+        return []
 
     def _compare(self, check: str, outputs: Outputs, expected: Expected) -> tuple[list[ErrorFigures], list[str]]:
         figures: list[ErrorFigures] = []
@@ -195,16 +222,15 @@ class Judge:
                     found.append(f"{check}: {error}")
         return figures, found
 
-    def _changed_inputs(self, check: str, loaded: Tensors) -> list[str]:
-        return [
-            f"{check}: the call changed its inputs: tensor {number} of {len(loaded)}, shape {tuple(before.shape)}, is "
-            "not what it was before the call"
-            for number, (before, after) in enumerate(zip(loaded, self._prepared.tensors, strict=True))
-            if not poison.bit_equal(before, after)
-        ]
 
-    def _is_input(self, tensor: torch.Tensor) -> bool:
-        return any(poison.overlap(tensor, own) for own in self._prepared.tensors)
+def _twice(run: Callable[[], Any]) -> Callable[[], Any]:
+    """A call, and another on what it has left."""
+
+    def twice() -> Any:
+        run()
+        return run()
+
+    return twice
 
 
 def _kind(value: object) -> str:

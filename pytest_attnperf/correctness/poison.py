@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,9 @@ if TYPE_CHECKING:
 _BLOCKS_PER_SIZE = 4
 """How many freed blocks of each output's size are filled: the allocator hands out the most recently freed first, and
 a backend may allocate some scratch of the same size before its output."""
+
+_spared: list[torch.Tensor] = []
+"""What `fill` leaves alone at the moment."""
 
 
 def tensors_in(raw: Any) -> Iterator[torch.Tensor]:
@@ -34,12 +38,26 @@ def fill(tensor: torch.Tensor) -> None:
     """Overwrite in place: with NaN; integers with their most extreme value, booleans with their opposite.
 
     That is the smallest of a signed type, and the largest of an unsigned one: its smallest is what fresh memory holds.
+    What is spared at the moment is left as it is.
     """
     import torch
 
+    if any(overlap(tensor, spared) for spared in _spared):
+        return
     # Inference mode, because a backend may have made its output in it, and such a tensor cannot be changed outside.
     with torch.inference_mode():
         _fill(_each_once(tensor))
+
+
+@contextlib.contextmanager
+def sparing(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    """`fill` leaves the memory of these alone meanwhile: inputs that a call writes in place, and may return."""
+    held = list(tensors)
+    _spared.extend(held)
+    try:
+        yield
+    finally:
+        del _spared[len(_spared) - len(held) :]
 
 
 def destroy(tensors: Iterable[torch.Tensor]) -> None:

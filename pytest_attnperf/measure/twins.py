@@ -2,19 +2,23 @@
 
 A full proof draws inputs and compares with the reference, which for forty places would take longer than the blocks.
 The case's own graph has passed it. A twin is right, too, when it gives the same bits on the same inputs, which are not
-those it was captured on; where the bits differ, as they may for sums in changing order, it gets the full proof.
+those it was captured on: in what it returns, and in the inputs that it writes in place. Where the bits differ, as they
+may for sums in changing order, it gets the full proof.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_attnperf.correctness import poison
+from pytest_attnperf.correctness.own_inputs import written_in_place
 from pytest_attnperf.measure.copies import copy_inputs
 from pytest_attnperf.measure.placements import elsewhere
 
 if TYPE_CHECKING:
+    import torch
+
     from pytest_attnperf.backends import Prepared
     from pytest_attnperf.measure.proving import Prover
     from pytest_attnperf.measure.timers.graph import GraphTimer
@@ -39,7 +43,7 @@ class Twins:
         prepared = elsewhere(self._prepared)
         twin = self._timer.twin(prepared.run)
         copy_inputs(self._checked, prepared)
-        if not self._same_bits(twin.run_once(poisoned=True)):
+        if not self._same_bits(self._results(prepared, twin)):
             run = functools.partial(twin.run_once, poisoned=True)
             try:
                 self._prover.prove_replay(self._prover.judge(prepared), run, poisoned=True)
@@ -49,14 +53,19 @@ class Twins:
         copy_inputs(self._prepared, prepared)
         return prepared, twin
 
-    def _results_of_the_proven(self) -> list[Any]:
+    def _results_of_the_proven(self) -> list[torch.Tensor]:
         """What the proven graph gives on the inputs of the check; its own timed inputs are put back."""
         copy_inputs(self._checked, self._prepared)
         try:
-            return [tensor.clone() for tensor in poison.tensors_in(self._timer.run_once(poisoned=True))]
+            return [tensor.clone() for tensor in self._results(self._prepared, self._timer)]
         finally:
             self._prover.load_timed_inputs(self._prepared)
 
-    def _same_bits(self, result: Any) -> bool:
-        got = list(poison.tensors_in(result))
+    def _results(self, prepared: Prepared, timer: GraphTimer) -> list[torch.Tensor]:
+        """Everything that one replay returns or writes to."""
+        written = written_in_place(prepared, self._prover.workload)
+        with poison.sparing(written):
+            return [*poison.tensors_in(timer.run_once(poisoned=True)), *written]
+
+    def _same_bits(self, got: list[torch.Tensor]) -> bool:
         return len(got) == len(self._expected) and all(map(poison.bit_equal, got, self._expected))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    import torch
+
     from pytest_attnperf.backends import Outputs, Tensors
 
 DTYPE_BYTES = {
@@ -82,3 +85,18 @@ class Workload(Protocol):
 
     def plain(self, inputs: Tensors) -> Outputs:
         """The plain computation in the working dtype, whose error is the yardstick of the budget."""
+
+
+InPlace = Mapping[int, "Callable[[torch.Tensor], torch.Tensor]"]
+"""Number of a canonical input that a call writes to -> the view of it that may change; nothing else of it may."""
+
+
+def in_place(workload: Workload) -> InPlace:
+    """The workload's own `in_place`, empty where it has none: inputs that a call is meant to write to.
+
+    Such a workload is idempotent: a call on what a call has left gives the same. A backend keeps these inputs in their
+    canonical layout, under the same number among its own tensors, and may return them. What they hold after a call are
+    the last outputs that `reference` names, in the order of the inputs.
+    """
+    found: InPlace = getattr(workload, "in_place", {})
+    return found

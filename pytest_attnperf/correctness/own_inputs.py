@@ -1,0 +1,162 @@
+"""The inputs that a backend holds: loaded, compared, destroyed and put back, but for what a call is meant to write.
+
+What may be written is what the workload's `in_place` says, whatever the backend says. The outputs that it holds are the
+last ones that the reference names, in the order of the inputs, and they are read there, wherever the backend has copies
+of them: a result that lies elsewhere was not written in place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.correctness import poison
+from pytest_attnperf.errors import WorkloadError
+from pytest_attnperf.workloads.base import in_place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Prepared, Tensors
+    from pytest_attnperf.workloads.base import Workload
+
+
+class OwnInputs:
+    """The tensors of one prepared backend.
+
+    writable   numbers of the inputs that a call writes in place
+    """
+
+    def __init__(self, prepared: Prepared, workload: Workload) -> None:
+        self._prepared = prepared
+        self._workload = workload
+        self._views = in_place(workload)
+        self.writable = tuple(sorted(self._views))
+
+    @property
+    def written_in_place(self) -> Tensors:
+        """The whole inputs that a call writes to."""
+        return written_in_place(self._prepared, self._workload)
+
+    def load(self, inputs: Tensors) -> tuple[Tensors, list[str]]:
+        """Put canonical inputs into the backend's memory: (copies that it has never seen, what is wrong with it).
+
+        Nothing was loaded where something is wrong with the tensors that a call is to write to. Raises WorkloadError
+        when the workload names inputs that it does not have.
+        """
+        import torch
+
+        if problems := [text for number in self.writable for text in self._other_layout(number, inputs)]:
+            return (), problems
+        with torch.no_grad():
+            self._prepared.load(inputs)
+            problems = [
+                f"Prepared.convert changes input {number}, which a call is to write in place: it must be loaded as it "
+                "is given"
+                for number in self.writable
+                if not poison.bit_equal(self._prepared.tensors[number], inputs[number])
+            ]
+            return tuple(tensor.clone() for tensor in self._prepared.tensors), problems
+
+    def apart(self, inputs: Tensors) -> Tensors:
+        """Canonical inputs for a reference, which may write in place, too: copies of those that a call writes to."""
+        return tuple(tensor.clone() if number in self._views else tensor for number, tensor in enumerate(inputs))
+
+    def taken(self) -> dict[int, torch.Tensor]:
+        """Copies of what lies where a call writes, by number of the input."""
+        return {number: self._writable(self._prepared.tensors, number).clone() for number in self.writable}
+
+    def put(self, taken: dict[int, torch.Tensor]) -> None:
+        """Put back what was taken."""
+        import torch
+
+        with torch.inference_mode():
+            for number, copy in taken.items():
+                self._writable(self._prepared.tensors, number).copy_(copy)
+
+    def changed(self, loaded: Tensors) -> list[str]:
+        """What a call has changed that it may not change. What it may, is afterwards as it was loaded."""
+        self.put({number: self._writable(loaded, number) for number in self.writable})
+        return [
+            f"the call changed its inputs: tensor {number} of {len(loaded)}, shape {tuple(before.shape)}, is "
+            f"not what it was before the call{self._but(number)}"
+            for number, (before, after) in enumerate(zip(loaded, self._prepared.tensors, strict=True))
+            if not poison.bit_equal(before, after)
+        ]
+
+    def restore(self, loaded: Tensors) -> None:
+        """Everything as it was loaded."""
+        import torch
+
+        with torch.no_grad():
+            for own, copy in zip(self._prepared.tensors, loaded, strict=True):
+                own.copy_(copy)
+
+    def destroy(self) -> None:
+        """Overwrite everything, so that whatever still reads it shows."""
+        poison.destroy(self._prepared.tensors)
+
+    def hold(self, tensor: torch.Tensor, *, writable: bool = True) -> bool:
+        """Whether a tensor lies in the memory of an input; without `writable`, of one that no call may write to."""
+        return any(
+            poison.overlap(tensor, own)
+            for number, own in enumerate(self._prepared.tensors)
+            if writable or number not in self._views
+        )
+
+    def outputs(self, names: Iterable[str], taken: dict[int, torch.Tensor]) -> Outputs:
+        """What was taken, under the names of the outputs that it holds; `names` are all outputs of the reference.
+
+        Raises WorkloadError when there are fewer outputs than inputs to write to.
+        """
+        known = tuple(names)
+        if len(known) < len(taken):
+            raise WorkloadError(
+                f"in_place of {self._workload.id} names {len(taken)} inputs, but the reference gives only "
+                f"{len(known)} outputs ({', '.join(known)}); what each input holds after a call must be an output"
+            )
+        return dict(zip(known[len(known) - len(taken) :], taken.values(), strict=True))
+
+    def _writable(self, tensors: Tensors, number: int) -> torch.Tensor:
+        """The part of one input that may change. Raises WorkloadError when the workload gives other memory."""
+        whole = tensors[number]
+        view = self._views[number](whole)
+        if view.numel() and not poison.overlap(view, whole):
+            raise WorkloadError(
+                f"in_place of {self._workload.id} gives memory outside input {number}, of shape "
+                f"{tuple(whole.shape)}, for the part of it that a call writes; return a view of the tensor"
+            )
+        return view
+
+    def _other_layout(self, number: int, inputs: Tensors) -> list[str]:
+        """In words, what is not canonical about a tensor that a call is to write to."""
+        if not 0 <= number < len(inputs):
+            raise WorkloadError(
+                f"in_place of {self._workload.id} names input {number}; there are {len(inputs)}, from 0"
+            )
+        wanted = inputs[number]
+        own = self._prepared.tensors[number] if number < len(self._prepared.tensors) else None
+        if own is not None and (own.shape, own.dtype) == (wanted.shape, wanted.dtype) and own.is_contiguous():
+            return []
+        return [
+            f"a call is to write to input {number} in place, so that Prepared.tensors[{number}] must be as the input, "
+            f"{_described(wanted)} and contiguous; it is {_described(own)}"
+        ]
+
+    def _but(self, number: int) -> str:
+        if number not in self._views:
+            return ""
+        part = tuple(self._writable(self._prepared.tensors, number).shape)
+        return f" outside the part of shape {part} that it is to write"
+
+
+def written_in_place(prepared: Prepared, workload: Workload) -> Tensors:
+    """The whole inputs that a call writes to, where they lie in this backend's memory."""
+    return tuple(prepared.tensors[number] for number in sorted(in_place(workload)) if number < len(prepared.tensors))
+
+
+def _described(tensor: torch.Tensor | None) -> str:
+    if tensor is None:
+        return "missing"
+    return f"{tuple(tensor.shape)} {tensor.dtype}" + ("" if tensor.is_contiguous() else " and not contiguous")
