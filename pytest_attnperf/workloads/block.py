@@ -1,0 +1,266 @@
+"""One attention layer: projection to q, k and v, rotation, a cache that grows, attention over it, output projection."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.errors import WorkloadError
+from pytest_attnperf.workloads import block_inputs, block_math
+from pytest_attnperf.workloads.base import DTYPE_BYTES
+from pytest_attnperf.workloads.block_inputs import Parts
+from pytest_attnperf.workloads.decode import QUERIES_MAX, Decode
+from pytest_attnperf.workloads.fields import Grammar, id_words, require_dtype, require_positive
+from pytest_attnperf.workloads.prefill import HEAD_DIM_MAX, Prefill
+from pytest_attnperf.workloads.rope import THETA
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.workloads.base import InPlace
+
+DTYPES = ("f32", "f16", "bf16")
+_TABLE_BYTES = 4
+_SIZES = {
+    "b": "batch",
+    "s": "seq",
+    "p": "past",
+    "room": "room",
+    "e": "hidden",
+    "h": "heads",
+    "hk": "kv_heads",
+    "d": "head_dim",
+}
+_GRAMMAR = Grammar(
+    family="block",
+    numbers=_SIZES,
+    required=("s", "h", "d"),
+    flags=("bias", "hostref"),
+    dtypes=DTYPES,
+    choices={"regime": tuple(block_inputs.REGIMES)},
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One call of an attention layer; id e.g. `block-b1-s1-p4095-room8192-e4096-h32-hk8-d128-f16-bias`.
+
+    batch      B
+    seq        S, new tokens per sequence, at positions past ... past + S - 1 of every sequence
+    heads      H, query heads
+    head_dim   D, even, at most 512
+    past       positions of the cache that are filled before the call
+    room       positions of the cache; 0 means past + S
+    kv_heads   Hk, key and value heads; 0 means H. Query head h reads key head h // (H / Hk)
+    hidden     E, elements of a token; 0 means H D
+    dtype      'f32', 'f16' or 'bf16': everything but cos and sin
+    bias       the projection to q, k and v has one
+    hostref    inputs are drawn on the CPU, planting included, and copied, and the reference is computed there in fp64:
+               what a GPU gives is then held against a CPU. On a CPU it changes nothing
+    regime     '' or one of block_inputs.REGIMES: values that are hard on a kernel
+
+    Inputs are contiguous: x (B, S, E); w_qkv ((H + 2 Hk) D, E), whose rows are the query heads, then the key heads,
+    then the value heads; w_out (E, H D); with `bias` b_qkv ((H + 2 Hk) D); k_cache and v_cache (B, room, Hk, D); cos
+    and sin fp32 (room, D / 2), a row per position. The steps, with y W^T for a projection as in torch.nn.Linear:
+
+        q, k, v = x w_qkv^T + b_qkv, cut into heads
+        q, k    rotated by their positions: pairs (i, i + D / 2), as `workloads.rope.rotate`
+        k, v    written to rows past ... past + S - 1 of the caches, so a cache holds rotated keys
+        a       softmax(q k^T / sqrt(D)) v over the cache; the token at position t sees keys 0 ... t
+        out     a (B, S, H D) w_out^T
+
+    Outputs are 'out' (B, S, E), and 'k' and 'v' (B, S, Hk, D), the new rows of the caches. These rows are all that a
+    call changes (`in_place`), and it reads none of them before it has written it, so a second call gives the same.
+    Before the first one rows `past` and later hold large finite values.
+
+    Raises WorkloadError naming the field and what is allowed.
+    """
+
+    batch: int
+    seq: int
+    heads: int
+    head_dim: int
+    past: int = 0
+    room: int = 0
+    kv_heads: int = 0
+    hidden: int = 0
+    dtype: str = "f16"
+    bias: bool = False
+    hostref: bool = False
+    regime: str = ""
+
+    def __post_init__(self) -> None:
+        require_positive("block", ((name, getattr(self, name)) for name in ("batch", "seq", "heads", "head_dim")))
+        for name in ("past", "room", "kv_heads", "hidden"):
+            _require_count(name, getattr(self, name))
+        # Equal problems must be equal and hash equal, however they were written.
+        object.__setattr__(self, "room", self.room or self.past + self.seq)
+        object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
+        object.__setattr__(self, "hidden", self.hidden or self.heads * self.head_dim)
+        require_dtype("block", self.dtype, DTYPES)
+        if self.room < self.past + self.seq:
+            raise WorkloadError(
+                f"block workload: cache too small: room must be at least past + seq = {self.past} + {self.seq} = "
+                f"{self.past + self.seq}, got room={self.room}"
+            )
+        if self.heads % self.kv_heads:
+            raise WorkloadError(
+                f"block workload: heads must be a multiple of kv_heads, got heads={self.heads} and "
+                f"kv_heads={self.kv_heads}"
+            )
+        if self.head_dim % 2 or self.head_dim > HEAD_DIM_MAX:
+            raise WorkloadError(
+                f"block workload: head_dim must be even, for elements are rotated in pairs, and at most "
+                f"{HEAD_DIM_MAX}, got {self.head_dim}"
+            )
+        block_inputs.require_regime(self.regime, self.dtype)
+
+    @classmethod
+    def parse(cls, text: str) -> Block:
+        """The workload of an id. Raises WorkloadError, also for an id whose words are in another order."""
+        workload = cls(**_GRAMMAR.parse_id(text))
+        if workload.id != text:
+            raise WorkloadError(f"block workload id {text!r} is not in its one form; write {workload.id!r}")
+        return workload
+
+    @classmethod
+    def parse_line(cls, text: str) -> Block:
+        """The workload of a line such as `s=1,p=4095,room=8192,h=32,hk=8,d=128,f16,bias`, fields in any order; b is 1,
+        p is 0 and dtype f16 unless given. Raises WorkloadError."""
+        return cls(**{"batch": 1, **_GRAMMAR.parse_line(text)})
+
+    @property
+    def family(self) -> str:
+        """'block'."""
+        return "block"
+
+    @property
+    def is_decode(self) -> bool:
+        """Whether its attention is that of a few new tokens over a cache that was filled before."""
+        return self.past > 0 and self.seq <= QUERIES_MAX
+
+    @property
+    def length(self) -> int:
+        """Positions that are filled after the call: past + S."""
+        return self.past + self.seq
+
+    @property
+    def cache_state(self) -> str:
+        """'cold' for decode, whose weights and cache the other layers have pushed out of every cache, else 'hot'."""
+        return "cold" if self.is_decode else "hot"
+
+    @property
+    def non_finite_outputs(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
+
+    @property
+    def id(self) -> str:
+        """Readable and parsed back by `parse`; words that say nothing new (as room = past + seq) are left out."""
+        implied = {
+            "past": 0,
+            "room": self.length,
+            "hidden": self.heads * self.head_dim,
+            "kv_heads": self.heads,
+        }
+        numbers = ((short, getattr(self, name)) for short, name in _SIZES.items())
+        told = [
+            (short, value)
+            for (short, value), name in zip(numbers, _SIZES.values(), strict=True)
+            if name not in implied or value != implied[name]
+        ]
+        flags = [flag for flag in _GRAMMAR.flags if getattr(self, flag)]
+        return "-".join(["block", *id_words(told), self.dtype, *flags, *([self.regime] if self.regime else [])])
+
+    @property
+    def attention(self) -> Prefill | Decode:
+        """Its attention alone: a causal prefill of S queries over `length` keys, or the decode of S tokens over a
+        cache of `room`, of which the first `length` keys exist."""
+        sizes = (self.batch, self.room if self.is_decode else self.seq, self.heads, self.head_dim)
+        if self.is_decode:
+            return Decode(*sizes, queries=self.seq, kv_heads=self.kv_heads, dtype=self.dtype)
+        return Prefill(*sizes, seq_kv=self.length, kv_heads=self.kv_heads, dtype=self.dtype, causal=True)
+
+    @property
+    def rows_qkv(self) -> int:
+        """Rows of w_qkv: (H + 2 Hk) D."""
+        return (self.heads + 2 * self.kv_heads) * self.head_dim
+
+    @property
+    def visible_pairs(self) -> int:
+        """(new token, key) pairs of one head and sequence."""
+        return self.seq * self.past + self.seq * (self.seq + 1) // 2
+
+    @property
+    def flops(self) -> float:
+        """2 per weight and token for both projections, 4 D per visible pair and head; rotation, bias and softmax are
+        not counted."""
+        projections = 2 * self.batch * self.seq * self.hidden * (self.rows_qkv + self.heads * self.head_dim)
+        return float(projections + 4 * self.head_dim * self.visible_pairs * self.heads * self.batch)
+
+    @property
+    def bytes_min(self) -> float:
+        """x, weights, bias, the filled rows of both caches and the table rows of the new positions read once; out and
+        the new rows of both caches written once. What lies between the steps need not be moved."""
+        tokens = self.batch * self.seq
+        weights = self.hidden * (self.rows_qkv + self.heads * self.head_dim) + self.rows_qkv * self.bias
+        caches = 2 * self.batch * self.length * self.kv_heads * self.head_dim
+        elements = 2 * tokens * self.hidden + weights + caches
+        return float(elements * DTYPE_BYTES[self.dtype] + self.seq * self.head_dim * _TABLE_BYTES)
+
+    def definition(self) -> dict[str, Any]:
+        """Every field that is not off, and the conventions, as builtins; baselines store this."""
+        fields = {name: value for name, value in asdict(self).items() if value or name not in _FLAGS}
+        conventions = {
+            "pairs": "(i, i + head_dim / 2)",
+            "theta": THETA,
+            "scale": "1/sqrt(head_dim)",
+            "mask_alignment": "bottom-right",
+            "cached_keys": "rotated",
+        }
+        return {"family": self.family, **fields, **conventions}
+
+    @property
+    def in_place(self) -> InPlace:
+        """Both caches: the rows of the new tokens may change."""
+        first = 3 + self.bias
+        return {number: partial(_new_rows, start=self.past, stop=self.length) for number in (first, first + 1)}
+
+    def parts(self, inputs: Tensors) -> Parts:
+        """The inputs by name."""
+        x, w_qkv, w_out, *others = inputs
+        b_qkv = others.pop(0) if self.bias else None
+        return Parts(x, w_qkv, w_out, b_qkv, *others)
+
+    def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
+        """The inputs on `device`, see `block_inputs`.
+
+        With `planted`, see `block_planting`, which changes rows of x; a regime has no plants, it is the same with and
+        without.
+        """
+        return block_inputs.make(self, seed, device, planted=planted)
+
+    def reference(self, inputs: Tensors) -> Outputs:
+        """fp64 on a CPU and for f32; on a GPU for f16 and bf16 fp32 without TF32, or with `hostref` fp64 on the CPU."""
+        return block_math.reference(self, inputs)
+
+    def plain(self, inputs: Tensors) -> Outputs:
+        """The same with the result of every step rounded to the dtype."""
+        return block_math.plain(self, inputs)
+
+
+_FLAGS = frozenset({"bias", "hostref", "regime"})
+
+
+def _new_rows(cache: torch.Tensor, *, start: int, stop: int) -> torch.Tensor:
+    return cache[:, start:stop]
+
+
+def _require_count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        meant = {"past": "positions already filled", "room": "past + seq", "kv_heads": "heads"}
+        zero = meant.get(name, "heads * head_dim")
+        allowed = f"a count of {zero}, 0 or more" if name == "past" else f"a positive integer, or 0 for {zero}"
+        raise WorkloadError(f"block workload: {name} must be {allowed}, got {value!r}")
