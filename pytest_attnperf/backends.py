@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Tensors = tuple["torch.Tensor", ...]
 Outputs = dict[str, "torch.Tensor"]
+Values = dict[str, "torch.Tensor"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,48 @@ class Declares:
     matrix: bool = False
 
 
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a call.
+
+    name     as tables name it, e.g. 'qkv_projection'; 'attention.qk_scores' for one within another stage
+    run      takes all values so far by name, and gives those that it adds or replaces; what it allocates is part of it.
+             A stage that only makes views launches nothing
+    frees    names of values that no later stage reads; they are let go when the whole is called
+    """
+
+    name: str
+    run: Callable[[Values], Values]
+    frees: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A call made of stages, so that the time of each can be told: give it as `Prepared.call`.
+
+    inputs     names of `Prepared.tensors`, in their order
+    stages     at least one; they run in this order, each on what those before it left
+    outputs    names of the values that the call returns, as a tuple in this order
+    """
+
+    inputs: tuple[str, ...]
+    stages: tuple[Stage, ...]
+    outputs: tuple[str, ...]
+
+    def __call__(self, *tensors: torch.Tensor) -> Tensors:
+        """The values named in `outputs`, after every stage has run."""
+        values = self.named(tensors)
+        for stage in self.stages:
+            values.update(stage.run(values))
+            for name in stage.frees:
+                del values[name]
+        return tuple(values[name] for name in self.outputs)
+
+    def named(self, tensors: Tensors) -> Values:
+        """The call's arguments by name. Raises ValueError for another number of them."""
+        return dict(zip(self.inputs, tensors, strict=True))
+
+
 @dataclass
 class Prepared:
     """A backend bound to one workload: everything built, compiled and converted, nothing timed yet.
@@ -54,6 +97,9 @@ class Prepared:
               (never timed)
     config    what was chosen (block sizes, dispatch path), recorded with the result
     declares  names that must, or must not, be among what runs
+    arguments    canonical inputs that another kernel has just computed -> what `call` takes, as views where the kernel
+                 can read them as they lie; None where `convert` does no work. Part of the timed region of a layer that
+                 this backend's attention is built into
     """
 
     call: Callable[..., Any]
@@ -62,6 +108,7 @@ class Prepared:
     outputs: Callable[[Any], Outputs]
     config: dict[str, str] = field(default_factory=dict)
     declares: Declares = field(default_factory=Declares)
+    arguments: Callable[[Tensors], Tensors] | None = None
 
     def run(self) -> Any:
         """The timed call."""

@@ -1,137 +1,163 @@
 """Backend `hip.staged`: attention as four kernels that keep whole matrices in global memory, as before fused kernels.
 
-Scores, mask, softmax, weighted values: each kernel stands alone and can be replaced. Torch is imported in `bind` only.
+Scores, mask, softmax, weighted values: each kernel stands alone, can be replaced, and is a family of its own. Torch is
+imported in `prepare` only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernels.hip.compiler import load, missing_hip
 from kernels.hip.emulator import EMULATOR_FLOPS_MAX
-from kernels.hip.sources import HipKernel
-from kernels.hip.steps import problem_defines
-from kernels.prefill_backend import HALVES, Limits, PrefillBackend, own_copies
-from pytest_attnperf.backends import Declares, Prepared
+from kernels.hip.sources import HipKernel, element_define
+from kernels.prefill_backend import HALVES
+from kernels.staged_backend import StagedBackend, StageKernel, StageProblem, problem_of, stages_of
+from pytest_attnperf.backends import Declares
+from pytest_attnperf.workloads.base import TORCH_DTYPES
+from pytest_attnperf.workloads.prefill import Prefill
 
 if TYPE_CHECKING:
     import torch
 
     from kernels.hip.compiler import LoadedKernel
-    from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.backends import Tensors
     from pytest_attnperf.records import DeviceInfo
-    from pytest_attnperf.workloads.prefill import Prefill
 
 THREADS = 256
 TILE = 64
 """Rows, keys and dimensions of a tile of both products, as the two files state it."""
-
-SCORE_BYTES, WEIGHT_BYTES = 4, 2
-MATRICES_BYTES_MAX = 16 << 30
-"""Of scores and weights together, that one call allocates."""
 
 DIM_STEP = 8
 """Dimensions that qk_scores multiplies between two barriers."""
 
 
 @dataclass(frozen=True)
-class HipStaged(PrefillBackend):
+class HipStaged(StagedBackend):
     """fp16 and bf16, causal (bottom-right), grouped K/V heads, any lengths, head dimensions that are multiples of 8 (Dv
     may differ), log-sum-exp; fp32 scores, weights rounded to the element type.
     """
 
-    def limits(self, device: DeviceInfo) -> Limits:
-        """16-bit floats and plain masks."""
-        return Limits(self.name, HALVES, window=False, alibi=False, bias=False)
+    @property
+    def dtypes(self) -> frozenset[str]:
+        """16-bit floats."""
+        return HALVES
 
-    def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Needs a compiler for the device, or the emulator's; whole steps of dimensions; memory for two matrices."""
-        found = missing_hip(device)
-        for name in ("head_dim", "head_dim_v"):
-            if (size := getattr(workload, name)) % DIM_STEP:
-                found.append(
-                    f"{self.name} takes head dimensions that are multiples of {DIM_STEP}, not a {name} of {size}"
-                )
-                break
-        if (size := matrices_bytes(workload)) > MATRICES_BYTES_MAX:
-            found.append(
-                f"{self.name} keeps all scores and weights, {size / 2**30:.1f} GiB here, and takes up to "
-                f"{MATRICES_BYTES_MAX / 2**30:g} GiB"
-            )
-        return found
+    def missing(self, device: DeviceInfo) -> list[str]:
+        """A compiler for the device, or the emulator's."""
+        return missing_hip(device)
 
-    def bind(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Compile the kernels; the mask's only where it is causal."""
-        tensors = own_copies(inputs)
-        device = tensors[0].device
-        kernels = kernels_of(workload)
-        call = launcher({name: load(kernel, device) for name, kernel in kernels.items()}, workload)
-        if device.type == "cuda":
-            call(*tensors)
-        return Prepared(
-            call=call,
-            tensors=tensors,
-            convert=own_copies,
-            outputs=_canonical,
-            config={"files": " ".join(kernel.file for kernel in kernels.values())},
-            declares=Declares(kernels=tuple(kernels), never=("scaled_dot_product",)),
+    def needs(self, problem: StageProblem, stage: str, device: DeviceInfo) -> list[str]:
+        """Whole steps of dimensions."""
+        if problem.head_dim % DIM_STEP == 0:
+            return []
+        return [f"{self.name} takes head dimensions that are multiples of {DIM_STEP}, not {problem.head_dim}"]
+
+    def stage_kernel(self, stage: str, problem: StageProblem, device: torch.device) -> StageKernel:
+        """The kernel compiled for the problem."""
+        kernel = kernel_of(stage, problem)
+        return StageKernel(
+            run=_LAUNCHERS[stage](load(kernel, device), problem),
+            config={"files": kernel.file},
+            declares=Declares(kernels=(stage,), never=("scaled_dot_product",)),
         )
 
 
 def kernels_of(workload: Prefill) -> dict[str, HipKernel]:
-    """What is compiled for a problem, by function, in the order of the launches."""
-    defines = problem_defines(workload)
-
-    def kernel(function: str, *macros: str, **further: str) -> HipKernel:
-        return HipKernel(f"{function}.hip", function, THREADS, {**{name: defines[name] for name in macros}, **further})
-
-    found = [
-        kernel("qk_scores", "HEAD_DIM", "SOFTMAX_SCALE", "ELEMENT_BF16"),
-        *([kernel("causal_mask")] if workload.causal else []),
-        kernel("row_softmax", "WITH_LSE", "ELEMENT_BF16"),
-        kernel("weighted_values", "ELEMENT_BF16", HEAD_DIM=str(workload.head_dim_v)),
-    ]
-    return {each.function: each for each in found}
+    """What is compiled for a whole attention, by stage, in the order of the launches."""
+    return {stage: kernel_of(stage, problem_of(workload, stage)) for stage in stages_of(workload)}
 
 
-def launcher(loaded: Mapping[str, LoadedKernel], workload: Prefill) -> Callable[..., Any]:
-    """What is timed: matrices and outputs are allocated, and the kernels launched one after the other."""
+def kernel_of(stage: str, problem: StageProblem) -> HipKernel:
+    """What is compiled for a stage: file and function have its name."""
+    defines: dict[str, str] = {}
+    if stage in ("qk_scores", "weighted_values"):
+        defines["HEAD_DIM"] = str(problem.head_dim)
+    if stage == "qk_scores":
+        defines["SOFTMAX_SCALE"] = f"{1 / math.sqrt(problem.head_dim):.9g}f"
+    if stage == "row_softmax":
+        defines["WITH_LSE"] = str(int(problem.lse))
+    if stage != "causal_mask":
+        defines |= element_define(problem.dtype)
+    return HipKernel(f"{stage}.hip", stage, THREADS, defines)
+
+
+def _qk_scores(launch: LoadedKernel, problem: StageProblem) -> Callable[..., Tensors]:
     import torch
 
-    batch, heads, kv_heads = workload.batch, workload.heads, workload.kv_heads
-    seq_q, seq_kv, dim_v = workload.seq_q, workload.seq_kv, workload.head_dim_v
-    matrix, row_tiles = (batch, heads, seq_q, seq_kv), -(-seq_q // TILE)
-    rows = (seq_q, heads, batch)
+    shape = _matrix(problem)
+    grid = (_tiles(problem.seq_q) * _tiles(problem.seq_kv), problem.heads, problem.batch)
 
-    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        scores = torch.empty(matrix, dtype=torch.float32, device=q.device)
-        weights = torch.empty(matrix, dtype=q.dtype, device=q.device)
-        out = torch.empty((batch, seq_q, heads, dim_v), dtype=q.dtype, device=q.device)
-        lse = torch.empty(matrix[:3], dtype=torch.float32, device=q.device) if workload.lse else None
-        score_tiles = (row_tiles * -(-seq_kv // TILE), heads, batch)
-        loaded["qk_scores"](score_tiles, q, k, scores, seq_q, seq_kv, heads, kv_heads)
-        if workload.causal:
-            loaded["causal_mask"](rows, scores, seq_q, seq_kv, heads)
+    def run(q: torch.Tensor, k: torch.Tensor) -> Tensors:
+        scores = torch.empty(shape, dtype=torch.float32, device=q.device)
+        launch(grid, q, k, scores, problem.seq_q, problem.seq_kv, problem.heads, problem.kv_heads)
+        return (scores,)
+
+    return run
+
+
+def _causal_mask(launch: LoadedKernel, problem: StageProblem) -> Callable[..., Tensors]:
+    def run(scores: torch.Tensor) -> Tensors:
+        launch(_rows(problem), scores, problem.seq_q, problem.seq_kv, problem.heads)
+        return (scores,)
+
+    return run
+
+
+def _row_softmax(launch: LoadedKernel, problem: StageProblem) -> Callable[..., Tensors]:
+    import torch
+
+    shape = _matrix(problem)
+    dtype: torch.dtype = getattr(torch, TORCH_DTYPES[problem.dtype])
+
+    def run(scores: torch.Tensor) -> Tensors:
+        weights = torch.empty(shape, dtype=dtype, device=scores.device)
+        lse = torch.empty(shape[:3], dtype=torch.float32, device=scores.device) if problem.lse else None
         # Without a log-sum-exp the kernel is compiled to ignore the pointer.
-        loaded["row_softmax"](rows, scores, weights, scores if lse is None else lse, seq_q, seq_kv, heads)
-        out_tiles = (row_tiles * -(-dim_v // TILE), heads, batch)
-        loaded["weighted_values"](out_tiles, weights, v, out, seq_q, seq_kv, heads, kv_heads)
-        return out, lse
+        given = scores if lse is None else lse
+        launch(_rows(problem), scores, weights, given, problem.seq_q, problem.seq_kv, problem.heads)
+        return (weights,) if lse is None else (weights, lse)
 
-    return call
-
-
-def matrices_bytes(workload: Prefill) -> int:
-    """Bytes of the score matrix in fp32 and of the weights."""
-    pairs = workload.batch * workload.heads * workload.seq_q * workload.seq_kv
-    return pairs * (SCORE_BYTES + WEIGHT_BYTES)
+    return run
 
 
-def _canonical(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:
-    out, lse = result
-    return {"out": out} if lse is None else {"out": out, "lse": lse}
+def _weighted_values(launch: LoadedKernel, problem: StageProblem) -> Callable[..., Tensors]:
+    import torch
+
+    shape = (problem.batch, problem.seq_q, problem.heads, problem.head_dim)
+    grid = (_tiles(problem.seq_q) * _tiles(problem.head_dim), problem.heads, problem.batch)
+
+    def run(weights: torch.Tensor, v: torch.Tensor) -> Tensors:
+        out = torch.empty(shape, dtype=v.dtype, device=v.device)
+        launch(grid, weights, v, out, problem.seq_q, problem.seq_kv, problem.heads, problem.kv_heads)
+        return (out,)
+
+    return run
+
+
+_LAUNCHERS: dict[str, Callable[[LoadedKernel, StageProblem], Callable[..., Tensors]]] = {
+    "qk_scores": _qk_scores,
+    "causal_mask": _causal_mask,
+    "row_softmax": _row_softmax,
+    "weighted_values": _weighted_values,
+}
+"""Stage -> what turns its kernel into `StageKernel.run`, which is timed: results are allocated and it is launched."""
+
+
+def _matrix(problem: StageProblem) -> tuple[int, int, int, int]:
+    return problem.batch, problem.heads, problem.seq_q, problem.seq_kv
+
+
+def _rows(problem: StageProblem) -> tuple[int, int, int]:
+    """The grid of a kernel whose workgroups own a row each."""
+    return problem.seq_q, problem.heads, problem.batch
+
+
+def _tiles(size: int) -> int:
+    return -(-size // TILE)
 
 
 BACKENDS = (HipStaged("hip.staged", EMULATOR_FLOPS_MAX, times_on_cpu=False),)

@@ -13,17 +13,22 @@ from pytest_attnperf.errors import UnknownNameError, UsageError, WorkloadError
 from pytest_attnperf.workloads.backward import Backward
 from pytest_attnperf.workloads.bandwidth import Bandwidth
 from pytest_attnperf.workloads.base import Workload
+from pytest_attnperf.workloads.block import Block
+from pytest_attnperf.workloads.causal_mask import CausalMask
 from pytest_attnperf.workloads.decode import Decode
 from pytest_attnperf.workloads.gemm import Gemm
 from pytest_attnperf.workloads.layernorm import LayerNorm
 from pytest_attnperf.workloads.mixed import Mixed
 from pytest_attnperf.workloads.mla import Mla
 from pytest_attnperf.workloads.prefill import Prefill
+from pytest_attnperf.workloads.qk_scores import QkScores
 from pytest_attnperf.workloads.rmsnorm import RmsNorm
 from pytest_attnperf.workloads.rope import Rope
+from pytest_attnperf.workloads.row_softmax import RowSoftmax
 from pytest_attnperf.workloads.softmax import Softmax
 from pytest_attnperf.workloads.varlen import Varlen
 from pytest_attnperf.workloads.varlen_backward import VarlenBackward
+from pytest_attnperf.workloads.weighted_values import WeightedValues
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,11 @@ BUILT_IN = (
     Family("rope", Rope.parse, Rope.parse_line, "rotary position embedding of queries and keys"),
     Family("bandwidth", Bandwidth.parse, Bandwidth.parse_line, "copy, read, write and triad of arrays"),
     Family("mla", Mla.parse, Mla.parse_line, "multi-head latent attention"),
+    Family("qk_scores", QkScores.parse, QkScores.parse_line, "scores of unfused attention"),
+    Family("causal_mask", CausalMask.parse, CausalMask.parse_line, "causal mask over scores, in place"),
+    Family("row_softmax", RowSoftmax.parse, RowSoftmax.parse_line, "weights of unfused attention from its scores"),
+    Family("weighted_values", WeightedValues.parse, WeightedValues.parse_line, "values weighted by attention"),
+    Family("block", Block.parse, Block.parse_line, "a whole attention layer, with its projections and its cache"),
 )
 
 

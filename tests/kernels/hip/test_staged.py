@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from kernels.hip.compiler import load
-from kernels.hip.staged import BACKENDS, TILE, kernels_of, matrices_bytes
+from kernels.hip.staged import BACKENDS, kernel_of, kernels_of
 from kernels.hip.staged_builds import KERNELS
+from kernels.staged_backend import STAGES, StagedWorkload, StageProblem
+from pytest_attnperf.backends import Pipeline
+from pytest_attnperf.correctness.judge import Judge
+from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import DeviceInfo
+from pytest_attnperf.workloads.attention_stages import AttentionStage
+from pytest_attnperf.workloads.causal_mask import CausalMask
 from pytest_attnperf.workloads.prefill import Prefill
+from pytest_attnperf.workloads.qk_scores import QkScores
+from pytest_attnperf.workloads.row_softmax import RowSoftmax
+from pytest_attnperf.workloads.weighted_values import WeightedValues
 
 (STAGED,) = BACKENDS
 H200 = DeviceInfo(kind="cuda", arch="sm_90", product="h200")
 ALONE = Prefill.parse("prefill-b2-s37-kv70-h4-hk2-d40-f16-causal-lse")
-"""Ragged in every tile: rows, keys and dimensions."""
 
 RUNS = (
     ("gfx942", "prefill-b2-s63-h4-hk2-d40-bf16-causal-lse"),
@@ -24,6 +31,20 @@ RUNS = (
     ("gfx1100", "prefill-b1-s37-kv101-h2-d128-bf16"),
 )
 """Both waves, both kinds of lengths, rows that see no key, no mask, and values of another head dimension."""
+
+STAGES_ALONE: tuple[tuple[str, AttentionStage], ...] = (
+    ("gfx942", QkScores.parse("qk_scores-b2-s37-kv70-h4-hk2-d40-bf16")),
+    ("gfx942", QkScores.parse("qk_scores-b1-s65-h2-d64-f16")),
+    ("gfx942", CausalMask.parse("causal_mask-b2-s3-kv300-h2-f32")),
+    ("gfx942", CausalMask.parse("causal_mask-b1-s70-kv31-h2-f32")),
+    ("gfx942", RowSoftmax.parse("row_softmax-b2-s9-kv300-h2-f16-causal")),
+    ("gfx1100", RowSoftmax.parse("row_softmax-b1-s40-kv31-h2-bf16-causal")),
+    ("gfx1100", RowSoftmax.parse("row_softmax-b1-s3-kv257-h1-bf16")),
+    ("gfx942", WeightedValues.parse("weighted_values-b2-s37-kv70-h4-hk2-d40-bf16-causal")),
+    ("gfx942", WeightedValues.parse("weighted_values-b1-s65-kv33-h2-d96-f16")),
+)
+"""Each family ragged in every tile, with grouped heads, more keys than queries and fewer, both element types; compiled
+as in RUNS where that is possible."""
 
 
 @pytest.mark.parametrize(("arch", "text"), RUNS)
@@ -44,114 +65,98 @@ def test_right_on_small_problems_on_a_gpu(problems: tuple[str, ...], judged: Cal
         assert judged(STAGED, text, "cuda") == (), text
 
 
-def run(function: str, grid: tuple[int, int, int], *arguments: Any) -> None:
-    """One kernel of ALONE's pipeline, emulated."""
-    import torch
+def found_wrong(workload: StagedWorkload, device: str) -> tuple[str, ...]:
+    """What the judge finds wrong with a call of the backend on two draws of planted inputs."""
+    prepared = STAGED.prepare(workload, workload.make_inputs(1, device, planted=True))
+    judge = Judge(prepared, workload, references=References(), tolerance=STAGED.tolerance, device=device)
+    reports = [judge.check_call(f"seed {seed}", prepared.run, seed=seed, planted=True) for seed in (1, 2)]
+    return tuple(problem for report in reports for problem in report.problems)
 
-    load(kernels_of(ALONE)[function], torch.device("cpu"))(grid, *arguments)
+
+@pytest.mark.parametrize(("arch", "workload"), STAGES_ALONE, ids=lambda value: getattr(value, "id", value))
+def test_each_kernel_is_right_alone(arch: str, workload: StagedWorkload, emulate: Callable[[str], None]) -> None:
+    """A kernel on the family of its stage is within budget, and writes to what it was given only where it may."""
+    emulate(arch)
+    assert STAGED.unsupported_reasons(workload, H200) == []
+    assert found_wrong(workload, "cpu") == ()
 
 
-def test_scores_are_scaled_products(emulate: Callable[[str], None]) -> None:
-    """qk_scores gives q k^T / sqrt(D) in fp32 for every pair, hidden ones too, with grouped heads."""
+@pytest.mark.gpu
+@pytest.mark.parametrize("workload", [workload for _, workload in STAGES_ALONE], ids=lambda workload: workload.id)
+def test_each_kernel_is_right_alone_on_a_gpu(workload: StagedWorkload) -> None:
+    """The same, compiled."""
+    assert found_wrong(workload, "cuda") == ()
+
+
+def test_softmax_of_large_scores_and_of_rows_of_nothing(emulate: Callable[[str], None]) -> None:
+    """row_softmax gives the log-sum-exp of scores of several hundred; a row of -infinity gives 0 and -infinity."""
     emulate("gfx942")
-    import torch
-
-    w = ALONE
-    q, k, _ = w.make_inputs(1, "cpu", planted=True)
-    scores = torch.full((w.batch, w.heads, w.seq_q, w.seq_kv), float("nan"))
-    tiles = -(-w.seq_q // TILE) * -(-w.seq_kv // TILE)
-    run("qk_scores", (tiles, w.heads, w.batch), q, k, scores, w.seq_q, w.seq_kv, w.heads, w.kv_heads)
-    keys = k.double().repeat_interleave(2, dim=2)
-    expected = torch.einsum("bihd,bjhd->bhij", q.double(), keys) / w.head_dim**0.5
-    torch.testing.assert_close(scores.double(), expected, rtol=1e-5, atol=1e-4)
-
-
-@pytest.mark.parametrize(("seq_q", "seq_kv"), [(3, 5), (5, 3), (2, 300)])
-def test_the_mask_is_bottom_right(seq_q: int, seq_kv: int, emulate: Callable[[str], None]) -> None:
-    """causal_mask hides key j from row i iff j > i + seq_kv - seq_q, and leaves the other scores as they are."""
-    emulate("gfx942")
-    import torch
-
-    before = torch.randn(2, 2, seq_q, seq_kv)
-    scores = before.clone()
-    run("causal_mask", (seq_q, 2, 2), scores, seq_q, seq_kv, 2)
-    hidden = torch.arange(seq_kv)[None, :] > torch.arange(seq_q)[:, None] + seq_kv - seq_q
-    assert torch.equal(scores, before.masked_fill(hidden, float("-inf")))
-
-
-def test_softmax_of_rows_and_of_rows_of_nothing(emulate: Callable[[str], None]) -> None:
-    """row_softmax gives weights and log-sum-exp for large scores too; a row of -infinity gives 0 and -infinity."""
-    emulate("gfx1100")
     import torch
 
     scores = 200 * torch.randn(1, 2, 3, 300, generator=torch.Generator().manual_seed(1))
     scores[0, 1, 2] = float("-inf")
     scores[0, 0, 1, 7:] = float("-inf")
-    weights, lse = torch.full((1, 2, 3, 300), float("nan")).half(), torch.full((1, 2, 3), float("nan"))
-    run("row_softmax", (3, 2, 1), scores, weights, lse, 3, 300, 2)
-    torch.testing.assert_close(weights.float(), torch.softmax(scores, -1).nan_to_num(0).half().float())
-    torch.testing.assert_close(lse, torch.logsumexp(scores, -1))
+    problem = StageProblem(1, 3, 300, 2, kv_heads=0, head_dim=0, dtype="f16", causal=False, lse=True)
+    weights, lse = STAGED.stage_kernel("row_softmax", problem, torch.device("cpu")).run(scores)
+    expected = torch.softmax(scores, -1).nan_to_num(0).half()
+    assert weights.float().allclose(expected.float(), rtol=1e-3, atol=1e-6)
+    assert lse.allclose(torch.logsumexp(scores, -1), rtol=1e-6)
     assert float(lse[0, 1, 2]) == float("-inf")
     assert not weights[0, 1, 2].any()
 
 
-def test_values_are_weighted(emulate: Callable[[str], None]) -> None:
-    """weighted_values multiplies any weights, of grouped heads and ragged tiles, and rounds once."""
+def test_the_mask_writes_hidden_scores_alone(emulate: Callable[[str], None]) -> None:
+    """causal_mask leaves every score that a row sees as it is, bit by bit, NaN as well: it reads none."""
     emulate("gfx942")
     import torch
 
-    w = ALONE
-    generator = torch.Generator().manual_seed(1)
-    weights = torch.rand(w.batch, w.heads, w.seq_q, w.seq_kv, generator=generator).half()
-    v = torch.randn(w.batch, w.seq_kv, w.kv_heads, w.head_dim, generator=generator).half()
-    out = torch.full((w.batch, w.seq_q, w.heads, w.head_dim), float("nan")).half()
-    tiles = -(-w.seq_q // TILE) * -(-w.head_dim // TILE)
-    run("weighted_values", (tiles, w.heads, w.batch), weights, v, out, w.seq_q, w.seq_kv, w.heads, w.kv_heads)
-    expected = torch.einsum("bhij,bjhd->bihd", weights.double(), v.double().repeat_interleave(2, dim=2))
-    torch.testing.assert_close(out.double(), expected, rtol=2e-3, atol=1e-3)
+    scores = torch.full((1, 1, 2, 4), float("nan"))
+    problem = StageProblem(1, 2, 4, 1, kv_heads=0, head_dim=0, dtype="f32", causal=True, lse=False)
+    load(kernel_of("causal_mask", problem), torch.device("cpu"))((2, 1, 1), scores, 2, 4, 1)
+    assert scores[0, 0].isnan().tolist() == [[True, True, True, False], [True] * 4]
+    assert float(scores[0, 0, 0, 3]) == float("-inf")
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("workload", "reason"),
     [
-        ("prefill-b1-s64-h2-d44-f16", "hip.staged takes head dimensions that are multiples of 8, not a head_dim of 44"),
-        ("prefill-b1-s64-h2-d64-dv20-f16", "not a head_dim_v of 20"),
-        ("prefill-b1-s64-h2-d64-f32", "hip.staged takes bf16, f16, not f32"),
-        ("prefill-b1-s64-h2-d64-w9-f16-causal", "takes no sliding window"),
-        ("prefill-b1-s64-h2-d64-f16-alibi", "takes no ALiBi slopes"),
-        ("prefill-b1-s64-h2-d64-f16-bias", "takes no bias matrix"),
-        ("prefill-b4-s8192-h32-d64-f16", "keeps all scores and weights, 48.0 GiB here, and takes up to 16 GiB"),
+        (Prefill.parse("prefill-b1-s64-h2-d44-f16"), "takes head dimensions that are multiples of 8, not 44"),
+        (Prefill.parse("prefill-b1-s64-h2-d64-dv20-f16"), "takes head dimensions that are multiples of 8, not 20"),
+        (QkScores.parse("qk_scores-b1-s64-h2-d44-f16"), "takes head dimensions that are multiples of 8, not 44"),
+        (Prefill.parse("prefill-b1-s64-h2-d64-f32"), "hip.staged takes bf16, f16, not f32"),
+        (RowSoftmax.parse("row_softmax-b1-s64-h2-f32"), "hip.staged takes bf16, f16, not f32"),
     ],
+    ids=lambda value: getattr(value, "id", None),
 )
-def test_what_it_cannot_do_is_a_reason(text: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each limit is told with the value that is beyond it, and nothing else."""
+def test_what_it_cannot_do_is_a_reason(workload: StagedWorkload, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each limit of the kernels is told once, with the value that is beyond it, and nothing else."""
     monkeypatch.setattr("kernels.hip.staged.missing_hip", lambda device: [])
-    (said,) = STAGED.unsupported_reasons(Prefill.parse(text), H200)
+    (said,) = STAGED.unsupported_reasons(workload, H200)
     assert reason in said
     assert STAGED.unsupported_reasons(ALONE, H200) == []
 
 
 def test_a_missing_compiler_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the adapter lacks is passed on."""
+    """What the adapter lacks is passed on, once for all stages."""
     monkeypatch.setattr("kernels.hip.staged.missing_hip", lambda device: ["no compiler"])
     assert STAGED.unsupported_reasons(ALONE, H200) == ["no compiler"]
-
-
-def test_scores_and_weights_are_counted() -> None:
-    """4 and 2 bytes for each pair of each head."""
-    assert matrices_bytes(ALONE) == 2 * 4 * 37 * 70 * 6
+    assert STAGED.unsupported_reasons(STAGES_ALONE[2][1], H200) == ["no compiler"]
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_the_mask_is_launched_where_there_is_one(causal: bool, emulate: Callable[[str], None]) -> None:
-    """What ran is declared and recorded: four kernels under a causal mask, three without."""
+def test_what_runs_is_declared_and_recorded(causal: bool, emulate: Callable[[str], None]) -> None:
+    """Under a causal mask the four kernels, without one three; alone the one."""
     emulate("gfx942")
-    workload = Prefill(1, 5, 2, 40, dtype="f16", causal=causal, lse=True)
+    workload = Prefill(1, 5, 2, 40, dtype="bf16", causal=causal, lse=True)
     prepared = STAGED.prepare(workload, workload.make_inputs(1, "cpu", planted=False))
-    names = ("qk_scores", *(["causal_mask"] if causal else []), "row_softmax", "weighted_values")
-    assert prepared.declares.kernels == names
+    names = tuple(kernels_of(workload))
+    assert names == tuple(stage for stage in STAGES if causal or stage != "causal_mask")
+    assert isinstance(prepared.call, Pipeline)
+    assert tuple(stage.name for stage in prepared.call.stages) == prepared.declares.kernels == names
     assert prepared.declares.never == ("scaled_dot_product",)
     assert prepared.config == {"files": " ".join(f"{name}.hip" for name in names)}
+    alone = CausalMask.parse("causal_mask-b1-s5-h2-f32")
+    assert STAGED.prepare(alone, alone.make_inputs(1, "cpu", planted=False)).config == {"files": "causal_mask.hip"}
 
 
 def test_builds_differ_in_what_matters() -> None:

@@ -1,0 +1,137 @@
+"""Backend `native.staged`: unfused attention in torch's operators, stage by stage. Torch is imported in `prepare` only.
+
+What a model in PyTorch does that computes attention itself and takes its softmax in fp32, as most do in 16 bits:
+
+    scores = (q @ k^T * scale).float()      two operators in the dtype, and the conversion
+    scores.masked_fill_(hidden, -inf)       the mask is built before timing
+    weights = softmax(scores).to(dtype)     and logsumexp(scores), where it is asked for
+    out = weights @ v
+
+torch.matmul gives what its operands are stored in, so scores of 16-bit floats are rounded once more than `qk_scores`
+asks for; torch.bmm with an out_dtype exists for GPUs and in newer versions only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernels.prefill_backend import FLOATS, HALVES
+from kernels.staged_backend import StagedBackend, StageKernel, StageProblem
+from pytest_attnperf.backends import Declares
+from pytest_attnperf.workloads.base import TORCH_DTYPES
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Tensors
+
+    Run = Callable[..., Tensors]
+
+
+CPU_FLOPS_MAX = 5e7
+"""Keeps a check on two cores within seconds: of a mask, which counts an operation a score, 12 heads of 2,048 keys."""
+
+
+@dataclass(frozen=True)
+class NativeStaged(StagedBackend):
+    """fp32, fp16 and bf16, causal (bottom-right), grouped K/V heads, any sizes, log-sum-exp; tf32 as fp32."""
+
+    @property
+    def dtypes(self) -> frozenset[str]:
+        """Ordinary floats."""
+        return FLOATS
+
+    @property
+    def heads_first(self) -> bool:
+        """torch.matmul multiplies the last two dimensions."""
+        return True
+
+    def stage_kernel(self, stage: str, problem: StageProblem, device: torch.device) -> StageKernel:
+        """The operators of a stage, and how they were chosen where there was a choice."""
+        if stage == "qk_scores":
+            how = f"matmul and scale in {problem.dtype}, then float" if problem.dtype in HALVES else "matmul, scale"
+            config = {"scores": how, **_products(problem)}
+            return StageKernel(_qk_scores(problem), config, _declares("aten::matmul", "aten::mul"))
+        if stage == "causal_mask":
+            config = {"mask": "bool, built before timing"}
+            return StageKernel(_causal_mask(problem, device), config, _declares("aten::masked_fill_"))
+        if stage == "row_softmax":
+            return StageKernel(_row_softmax(problem), {"softmax": "f32, then rounded"}, _declares("aten::_softmax"))
+        return StageKernel(_weighted_values(problem), _products(problem), _declares("aten::matmul"))
+
+
+def _declares(*operators: str) -> Declares:
+    return Declares(operators=operators, never=("scaled_dot_product",))
+
+
+def _products(problem: StageProblem) -> dict[str, str]:
+    """How fp32 is multiplied, of which torch leaves a choice."""
+    import torch
+
+    return {} if problem.dtype in HALVES else {"float32_matmul": torch.get_float32_matmul_precision()}
+
+
+def _qk_scores(problem: StageProblem) -> Run:
+    """q (B, H, Sq, D), k (B, Hk, Skv, D) -> scores (B, H, Sq, Skv)."""
+    import torch
+
+    scale = 1.0 / math.sqrt(problem.head_dim)
+    matrix = (problem.batch, problem.heads, problem.seq_q, problem.seq_kv)
+
+    def run(q: torch.Tensor, k: torch.Tensor) -> Tensors:
+        scores = torch.matmul(_stacked(q, problem), k.transpose(-1, -2)).mul_(scale)
+        return (scores.view(matrix).float(),)
+
+    return run
+
+
+def _causal_mask(problem: StageProblem, device: torch.device) -> Run:
+    import torch
+
+    last = problem.seq_kv - problem.seq_q
+    hidden = torch.ones(problem.seq_q, problem.seq_kv, dtype=torch.bool, device=device).triu(last + 1)
+
+    def run(scores: torch.Tensor) -> Tensors:
+        return (scores.masked_fill_(hidden, float("-inf")),)
+
+    return run
+
+
+def _row_softmax(problem: StageProblem) -> Run:
+    import torch
+
+    dtype: torch.dtype = getattr(torch, TORCH_DTYPES[problem.dtype])
+    keyless = problem.rows_without_keys
+
+    def run(scores: torch.Tensor) -> Tensors:
+        weights = torch.softmax(scores, dim=-1).to(dtype)
+        if keyless:
+            weights[:, :, :keyless] = 0.0  # softmax over no key is 0 / 0
+        return (weights, torch.logsumexp(scores, dim=-1)) if problem.lse else (weights,)
+
+    return run
+
+
+def _weighted_values(problem: StageProblem) -> Run:
+    """weights (B, H, Sq, Skv), v (B, Hk, Skv, D) -> out (B, H, Sq, D)."""
+    import torch
+
+    out = (problem.batch, problem.heads, problem.seq_q, problem.head_dim)
+
+    def run(weights: torch.Tensor, v: torch.Tensor) -> Tensors:
+        return (torch.matmul(_stacked(weights, problem), v).view(out),)
+
+    return run
+
+
+def _stacked(x: torch.Tensor, problem: StageProblem) -> torch.Tensor:
+    """(B, H, Sq, C) -> (B, Hk, H / Hk * Sq, C): heads that share a key head become rows of one product, so that no key
+    or value is repeated; q is copied where it lies tokens first."""
+    rows = problem.heads // problem.kv_heads * problem.seq_q
+    return x.reshape(problem.batch, problem.kv_heads, rows, x.shape[-1])
+
+
+BACKENDS = (NativeStaged("native.staged", CPU_FLOPS_MAX),)

@@ -1,0 +1,280 @@
+"""What the three libraries' staged attention shares: one backend that is a whole attention and each of its stages.
+
+On `prefill` the call is a `Pipeline` of qk_scores, causal_mask (where a key is hidden), row_softmax and
+weighted_values; on the family of a stage it is that stage alone. A subclass gives `stage_kernel`, which binds one stage
+to one problem, for both uses. Torch is imported in `prepare` only.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kernels.family_backend import FamilyBackend
+from kernels.prefill_backend import Limits, listed, refusals
+from pytest_attnperf.backends import Declares, Pipeline, Prepared, Stage
+from pytest_attnperf.workloads.attention_stages import SCORE_BYTES
+from pytest_attnperf.workloads.base import DTYPE_BYTES
+from pytest_attnperf.workloads.causal_mask import CausalMask
+from pytest_attnperf.workloads.prefill import Prefill
+from pytest_attnperf.workloads.qk_scores import QkScores
+from pytest_attnperf.workloads.row_softmax import RowSoftmax
+from pytest_attnperf.workloads.weighted_values import WeightedValues
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors, Values
+    from pytest_attnperf.records import DeviceInfo
+
+StagedWorkload = Prefill | QkScores | CausalMask | RowSoftmax | WeightedValues
+
+STAGES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "qk_scores": (("q", "k"), ("scores",)),
+    "causal_mask": (("scores",), ("scores",)),
+    "row_softmax": (("scores",), ("weights",)),
+    "weighted_values": (("weights", "v"), ("out",)),
+}
+"""Stage, which is also the name of its family -> names of what it takes and gives, in the order of a call."""
+
+TOKENS = frozenset({"q", "k", "v", "out"})
+"""What is (B, S, H, D) canonically; scores and weights are (B, H, Sq, Skv) everywhere."""
+
+MATRICES_BYTES_MAX = 16 << 30
+"""Of scores and weights together, that one call on `prefill` allocates."""
+
+
+@dataclass(frozen=True)
+class StageProblem:
+    """One stage of one problem.
+
+    kv_heads, head_dim    of the keys or values that the stage multiplies by; 0 for one that multiplies by none
+    dtype                 'f16', 'bf16', 'f32' or 'tf32': of q, k, v, weights and out; scores are fp32
+    causal                whether keys are hidden, bottom-right; never in qk_scores, which gives all scores
+    lse                   whether row_softmax gives the log-sum-exp (B, H, Sq), fp32, behind the weights
+    """
+
+    batch: int
+    seq_q: int
+    seq_kv: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    dtype: str
+    causal: bool
+    lse: bool
+
+    @property
+    def rows_without_keys(self) -> int:
+        """How many rows, the first ones, see no key."""
+        return max(0, self.seq_q - self.seq_kv) if self.causal else 0
+
+
+@dataclass(frozen=True)
+class StageKernel:
+    """One stage bound to one problem.
+
+    run         what it takes, as in STAGES, on the device -> what it gives, as a tuple; causal_mask gives its argument.
+                Memory of results is allocated in it. Of row_softmax with `lse` also the log-sum-exp
+    config      what was chosen; joined with that of the other stages, so names or values must say whose it is
+    declares    what runs
+    """
+
+    run: Callable[..., Tensors]
+    config: Mapping[str, str] = field(default_factory=dict)
+    declares: Declares = field(default_factory=Declares)
+
+
+@dataclass(frozen=True)
+class StagedBackend(FamilyBackend[StagedWorkload]):
+    """Attention as kernels that keep whole matrices in memory; subclasses give `dtypes` and `stage_kernel`."""
+
+    @property
+    def families(self) -> frozenset[str]:
+        """Prefill, and each stage."""
+        return frozenset({"prefill", *STAGES})
+
+    @property
+    @abc.abstractmethod
+    def dtypes(self) -> frozenset[str]:
+        """Dtypes it takes."""
+
+    @property
+    def heads_first(self) -> bool:
+        """Whether its kernels take q, k and v as (B, H, S, D), and give out so; contiguous but within a layer, where
+        they are views of (B, S, H, D). Otherwise they are canonical, contiguous (B, S, H, D)."""
+        return False
+
+    def missing(self, device: DeviceInfo) -> list[str]:
+        """What every stage lacks on this device, such as a compiler: asked once for all of them. Imports nothing."""
+        return []
+
+    def needs(self, problem: StageProblem, stage: str, device: DeviceInfo) -> list[str]:
+        """Why this stage cannot run on this device, beyond its dtype. Imports nothing."""
+        return []
+
+    @abc.abstractmethod
+    def stage_kernel(self, stage: str, problem: StageProblem, device: torch.device) -> StageKernel:
+        """A stage bound to a problem: everything built and chosen; run for the first time in `first_call`."""
+
+    def first_call(self, call: Callable[..., Any], tensors: Tensors) -> None:
+        """Run once on a GPU, so that nothing is compiled or loaded while timing."""
+        if tensors[0].is_cuda:
+            call(*tensors)
+
+    def reasons(self, workload: StagedWorkload, device: DeviceInfo) -> list[str]:
+        """What is missing or a stage needs, its dtypes, and on `prefill` plain masks and memory for both matrices."""
+        found = self.missing(device)
+        for stage in stages_of(workload):
+            found += [each for each in self.needs(problem_of(workload, stage), stage, device) if each not in found]
+        if isinstance(workload, Prefill):
+            if (size := matrices_bytes(workload)) > MATRICES_BYTES_MAX:
+                found.append(
+                    f"{self.name} keeps all scores and weights, {size / 2**30:.1f} GiB here, and takes up to "
+                    f"{MATRICES_BYTES_MAX / 2**30:g} GiB"
+                )
+            found += refusals(workload, Limits(self.name, self.dtypes, window=False, alibi=False, bias=False))
+        elif not isinstance(workload, CausalMask) and workload.dtype not in self.dtypes:
+            found.append(f"{self.name} takes {listed(self.dtypes)}, not {workload.dtype}")
+        return found
+
+    def bind(self, workload: StagedWorkload, inputs: Tensors) -> Prepared:
+        """Every stage bound, in order, and called once on a GPU."""
+        device = inputs[0].device
+        kernels = {
+            stage: self.stage_kernel(stage, problem_of(workload, stage), device) for stage in stages_of(workload)
+        }
+        call: Callable[..., Any]
+        if isinstance(workload, Prefill):
+            call = pipeline = _pipeline(kernels, with_lse=workload.lse)
+            taken, given = pipeline.inputs, pipeline.outputs
+        else:
+            ((stage, kernel),) = kernels.items()
+            call, (taken, given) = kernel.run, STAGES[stage]
+        convert = _copies(taken, self.heads_first)
+        prepared = Prepared(
+            call=call,
+            tensors=convert(inputs),
+            convert=convert,
+            outputs=_canonical(given, self.heads_first),
+            config=_joined_config(kernel.config for kernel in kernels.values()),
+            declares=_joined_declares([kernel.declares for kernel in kernels.values()]),
+            arguments=_views(taken, self.heads_first),
+        )
+        self.first_call(call, prepared.tensors)
+        prepared.load(inputs)  # the mask has written to its own
+        return prepared
+
+
+def stages_of(workload: StagedWorkload) -> tuple[str, ...]:
+    """What runs, in order: all stages of a prefill, without the mask where it hides nothing; else the one."""
+    if not isinstance(workload, Prefill):
+        return (workload.family,)
+    masked = workload.causal and workload.seq_q > 1  # the last row sees all keys
+    return tuple(stage for stage in STAGES if stage != "causal_mask" or masked)
+
+
+def problem_of(workload: StagedWorkload, stage: str) -> StageProblem:
+    """What a stage is told of a workload that it is all, or a part, of."""
+    head_dim = 0
+    if stage in ("qk_scores", "weighted_values"):
+        head_dim = workload.head_dim  # type: ignore[union-attr]
+        if isinstance(workload, Prefill) and stage == "weighted_values":
+            head_dim = workload.head_dim_v
+    return StageProblem(
+        batch=workload.batch,
+        seq_q=workload.seq_q,
+        seq_kv=workload.seq_kv,
+        heads=workload.heads,
+        kv_heads=getattr(workload, "kv_heads", 0) if head_dim else 0,
+        head_dim=head_dim,
+        dtype=workload.dtype,
+        causal=stage == "causal_mask" or (stage != "qk_scores" and getattr(workload, "causal", False)),
+        lse=isinstance(workload, Prefill) and workload.lse and stage == "row_softmax",
+    )
+
+
+def matrices_bytes(workload: Prefill) -> int:
+    """Bytes of the score matrix in fp32 and of the weights."""
+    pairs = workload.batch * workload.heads * workload.seq_q * workload.seq_kv
+    return pairs * (SCORE_BYTES + DTYPE_BYTES[workload.dtype])
+
+
+def _pipeline(kernels: Mapping[str, StageKernel], *, with_lse: bool) -> Pipeline:
+    """The call on (q, k, v)."""
+    stages = tuple(_stage(name, kernel, with_lse=with_lse) for name, kernel in kernels.items())
+    return Pipeline(("q", "k", "v"), stages, ("out", "lse") if with_lse else ("out",))
+
+
+def _stage(name: str, kernel: StageKernel, *, with_lse: bool) -> Stage:
+    taken, given = STAGES[name]
+    if with_lse and name == "row_softmax":
+        given = (*given, "lse")
+
+    def run(values: Values) -> Values:
+        return dict(zip(given, kernel.run(*(values[each] for each in taken)), strict=True))
+
+    # A matrix is let go as soon as the next one is there.
+    frees = {"row_softmax": ("scores",), "weighted_values": ("weights",)}
+    return Stage(name, run, frees.get(name, ()))
+
+
+def _copies(names: tuple[str, ...], heads_first: bool) -> Callable[[Tensors], Tensors]:
+    """Canonical tensors of these names -> copies in the kernels' layout."""
+    import torch
+
+    def convert(inputs: Tensors) -> Tensors:
+        ordered = _ordered(names, inputs, heads_first)
+        return tuple(tensor.clone(memory_format=torch.contiguous_format) for tensor in ordered)
+
+    return convert
+
+
+def _views(names: tuple[str, ...], heads_first: bool) -> Callable[[Tensors], Tensors]:
+    """Canonical tensors of these names -> views of them in the kernels' layout; a copy of one that is not contiguous
+    for kernels that take nothing else."""
+
+    def arguments(inputs: Tensors) -> Tensors:
+        ordered = _ordered(names, inputs, heads_first)
+        return ordered if heads_first else tuple(tensor.contiguous() for tensor in ordered)
+
+    return arguments
+
+
+def _ordered(names: tuple[str, ...], tensors: Tensors, heads_first: bool) -> Tensors:
+    """Views of q, k, v and out with heads before tokens or, where they are so, behind them; the others as they are."""
+    named = zip(names, tensors, strict=True)
+    return tuple(tensor.transpose(1, 2) if heads_first and name in TOKENS else tensor for name, tensor in named)
+
+
+def _canonical(names: tuple[str, ...], heads_first: bool) -> Callable[[Tensors], Outputs]:
+    def outputs(result: Tensors) -> Outputs:
+        return dict(zip(names, _ordered(names, result, heads_first), strict=True))
+
+    return outputs
+
+
+def _joined_config(configs: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """All entries; values of one name that differ are listed behind one another, in the order of the stages."""
+    found: dict[str, list[str]] = {}
+    for config in configs:
+        for name, value in config.items():
+            values = found.setdefault(name, [])
+            values += [value] if value not in values else []
+    return {name: " ".join(values) for name, values in found.items()}
+
+
+def _joined_declares(parts: list[Declares]) -> Declares:
+    """What the stages declare, each name once."""
+
+    def joined(of: Callable[[Declares], tuple[str, ...]]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for part in parts for name in of(part)))
+
+    return Declares(
+        kernels=joined(lambda part: part.kernels),
+        operators=joined(lambda part: part.operators),
+        never=joined(lambda part: part.never),
+        matrix=any(part.matrix for part in parts),
+    )

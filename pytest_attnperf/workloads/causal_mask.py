@@ -1,0 +1,100 @@
+"""Second stage of unfused attention: -inf over the scores of keys that a row does not see, in place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.errors import WorkloadError
+from pytest_attnperf.workloads import attention_stages
+from pytest_attnperf.workloads.attention_stages import SCORE_BYTES, AttentionStage
+from pytest_attnperf.workloads.precision import reference_dtype
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.workloads.base import InPlace
+    from pytest_attnperf.workloads.fields import Grammar
+
+_GRAMMAR = attention_stages.grammar("causal_mask", dtypes=("f32",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CausalMask(AttentionStage):
+    """A causal mask over scores; id e.g. `causal_mask-b1-s512-kv600-h8-f32`. Fields as `AttentionStage`.
+
+    dtype    'f32' alone: that of scores
+
+    Input is (scores,), (B, H, Sq, Skv) in fp32, contiguous. A call changes it where key j > i + Skv - Sq, to -inf, and
+    nowhere else; output is 'scores', the same tensor. Raises WorkloadError also where there is nothing to hide, which
+    is for a single query: the last row sees all keys.
+    """
+
+    dtype: str = "f32"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.seq_q < 2:
+            raise WorkloadError(
+                f"causal_mask workload: seq_q must be at least 2, got {self.seq_q}: the last row sees all keys, so "
+                "that a single one leaves nothing to hide"
+            )
+
+    @classmethod
+    def grammar(cls) -> Grammar:
+        """b=, s=, kv=, h=, dtype."""
+        return _GRAMMAR
+
+    @property
+    def non_finite_outputs(self) -> frozenset[str]:
+        """'scores', which must be -inf exactly where a key is hidden."""
+        return frozenset({"scores"})
+
+    @property
+    def in_place(self) -> InPlace:
+        """The scores, all of them."""
+        return {0: _whole}
+
+    @property
+    def hidden_pairs(self) -> int:
+        """Pairs that the mask hides, of all heads of all sequences."""
+        return self.pairs - self.causal_pairs
+
+    @property
+    def flops(self) -> float:
+        """1 per hidden pair, although nothing is computed: limits of size are in operations."""
+        return float(self.hidden_pairs)
+
+    @property
+    def bytes_min(self) -> float:
+        """Hidden scores written once; nothing need be read."""
+        return float(self.hidden_pairs * SCORE_BYTES)
+
+    def definition(self) -> dict[str, Any]:
+        """Every field and the alignment of the mask, as builtins."""
+        return {**super().definition(), "mask_alignment": "bottom-right"}
+
+    def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
+        """(scores,) from N(0, 1). Every score is compared, so that one that is hidden or left by mistake shows without
+        planting."""
+        import torch
+
+        generator = torch.Generator(device=device).manual_seed(seed)
+        shape = (self.batch, self.heads, self.seq_q, self.seq_kv)
+        return (torch.randn(shape, generator=generator, device=device),)
+
+    def reference(self, inputs: Tensors) -> Outputs:
+        """The same scores, exact, in fp64, and -inf."""
+        return {"scores": self._masked(inputs[0].to(reference_dtype(inputs)))}
+
+    def plain(self, inputs: Tensors) -> Outputs:
+        """masked_fill of a copy."""
+        return {"scores": self._masked(inputs[0].clone())}
+
+    def _masked(self, scores: torch.Tensor) -> torch.Tensor:
+        return scores.masked_fill_(self.hidden(scores.device), float("-inf"))
+
+
+def _whole(scores: torch.Tensor) -> torch.Tensor:
+    return scores

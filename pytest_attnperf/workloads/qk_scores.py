@@ -1,0 +1,112 @@
+"""First stage of unfused attention: scores = q k^T / sqrt(D), of every pair, hidden ones too."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.workloads import attention_stages
+from pytest_attnperf.workloads.attention_stages import SCORE_BYTES, ProductStage
+from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
+from pytest_attnperf.workloads.row_shape import edges
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.workloads.fields import Grammar
+
+PLANTED_SCORE = 4.0
+"""What the planted dimension of a query and a key adds to their score: that of a lost dimension is then off by this,
+some 40 times what bf16 rounds off scores of that size, and none is so large that the budget of the others grows."""
+_GRAMMAR = attention_stages.grammar("qk_scores", product=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QkScores(ProductStage):
+    """Scaled products of queries and keys; id e.g. `qk_scores-b1-s512-kv2048-h8-hk2-d64-f16`. Fields as `ProductStage`.
+
+    Inputs are (q, k), contiguous: q (B, Sq, H, D), k (B, Skv, Hk, D). Output is 'scores' (B, H, Sq, Skv) in fp32.
+
+    The plain computation multiplies in the dtype, and turns the scaled product into fp32: what attention in PyTorch
+    does before an fp32 softmax, and how the attention of which this is a stage is judged. The budget is therefore that
+    of a score stored in the dtype. An fp32 product of the upcast inputs would be a yardstick of some 1e-7, which
+    neither matrix units (they drop bits when they align the terms of a sum) nor PyTorch users meet; it would reject
+    right kernels, and find no wrong one that this budget lets through: what can be lost is a dimension, a pair, a scale
+    or a head, each of which moves scores by about their own size.
+    """
+
+    @classmethod
+    def grammar(cls) -> Grammar:
+        """b=, s=, kv=, h=, hk=, d=, dtype."""
+        return _GRAMMAR
+
+    @property
+    def flops(self) -> float:
+        """2 D per pair; the scale is not counted."""
+        return float(2 * self.head_dim * self.pairs)
+
+    @property
+    def bytes_min(self) -> float:
+        """q and k read once, all scores written once."""
+        rows = self.batch * (self.seq_q * self.heads + self.seq_kv * self.kv_heads)
+        return float(rows * self.head_dim * self.element_bytes + self.pairs * SCORE_BYTES)
+
+    def definition(self) -> dict[str, Any]:
+        """Every field and the scale, as builtins."""
+        return {**super().definition(), "scale": "1/sqrt(head_dim)"}
+
+    def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
+        """(q, k) from N(0, 1). With `planted` every query and every key has one large dimension, at an edge of a tile:
+        token s that of number s among the edges, in an order that the seed decides, so that each edge is large on both
+        sides of some pair."""
+        import torch
+
+        generator = torch.Generator(device=device).manual_seed(seed)
+        q, k = (
+            torch.randn((self.batch, seq, heads, self.head_dim), generator=generator, device=device)
+            for seq, heads in ((self.seq_q, self.heads), (self.seq_kv, self.kv_heads))
+        )
+        if planted:
+            _plant(q, seed)
+            _plant(k, seed)
+        return q.to(self.stored_as), k.to(self.stored_as)
+
+    def reference(self, inputs: Tensors) -> Outputs:
+        """fp64 on a CPU and for f32, fp32 without TF32 on a GPU for f16 and bf16; some heads at a time."""
+        return self._scores(inputs, reference_dtype(inputs), reference_dtype(inputs))
+
+    def plain(self, inputs: Tensors) -> Outputs:
+        """Multiplied and scaled in the dtype, f32 without TF32, then fp32."""
+        import torch
+
+        return self._scores(inputs, self.stored_as, torch.float32)
+
+    def _scores(self, inputs: Tensors, dtype: torch.dtype, out: torch.dtype) -> Outputs:
+        import torch
+
+        q, k = inputs
+        scores = torch.empty((self.batch, self.heads, self.seq_q, self.seq_kv), dtype=out, device=q.device)
+        with torch.no_grad(), full_fp32_matmul():
+            for b, heads, kv_head in self.lanes():
+                queries = q[b, :, heads].transpose(0, 1).to(dtype)  # (group, Sq, D)
+                product = torch.matmul(queries, k[b, :, kv_head].to(dtype).T)
+                scores[b, heads] = product.mul_(1.0 / math.sqrt(self.head_dim))
+        return {"scores": scores}
+
+
+def _plant(x: torch.Tensor, seed: int) -> None:
+    """Set one dimension of every row of x (B, S, heads, D) so that two such make up PLANTED_SCORE, in place."""
+    import torch
+
+    seq, head_dim = x.shape[1], x.shape[3]
+    *others, last = edges(head_dim)
+    random.Random(seed).shuffle(others)
+    # The first token plants the last dimension for odd seeds, so that a short sequence has it too.
+    order = [last, *others] if seed % 2 else [*others, last]
+    token = torch.arange(seq, device=x.device)
+    x[:, token, :, torch.tensor(order, device=x.device)[token % len(order)]] = math.sqrt(
+        PLANTED_SCORE * math.sqrt(head_dim)
+    )

@@ -1,0 +1,153 @@
+"""Third stage of unfused attention: weights = softmax of the rows of fp32 scores, some of which may be -inf."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.errors import WorkloadError
+from pytest_attnperf.workloads import attention_stages
+from pytest_attnperf.workloads.attention_stages import SCORE_BYTES, AttentionStage
+from pytest_attnperf.workloads.row_shape import edges
+from pytest_attnperf.workloads.softmax import FLOPS_PER_ELEMENT, MARGIN, SHIFT
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.workloads.fields import Grammar
+
+_GRAMMAR = attention_stages.grammar("row_softmax", flags=("causal",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowSoftmax(AttentionStage):
+    """Softmax of rows of scores; id e.g. `row_softmax-b1-s512-h8-f16-causal`. Fields as `AttentionStage`.
+
+    dtype     of the weights
+    causal    scores that a causal mask hides are -inf, so that a kernel may leave them unread. A row that sees no key
+              has weights of 0 exactly, as `Prefill`'s has an output of 0
+
+    Input is (scores,), (B, H, Sq, Skv) in fp32, contiguous. Output is 'weights', (B, H, Sq, Skv) in the dtype, all of
+    them. A single key, whose weight is 1 whatever its score, is refused.
+    """
+
+    causal: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.seq_kv < 2:
+            raise WorkloadError(
+                f"row_softmax workload: seq_kv must be at least 2, got {self.seq_kv}: the weight of a single key is "
+                "the same whatever its score, and proves nothing"
+            )
+
+    @classmethod
+    def grammar(cls) -> Grammar:
+        """b=, s=, kv=, h=, dtype, causal."""
+        return _GRAMMAR
+
+    @property
+    def visible_pairs(self) -> int:
+        """Pairs whose score is not -inf, of all heads of all sequences."""
+        return self.causal_pairs if self.causal else self.pairs
+
+    @property
+    def flops(self) -> float:
+        """5 per visible pair, as of `Softmax`: compare, subtract, exponential, add, divide."""
+        return float(FLOPS_PER_ELEMENT * self.visible_pairs)
+
+    @property
+    def bytes_min(self) -> float:
+        """Visible scores read once, all weights written once."""
+        return float(self.visible_pairs * SCORE_BYTES + self.pairs * self.element_bytes)
+
+    def definition(self) -> dict[str, Any]:
+        """Every field and the alignment of the mask, as builtins."""
+        return {**super().definition(), "mask_alignment": "bottom-right" if self.causal else "none"}
+
+    def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
+        """(scores,) from N(0, 1). With `planted` one key of every row that sees any holds 0.8 of the weight: the last
+        one it sees, or one at an edge of a tile; and rows are shifted by 100, 0 and -100 in turn, see
+        `softmax.SHIFT`."""
+        import torch
+
+        generator = torch.Generator(device=device).manual_seed(seed)
+        return (drawn_scores(self, generator, seed, causal=self.causal, planted=planted),)
+
+    def reference(self, inputs: Tensors) -> Outputs:
+        """fp64 on a CPU and for f32, on a GPU fp32 for weights of 16 bits; a sequence at a time."""
+        import torch
+
+        wide = inputs[0].device.type == "cpu" or self.dtype == "f32"
+        dtype = torch.float64 if wide else torch.float32
+        weights = _by_sequence(self, inputs[0], dtype, self.causal, lambda part: torch.softmax(part.to(dtype), dim=-1))
+        return {"weights": weights}
+
+    def plain(self, inputs: Tensors) -> Outputs:
+        """torch.softmax in fp32, which scores are, rounded once."""
+        return {"weights": plain_weights(self, inputs[0], causal=self.causal)}
+
+
+def drawn_scores(
+    stage: AttentionStage, generator: torch.Generator, seed: int, *, causal: bool, planted: bool
+) -> torch.Tensor:
+    """Scores (B, H, Sq, Skv) in fp32, as `RowSoftmax.make_inputs` states them, for any stage of that shape."""
+    import torch
+
+    shape = (stage.batch, stage.heads, stage.seq_q, stage.seq_kv)
+    scores = torch.randn(shape, generator=generator, device=generator.device)
+    if planted:
+        _plant(stage, scores, seed, causal)
+    if causal:
+        scores.masked_fill_(stage.hidden(scores.device), float("-inf"))
+    return scores
+
+
+def plain_weights(stage: AttentionStage, scores: torch.Tensor, *, causal: bool) -> torch.Tensor:
+    """torch.softmax of fp32 scores (B, H, Sq, Skv), rounded to the stage's dtype; 0 for rows that see no key."""
+    import torch
+
+    return _by_sequence(stage, scores, stage.stored_as, causal, lambda part: torch.softmax(part, dim=-1))
+
+
+def _by_sequence(
+    stage: AttentionStage,
+    scores: torch.Tensor,
+    dtype: torch.dtype,
+    causal: bool,
+    compute: Callable[[torch.Tensor], torch.Tensor],
+) -> torch.Tensor:
+    import torch
+
+    weights = torch.empty(scores.shape, dtype=dtype, device=scores.device)
+    for b in range(stage.batch):
+        weights[b] = compute(scores[b])
+    if causal:
+        weights[:, :, : max(0, stage.seq_q - stage.seq_kv)] = 0.0  # rows that see no key, whose softmax is 0 / 0
+    return weights
+
+
+def _plant(stage: AttentionStage, scores: torch.Tensor, seed: int, causal: bool) -> None:
+    """In place: rows take the last key they see and the edges before it in turn, from one that the seed decides.
+
+    Under a causal mask every other row takes the last key it sees: few rows see the last keys of all.
+    """
+    import torch
+
+    rows = torch.arange(stage.batch * stage.heads * stage.seq_q, device=scores.device)
+    seen = torch.full_like(rows, stage.seq_kv)
+    if causal:
+        seen = rows % stage.seq_q + 1 + (stage.seq_kv - stage.seq_q)
+    places = torch.tensor(edges(stage.seq_kv), device=scores.device)
+    before = torch.searchsorted(places, (seen - 1).clamp(min=0))  # how many edges are before the last key seen
+    turn = (rows + random.Random(seed).randrange(len(places))) % (before + 1)
+    if causal:
+        turn *= (rows % stage.seq_q + rows // stage.seq_q + seed) % 2
+    key = torch.where(turn == 0, seen - 1, places[(turn - 1).clamp(min=0)]).clamp(min=0)
+    flat = scores.view(-1, stage.seq_kv)
+    # The expected sum of the others' exponentials is n exp(1/2).
+    flat[rows, key] = seen.clamp(min=1).log() + 0.5 + MARGIN
+    flat += ((rows + seed) % 3 - 1)[:, None] * SHIFT

@@ -1,0 +1,87 @@
+"""Last stage of unfused attention: out = weights v."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.workloads import attention_stages
+from pytest_attnperf.workloads.attention_stages import ProductStage
+from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
+from pytest_attnperf.workloads.row_softmax import drawn_scores, plain_weights
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.workloads.fields import Grammar
+
+_GRAMMAR = attention_stages.grammar("weighted_values", product=True, flags=("causal",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedValues(ProductStage):
+    """Sums of values by weight; id e.g. `weighted_values-b1-s512-h8-hk2-d64-f16-causal`. Fields as `ProductStage`.
+
+    causal    weights of keys that a causal mask hides are 0 exactly, so that a kernel may leave them, and their values,
+              unread
+
+    Inputs are (weights, v), contiguous: weights (B, H, Sq, Skv), v (B, Skv, Hk, D). Output is 'out' (B, Sq, H, D).
+    """
+
+    causal: bool = False
+
+    @classmethod
+    def grammar(cls) -> Grammar:
+        """b=, s=, kv=, h=, hk=, d=, dtype, causal."""
+        return _GRAMMAR
+
+    @property
+    def visible_pairs(self) -> int:
+        """Pairs whose weight may be other than 0, of all heads of all sequences."""
+        return self.causal_pairs if self.causal else self.pairs
+
+    @property
+    def flops(self) -> float:
+        """2 D per visible pair."""
+        return float(2 * self.head_dim * self.visible_pairs)
+
+    @property
+    def bytes_min(self) -> float:
+        """Visible weights and v read once, out written once; the last row sees every key."""
+        rows = self.batch * (self.seq_q * self.heads + self.seq_kv * self.kv_heads)
+        return float((self.visible_pairs + rows * self.head_dim) * self.element_bytes)
+
+    def definition(self) -> dict[str, Any]:
+        """Every field and the alignment of the mask, as builtins."""
+        return {**super().definition(), "mask_alignment": "bottom-right" if self.causal else "none"}
+
+    def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
+        """(weights, v): softmax of the scores of `RowSoftmax`, rounded, and v from N(0, 1). With `planted` one key of
+        every row, the last it sees or one at an edge of a tile, has a weight of 0.8."""
+        import torch
+
+        generator = torch.Generator(device=device).manual_seed(seed)
+        scores = drawn_scores(self, generator, seed, causal=self.causal, planted=planted)
+        weights = plain_weights(self, scores, causal=self.causal)
+        v = torch.randn((self.batch, self.seq_kv, self.kv_heads, self.head_dim), generator=generator, device=device)
+        return weights, v.to(self.stored_as)
+
+    def reference(self, inputs: Tensors) -> Outputs:
+        """fp64 on a CPU and for f32, fp32 without TF32 on a GPU for f16 and bf16; some heads at a time."""
+        return self._out(inputs, reference_dtype(inputs))
+
+    def plain(self, inputs: Tensors) -> Outputs:
+        """Multiplied in the dtype, f32 without TF32."""
+        return self._out(inputs, self.stored_as)
+
+    def _out(self, inputs: Tensors, dtype: torch.dtype) -> Outputs:
+        import torch
+
+        weights, v = inputs
+        out = torch.empty((self.batch, self.seq_q, self.heads, self.head_dim), dtype=dtype, device=v.device)
+        with torch.no_grad(), full_fp32_matmul():
+            for b, heads, kv_head in self.lanes():
+                product = torch.matmul(weights[b, heads].to(dtype), v[b, :, kv_head].to(dtype))  # (group, Sq, D)
+                out[b, :, heads] = product.transpose(0, 1)
+        return {"out": out}
