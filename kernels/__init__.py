@@ -13,6 +13,7 @@ from kernels.hip.rope import BACKENDS as HIP_ROPE
 from kernels.hip.rope_builds import KERNELS as HIP_ROPE_KERNELS
 from kernels.hip.staged import BACKENDS as HIP_STAGED
 from kernels.hip.staged_builds import KERNELS as HIP_STAGED_KERNELS
+from kernels.layer.layers import layers_over
 from kernels.native.backward import BACKENDS as NATIVE_BACKWARD
 from kernels.native.backward_flash import BACKENDS as NATIVE_FLASH_BACKWARD
 from kernels.native.bandwidth import BACKENDS as NATIVE_BANDWIDTH
@@ -23,6 +24,7 @@ from kernels.native.mla import BACKENDS as NATIVE_MLA
 from kernels.native.prefill import BACKENDS as NATIVE_PREFILL
 from kernels.native.rope import BACKENDS as NATIVE_ROPE
 from kernels.native.rows import BACKENDS as NATIVE_ROWS
+from kernels.native.staged import BACKENDS as NATIVE_STAGED
 from kernels.native.varlen import BACKENDS as NATIVE_VARLEN
 from kernels.native.varlen_backward import BACKENDS as NATIVE_VARLEN_BACKWARD
 from kernels.triton.backward_backend import BACKENDS as TRITON_BACKWARD
@@ -43,6 +45,8 @@ from kernels.triton.rope_backend import BACKENDS as TRITON_ROPE
 from kernels.triton.rope_builds import KERNELS as ROPE_KERNELS
 from kernels.triton.rows_backend import BACKENDS as TRITON_ROWS
 from kernels.triton.rows_builds import KERNELS as ROWS_KERNELS
+from kernels.triton.staged import BACKENDS as TRITON_STAGED
+from kernels.triton.staged_builds import KERNELS as TRITON_STAGED_KERNELS
 from kernels.triton.trans_v_backend import BACKENDS as TRITON_TRANS_V
 from kernels.triton.trans_v_builds import KERNELS as TRANS_V_KERNELS
 from kernels.triton.varlen import BACKENDS as TRITON_VARLEN
@@ -69,6 +73,8 @@ def register(registry: Registry) -> None:
     registry.add(*NATIVE_MLA, *TRITON_MLA)
     registry.add(*NATIVE_FLASH_BACKWARD, *NATIVE_VARLEN_BACKWARD, *TRITON_BACKWARD, *TRITON_TRANS_V)
     registry.add(*HIP_PREFILL, *HIP_STAGED, *HIP_DECODE, *HIP_ROPE)
+    registry.add(*NATIVE_STAGED, *TRITON_STAGED)
+    registry.add(*layers_over(registry))
 
 
 def register_kernels(kernels: KernelRegistry) -> None:
@@ -81,3 +87,4 @@ def register_kernels(kernels: KernelRegistry) -> None:
     kernels.add(DecodeKernel(), DecodeReduceKernel())
     kernels.add(*BACKWARD_KERNELS, *TRANS_V_KERNELS)
     kernels.add(*HIP_PREFILL_KERNELS, *HIP_STAGED_KERNELS, *HIP_DECODE_KERNELS, *HIP_ROPE_KERNELS)
+    kernels.add(*TRITON_STAGED_KERNELS)

@@ -87,6 +87,7 @@ class HipStep(Configured, PrefillBackend):
                 never=("scaled_dot_product",),
                 matrix=self.step.matrix and face_of(arch).matrix,
             ),
+            arguments=lambda new: new,
         )
 
 

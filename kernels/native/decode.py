@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernels.family_backend import FamilyBackend
+from kernels.native.prefill_eager import heads_first_views
 from kernels.native.prefill_sdpa import OPERATORS
 from kernels.prefill_backend import own_copies
 from pytest_attnperf.backends import Declares, Prepared
@@ -110,6 +111,7 @@ class SdpaDecode(FamilyBackend[Decode]):
                 operators=(OPERATORS[SDPA_BACKEND],),
                 never=tuple(name for backend, name in OPERATORS.items() if backend != SDPA_BACKEND),
             ),
+            arguments=lambda new: heads_first_views(new[:3]),
         )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
-from kernels.native.prefill_eager import canonical_outputs, eager_attention
+from kernels.native.prefill_eager import canonical_outputs, eager_attention, heads_first_views
 from kernels.prefill_backend import FLOATS, Limits, PrefillBackend, heads_first
 from pytest_attnperf.backends import Declares, Prepared
 from pytest_attnperf.errors import UsageError
@@ -209,4 +209,21 @@ def _prepared(call: Callable[..., Any], tensors: Tensors, config: dict[str, str]
         outputs=canonical_outputs,
         config=config,
         declares=Declares(kernels=("triton_",), never=("scaled_dot_product",)),
+        arguments=partial(views_compiled_for, call, set()),
     )
+
+
+def views_compiled_for(call: Callable[..., Any], known: set[Any], inputs: Tensors) -> Tensors:
+    """Canonical inputs, heads first, as views. `call` is compiled once more for strides that are not `known`.
+
+    As in `Compiled.bind`, no graph is taken from AOTAutograd's cache.
+    """
+    import torch._functorch.config
+
+    views = heads_first_views(inputs)
+    strides = tuple(view.stride() for view in views)
+    if strides not in known:
+        with torch._functorch.config.patch(enable_autograd_cache=False):
+            call(*views)
+        known.add(strides)
+    return views

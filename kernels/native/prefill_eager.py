@@ -76,7 +76,13 @@ class Eager(PrefillBackend):
             outputs=outputs,
             config={"compute_dtype": workload.dtype if halves else "f32", "float32_matmul": precision},
             declares=Declares(never=("scaled_dot_product",)),
+            arguments=None if self.upcast else heads_first_views,
         )
+
+
+def heads_first_views(inputs: Tensors) -> Tensors:
+    """(B, S, H, D) as (B, H, S, D) where it lies; slopes and a bias as they are."""
+    return tuple(tensor.transpose(1, 2) if tensor.dim() == 4 else tensor for tensor in inputs)
 
 
 def upcast(workload: Prefill, inputs: Tensors) -> Tensors:
@@ -96,8 +102,8 @@ def upcast(workload: Prefill, inputs: Tensors) -> Tensors:
 
 
 def eager_attention(workload: Prefill, device: torch.device) -> Callable[..., Any]:
-    """A function of q (B, H, Sq, D), k (B, Hk, Skv, D) and v (B, Hk, Skv, Dv), contiguous, giving out (B, H, Sq, Dv)
-    [, lse (B, H, Sq)].
+    """A function of q (B, H, Sq, D), k (B, Hk, Skv, D) and v (B, Hk, Skv, Dv), of any strides, giving contiguous out
+    (B, H, Sq, Dv) [, lse (B, H, Sq)].
 
     Its fourth argument are the slopes (H,) or the bias (H, Sq, Skv) of a workload that has them, its fifth the scale of
     the scores, 1 / sqrt(D) unless given. Query heads that share a K/V head are stacked as further rows, so no K or V is
@@ -115,7 +121,7 @@ def eager_attention(workload: Prefill, device: torch.device) -> Callable[..., An
     def attention(
         q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, further: Any = None, score_scale: Any = scale
     ) -> Any:
-        rows = q.view(batch, kv_heads, heads // kv_heads * seq_q, head_dim)
+        rows = q.reshape(batch, kv_heads, heads // kv_heads * seq_q, head_dim)
         scores = torch.matmul(rows, k.transpose(-1, -2)) * score_scale
         by_head = scores.view(batch, heads, seq_q, seq_kv)
         if further is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kernels.native.prefill_eager import canonical_outputs, minus_distances, visible_keys
+from kernels.native.prefill_eager import canonical_outputs, heads_first_views, minus_distances, visible_keys
 from kernels.prefill_backend import FLOATS, Limits, PrefillBackend, heads_first, listed
 from pytest_attnperf.backends import Declares, Prepared
 
@@ -77,6 +77,8 @@ class PinnedSdpa(PrefillBackend):
                 f"{self.backend} takes no grouped K/V heads ({workload.heads} query heads, {workload.kv_heads} K/V "
                 "heads); expanding them first would be another problem"
             )
+        if self.backend == "CUDNN_ATTENTION" and workload.seq_kv == 1:
+            found.append("CUDNN_ATTENTION takes no sequence of a single key (torch 2.11: no available kernel)")
         for head_dim in sorted({workload.head_dim, workload.head_dim_v}):
             if self.head_dim_max is not None and head_dim > self.head_dim_max:
                 found.append(f"{self.backend} takes head_dim up to {self.head_dim_max}, not {head_dim}")
@@ -110,6 +112,7 @@ class PinnedSdpa(PrefillBackend):
                 operators=(OPERATORS[self.backend],),
                 never=tuple(name for backend, name in OPERATORS.items() if backend != self.backend),
             ),
+            arguments=None if added else heads_first_views,
         )
 
     def _bottom_right(self, workload: Prefill, device: torch.device) -> tuple[Any, str]:

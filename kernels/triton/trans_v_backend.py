@@ -75,6 +75,7 @@ class TritonTransV(Configured, PrefillBackend):
             outputs=_canonical,
             config=self.recorded({SPACE.kernel: choice}),
             declares=Declares(kernels=("trans_v_kernel",), never=("scaled_dot_product",), matrix=True),
+            arguments=_transposed_v_alone,
         )
 
 
@@ -84,6 +85,12 @@ def _transposed_v(inputs: Tensors) -> Tensors:
 
     q, k, v = inputs
     return q.clone(), k.clone(), v.permute(0, 2, 3, 1).clone(memory_format=torch.contiguous_format)
+
+
+def _transposed_v_alone(inputs: Tensors) -> Tensors:
+    """The same with q and k where they lie."""
+    q, k, v = inputs
+    return q, k, v.permute(0, 2, 3, 1).contiguous()
 
 
 def _canonical(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:

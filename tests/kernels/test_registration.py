@@ -61,6 +61,8 @@ def test_every_backend_is_registered_under_its_documented_name() -> None:
         "hip.prefetch",
         "hip.best",
         "hip.staged",
+        "native.staged",
+        "triton.staged",
     ]
 
 
@@ -69,8 +71,17 @@ def test_every_family_has_a_native_and_a_triton_backend() -> None:
     registry = Registry()
     kernels.register(registry)
     for family in FAMILIES:
-        owners = {backend.name.partition(".")[0] for backend in registry.for_family(family.name)}
-        assert {"native", "triton"} <= owners, family.name
+        names = {backend.name.removeprefix("layer.") for backend in registry.for_family(family.name)}
+        assert {"native", "triton"} <= {name.partition(".")[0] for name in names}, family.name
+
+
+def test_every_attention_backend_has_its_layer() -> None:
+    """Family block holds the plain layer, and one over each backend of prefill or decode, under its name."""
+    registry = Registry()
+    kernels.register(registry)
+    attending = [backend.name for backend in registry if backend.families & {"prefill", "decode"}]
+    layers = [backend.name for backend in registry.for_family("block")]
+    assert layers == ["layer.plain", *(f"layer.{name}" for name in attending)]
 
 
 def test_describing_backends_imports_neither_torch_nor_a_compiler() -> None:

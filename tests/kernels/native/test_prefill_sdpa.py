@@ -159,6 +159,7 @@ def test_torch_may_not_choose_another_backend() -> None:
         ),
         ("native.sdpa_flash", "prefill-b1-s8-h2-d64-dv40-f16", CPU, "one head dimension for q, k and v, not 64 and 40"),
         ("native.sdpa_cudnn", "prefill-b1-s8-h2-d64-dv20-f16", CUDA, "to be a multiple of 8, not 20"),
+        ("native.sdpa_cudnn", "prefill-b1-s1-h2-d64-f16-causal", CUDA, "no sequence of a single key"),
         ("native.sdpa_cudnn", "prefill-b1-s8-h2-d64-dv264-f16", CUDA, "takes head_dim up to 256, not 264"),
         ("native.sdpa_efficient", "prefill-b1-s8-h4-hk2-d64-f16", CUDA, r"no grouped K/V heads \(4 query .* 2 K/V"),
         ("native.sdpa_flash", "prefill-b1-s8-h2-d320-f16", CUDA, "takes head_dim up to 256, not 320"),

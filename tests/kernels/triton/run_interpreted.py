@@ -1,4 +1,5 @@
-"""Runs backends under Triton's interpreter: MODULE PATH BACKEND/ID... saves {BACKEND/ID: what it gave} to PATH.
+"""Runs backends under Triton's interpreter: each line [MODULE, PATH, [BACKEND/ID, ...]] of JSON on stdin saves
+{BACKEND/ID: what it gave} to PATH, and is answered by a line of JSON: null, or the traceback.
 
 Triton decides at import whether it interprets, so this is a process of its own, with TRITON_INTERPRET=1 from outside.
 MODULE holds `BACKENDS`. Fresh memory is NaN, so that an element nobody wrote shows.
@@ -7,9 +8,12 @@ MODULE holds `BACKENDS`. Fresh memory is NaN, so that an element nobody wrote sh
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 import time
+import traceback
 import warnings
+from contextlib import redirect_stdout
 
 import torch
 
@@ -19,10 +23,23 @@ from pytest_attnperf.workloads.families import parse_workload
 SEED = 1
 
 
-def main(module: str, path: str, cases: list[str]) -> None:
-    """Save the outputs, the configuration and whether the inputs are unchanged, of every case, on inputs of seed 1."""
+def main() -> None:
+    """Answer each line until there is none."""
     torch.use_deterministic_algorithms(True, warn_only=True)
     warnings.simplefilter("ignore")
+    for line in sys.stdin:
+        said = None
+        try:
+            with redirect_stdout(sys.stderr):
+                save(*json.loads(line))
+        except Exception:
+            said = traceback.format_exc()
+        sys.stdout.write(json.dumps(said) + "\n")
+        sys.stdout.flush()
+
+
+def save(module: str, path: str, cases: list[str]) -> None:
+    """Save the outputs, the configuration and whether the inputs are unchanged, of every case, on inputs of seed 1."""
     backends = {backend.name: backend for backend in importlib.import_module(module).BACKENDS}
     results = {}
     for case in cases:
@@ -49,4 +66,4 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3:])
+    main()

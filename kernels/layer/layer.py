@@ -1,0 +1,136 @@
+"""One attention layer made of stages: projections by torch, everything between by the kernels of one attention backend.
+
+    x -> qkv_projection -> split -> rope -> cache_append -> attention -> flatten -> output_projection -> out
+
+Each stage reads what those before it left, and allocates what it adds; a stage that only makes views launches nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kernels.family_backend import FamilyBackend
+from kernels.layer.attention import PREFIX, BoundAttention, bind, problem_over_cache
+from kernels.layer.stages import canonical_outputs, rope_of, stages_of, tables_of
+from kernels.native.prefill_eager import Eager
+from kernels.native.rope import BACKENDS as NATIVE_ROPE
+from kernels.prefill_backend import own_copies
+from pytest_attnperf.backends import Declares, Pipeline, Prepared
+from pytest_attnperf.environment.device import describe_device
+from pytest_attnperf.workloads.block import Block
+
+if TYPE_CHECKING:
+    from pytest_attnperf.backends import Backend, Tensors
+    from pytest_attnperf.records import DeviceInfo
+    from pytest_attnperf.workloads.decode import Decode
+    from pytest_attnperf.workloads.prefill import Prefill
+
+ROPE_PREFIX = "rope."
+EAGER = Eager("native.eager")
+(EAGER_ROPE,) = NATIVE_ROPE
+
+
+@dataclass(frozen=True)
+class Layer(FamilyBackend[Block]):
+    """A layer around one attention backend, which is asked about every block's attention.
+
+    attention       what attends; of family prefill, decode, or both
+    rope            what rotates q and k
+    rope_strides    whether it reads q and k where the projection left them; otherwise they are copied before
+    any_strides     whether `attention` takes keys and values whose sequences lie apart, as in a cache with more room
+    """
+
+    attention: Backend = EAGER
+    rope: Backend = EAGER_ROPE
+    rope_strides: bool = True
+    any_strides: bool = False
+
+    @property
+    def families(self) -> frozenset[str]:
+        """'block'."""
+        return frozenset({"block"})
+
+    def problem(self, block: Block, device: DeviceInfo) -> Prefill | Decode:
+        """What `attention` is asked for."""
+        return problem_over_cache(self.attention, block, device)
+
+    def reasons(self, workload: Block, device: DeviceInfo) -> list[str]:
+        """The attention backend's, the rope's, and keys that do not lie as the attention needs them."""
+        if reason := self._other_kind(workload):
+            return [reason]
+        problem = self.problem(workload, device)
+        found = [
+            *self.attention.unsupported_reasons(problem, device),
+            *self.rope.unsupported_reasons(rope_of(workload), device),
+        ]
+        if workload.batch > 1 and problem.seq_kv < workload.room and not self.any_strides:
+            found.append(
+                f"{self.attention.name} needs contiguous keys and values, and the first {problem.seq_kv} rows of "
+                f"{workload.batch} sequences in a cache with room for {workload.room} are not; use b=1, "
+                f"room={problem.seq_kv}, or a layer that reads them where they lie, e.g. layer.plain"
+            )
+        return list(dict.fromkeys(found))
+
+    def bind(self, workload: Block, inputs: Tensors) -> Prepared:
+        """Prepare rope and attention for the shapes; on a GPU run once, so that nothing is left to compile."""
+        tensors = own_copies(inputs)
+        parts = workload.parts(tensors)
+        x, problem = parts.x, self.problem(workload, describe_device(parts.x.device.type))
+        q, k = (
+            x.new_zeros((workload.batch, workload.seq, heads, workload.head_dim))
+            for heads in (workload.heads, workload.kv_heads)
+        )
+        attention = bind(self.attention, problem, workload, q, (parts.k_cache, parts.v_cache))
+        copies = not self.rope_strides and workload.batch * workload.seq > 1  # one token's heads lie together anyway
+        rope = self.rope.prepare(rope_of(workload), (q, k, *tables_of(workload, parts.cos, parts.sin)))
+        prepared = Prepared(
+            call=Pipeline(
+                inputs=tuple(name for name in parts._fields if getattr(parts, name) is not None),
+                stages=stages_of(workload, rope.call, attention.stages, copies=copies),
+                outputs=("out", "k_cache", "v_cache"),
+            ),
+            tensors=tensors,
+            convert=lambda new: new,
+            outputs=partial(canonical_outputs, workload),
+            config=self._config(attention, rope.config) | {"copied_for_rope": "q, k" if copies else "none"},
+            declares=_joined(attention.declares, rope.declares),
+        )
+        if x.device.type == "cuda":
+            prepared.run()
+            prepared.load(inputs)
+        return prepared
+
+    def _other_kind(self, block: Block) -> str:
+        """Why the attention is of the wrong family for a block; '' where it is not."""
+        if ("decode" if block.is_decode else "prefill") in self.attention.families:
+            return ""
+        if block.is_decode:
+            return (
+                f"{self.attention.name} attends over whole prompts, and this is a decode step; decode steps: layers "
+                "over a decode backend, e.g. layer.triton.flash_decode, and layer.plain"
+            )
+        return (
+            f"{self.attention.name} attends from a few tokens over a cache, and this is no decode step (p > 0 and "
+            "s <= 8); whole prompts: layers over a prefill backend, e.g. layer.triton.flash, and layer.plain"
+        )
+
+    def _config(self, attention: BoundAttention, rope: Mapping[str, str]) -> dict[str, str]:
+        return {
+            **{PREFIX + name: text for name, text in attention.config.items()},
+            **{ROPE_PREFIX + name: text for name, text in rope.items()},
+            "rope": self.rope.name,
+            "copied_for_attention": attention.copied or "none",
+        }
+
+
+def _joined(attention: Declares, rope: Declares) -> Declares:
+    """What both say of a call; how the projections are computed is torch's choice."""
+    return Declares(
+        kernels=attention.kernels + rope.kernels,
+        operators=attention.operators + rope.operators,
+        never=attention.never + rope.never,
+        matrix=attention.matrix,
+    )

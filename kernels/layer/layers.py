@@ -1,0 +1,97 @@
+"""The layers over a set of attention backends, this project's or another's, and the one in plain torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kernels.hip.rope import BACKENDS as HIP_ROPE
+from kernels.layer.attention import PREFIX
+from kernels.layer.layer import EAGER_ROPE, ROPE_PREFIX, Layer
+from kernels.native.prefill import CPU_HALF_FLOPS_MAX
+from kernels.triton.rope_backend import BACKENDS as TRITON_ROPE
+from pytest_attnperf.backends import Backend, Pinnable, pinned
+from pytest_attnperf.workloads.prefill import Prefill
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from pytest_attnperf.records import DeviceInfo
+    from pytest_attnperf.workloads.block import Block
+
+NAME_PREFIX = "layer."
+(_TRITON_ROPE,), (_HIP_ROPE,) = TRITON_ROPE, HIP_ROPE
+ROPES: Mapping[str, Backend] = {"triton": _TRITON_ROPE, "hip": _HIP_ROPE}
+"""First word of an attention backend's name -> the rope beside it, whose kernel reads contiguous tensors; torch's
+operators beside all others."""
+
+ANY_STRIDES = ("native.", "ck", "triton.staged")
+"""Begins the names of attention backends that read keys and values of any strides: torch's operators, aiter, and our
+Triton kernels of unfused attention."""
+
+
+@dataclass(frozen=True)
+class PinnableLayer(Layer):
+    """A layer whose attention or rope chooses a configuration by itself."""
+
+    def pinned(self, config: Mapping[str, str]) -> Self:
+        """With both told to use what was stored. Raises UsageError as they do."""
+        return replace(
+            self,
+            attention=pinned(self.attention, own_settings(config, PREFIX)),
+            rope=pinned(self.rope, own_settings(config, ROPE_PREFIX)),
+        )
+
+
+@dataclass(frozen=True)
+class PlainLayer(Layer):
+    """A layer in plain torch operators, for whole prompts and decode steps, over a cache of any room."""
+
+    def problem(self, block: Block, device: DeviceInfo) -> Prefill:
+        """Always attention from S queries to the keys so far, as two products around a softmax."""
+        return Prefill(
+            block.batch, block.seq, block.heads, block.head_dim, block.length,
+            kv_heads=block.kv_heads, dtype=block.dtype, causal=block.seq > 1,
+        )  # fmt: skip
+
+    def _other_kind(self, block: Block) -> str:
+        return ""
+
+
+PLAIN = PlainLayer("layer.plain", CPU_HALF_FLOPS_MAX, any_strides=True)
+
+
+def layers_over(backends: Iterable[Backend]) -> tuple[Layer, ...]:
+    """`layer.plain`, and a layer over each of the backends that implements prefill or decode, in their order.
+
+    A layer is named 'layer.' and the attention backend's name, and has its limits on CPUs and its error budget.
+    """
+    attending = (backend for backend in backends if backend.families & {"prefill", "decode"})
+    return (PLAIN, *map(layer_over, attending))
+
+
+def layer_over(attention: Backend) -> Layer:
+    """The layer over one attention backend; PinnableLayer where there is a choice to be replayed."""
+    name = attention.name
+    rope = ROPES.get(name.partition(".")[0], EAGER_ROPE)
+    kind = PinnableLayer if isinstance(attention, Pinnable) or isinstance(rope, Pinnable) else Layer
+    return kind(
+        NAME_PREFIX + name,
+        attention.cpu_flops_max,
+        attention.times_on_cpu,
+        attention.tolerance,
+        attention=attention,
+        rope=rope,
+        rope_strides=rope is EAGER_ROPE,
+        any_strides=name.startswith(ANY_STRIDES),
+    )
+
+
+def own_settings(config: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """Of a layer's stored configuration, what belongs to the part with this prefix, as that part recorded it.
+
+    What autotuners chose (`autotuned.*`) is stored without a prefix, and any part may look for its own there.
+    """
+    own = {name.removeprefix(prefix): text for name, text in config.items() if name.startswith(prefix)}
+    return own | {name: text for name, text in config.items() if name.startswith("autotuned.")}

@@ -1,0 +1,88 @@
+"""The stages of a layer around its attention, as functions of the values before them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kernels.layer.attention import RESULT
+from kernels.layer.cache import KeyValueCache
+from pytest_attnperf.backends import Stage
+from pytest_attnperf.workloads.rope import Rope
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors, Values
+    from pytest_attnperf.workloads.block import Block
+
+    Rotate = Callable[..., tuple[torch.Tensor, torch.Tensor]]
+
+
+def stages_of(block: Block, rotate: Rotate, attention: tuple[Stage, ...], *, copies: bool) -> tuple[Stage, ...]:
+    """All stages of a layer in their order.
+
+    rotate       q (B, S, H, D), k (B, S, Hk, D), cos and sin (S, D / 2) -> both rotated, contiguous
+    attention    reads q, k_cache and v_cache, adds RESULT and lets go of q
+    copies       whether q and k must be contiguous before they are rotated
+    """
+
+    def rope(values: Values) -> Values:
+        q, k = rotate(values["q"], values["k"], *tables_of(block, values["cos"], values["sin"]))
+        return {"q": q, "k": k}
+
+    def cache_append(values: Values) -> Values:
+        KeyValueCache(values["k_cache"], values["v_cache"]).append(values["k"], values["v"], block.past)
+        return {}
+
+    def flatten(values: Values) -> Values:
+        return {"flat": values[RESULT].reshape(block.batch * block.seq, block.heads * block.head_dim)}
+
+    return (
+        Stage("qkv_projection", _qkv_projection),
+        Stage("split", lambda values: _split(block, values["qkv"], copies=copies), frees=("qkv",)),
+        Stage("rope", rope),
+        Stage("cache_append", cache_append, frees=("k", "v")),
+        *attention,
+        Stage("flatten", flatten, frees=(RESULT,)),
+        Stage("output_projection", lambda values: _output_projection(block, values), frees=("flat",)),
+    )
+
+
+def canonical_outputs(block: Block, result: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Outputs:
+    """out (B, S, E) and both caches -> 'out', and the new rows of the caches as 'k' and 'v'; views."""
+    out, k_cache, v_cache = result
+    rows = slice(block.past, block.length)
+    return {"out": out, "k": k_cache[:, rows], "v": v_cache[:, rows]}
+
+
+def rope_of(block: Block) -> Rope:
+    """The rotation of a block's new queries and keys."""
+    return Rope(block.batch, block.seq, block.heads, block.head_dim, block.kv_heads, block.dtype)
+
+
+def tables_of(block: Block, cos: torch.Tensor, sin: torch.Tensor) -> Tensors:
+    """The rows of both tables that belong to the new tokens, (S, D / 2)."""
+    return cos[block.past : block.length], sin[block.past : block.length]
+
+
+def _qkv_projection(values: Values) -> Values:
+    """x (B, S, E) times w_qkv, (B, S, (H + 2 Hk) D)."""
+    from torch.nn.functional import linear
+
+    return {"qkv": linear(values["x"], values["w_qkv"], values.get("b_qkv"))}
+
+
+def _split(block: Block, qkv: torch.Tensor, *, copies: bool) -> Values:
+    """q (B, S, H, D), k and v (B, S, Hk, D), where they lie; q and k contiguous if asked."""
+    heads = qkv.view(block.batch, block.seq, block.heads + 2 * block.kv_heads, block.head_dim)
+    first_v = block.heads + block.kv_heads
+    q, k, v = heads[:, :, : block.heads], heads[:, :, block.heads : first_v], heads[:, :, first_v:]
+    return {"q": q.contiguous(), "k": k.contiguous(), "v": v} if copies else {"q": q, "k": k, "v": v}
+
+
+def _output_projection(block: Block, values: Values) -> Values:
+    """(B * S, H D) times w_out, as (B, S, E)."""
+    from torch.nn.functional import linear
+
+    return {"out": linear(values["flat"], values["w_out"]).view(block.batch, block.seq, block.hidden)}

@@ -1,0 +1,81 @@
+"""Runs layers over Triton's kernels under its interpreter and judges them: PATH LAYER/ID... saves what it found.
+
+Triton decides at import whether it interprets, so this is a process of its own, with TRITON_INTERPRET=1 from outside. A
+case 'grown/ID' decodes the block's tokens one by one over `triton.flash_decode`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from kernels.layer.growing import decode_token_by_token
+from kernels.layer.layers import layers_over
+from kernels.triton.decode_backend import BACKENDS as DECODE
+from kernels.triton.prefill import BACKENDS as PREFILL
+from kernels.triton.staged import BACKENDS as STAGED
+from kernels.triton.trans_v_backend import BACKENDS as TRANS_V
+from pytest_attnperf.backends import Pipeline, pinned
+from pytest_attnperf.correctness.budget import problems
+from pytest_attnperf.correctness.judge import Judge
+from pytest_attnperf.correctness.metrics import compare
+from pytest_attnperf.correctness.references import References
+from pytest_attnperf.records import Tolerance
+from pytest_attnperf.workloads.block import Block
+
+SEED = 2
+REFERENCES = References()
+LAYERS = {layer.name: layer for layer in layers_over((*PREFILL, *STAGED, *TRANS_V, *DECODE))}
+
+
+def judged(name: str, block: Block) -> dict[str, Any]:
+    """What is wrong with one call, its stages and configuration, and the latter when its blocks of keys are pinned."""
+    layer = LAYERS[name]
+    inputs = block.make_inputs(1, "cpu", planted=False)
+    prepared = layer.prepare(block, inputs)
+    judge = Judge(prepared, block, references=REFERENCES, tolerance=layer.tolerance, device="cpu")
+    found = judge.check_call("one call", prepared.run, seed=SEED, planted=True).problems
+    stored = {key: "64" if key.endswith("BLOCK_N") else value for key, value in prepared.config.items()}
+    call = prepared.call
+    assert isinstance(call, Pipeline)
+    return {
+        "problems": found,
+        "stages": [stage.name for stage in call.stages],
+        "config": prepared.config,
+        "stored": stored,
+        "replayed": pinned(layer, stored).prepare(block, inputs).config,
+    }
+
+
+def grown(block: Block) -> dict[str, Any]:
+    """What is wrong with tokens that are decoded one by one."""
+
+    def backend_for(step: Block) -> Any:
+        return LAYERS["layer.triton.flash_decode" if step.is_decode else "layer.triton.flash"]
+
+    inputs = block.make_inputs(SEED, "cpu", planted=True)
+    outputs = decode_token_by_token(backend_for, block, inputs)
+    expected = REFERENCES.get(block, inputs, seed=SEED, planted=True)
+    figures = [
+        compare("grown", name, outputs[name], truth, expected.yardsticks[name], Tolerance())
+        for name, truth in expected.reference.items()
+    ]
+    return {"problems": problems(figures)}
+
+
+def main(path: str, cases: list[str]) -> None:
+    """Save what was found by case."""
+    warnings.simplefilter("ignore")
+    results = {}
+    for case in cases:
+        name, _, text = case.partition("/")
+        block = Block.parse(text)
+        results[case] = grown(block) if name == "grown" else judged(name, block)
+    Path(path).write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
