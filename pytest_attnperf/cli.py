@@ -16,6 +16,7 @@ from pytest_attnperf import (
     ladder_command,
     occupancy_command,
     run_kernel_command,
+    stages_command,
     worker_command,
 )
 from pytest_attnperf.errors import AttnperfError
@@ -28,6 +29,7 @@ EPILOG = """examples:
   pytest --attnperf suites/                  make one
   attnperf bisect v1.2 main NODEID           find the commit that made a case slower
   attnperf ladder .attnperf/results.json     every step's time, registers, LDS, occupancy and loads
+  attnperf stages .attnperf/results.json     where a layer's time goes; staged attention against fused
   attnperf occupancy --arch gfx942 --vgprs 96 --sgprs 40 --lds 8192 --threads 256
 
 exit status: 0 done, 1 the run that is shown had failures, 2 the command or a file is off
@@ -65,6 +67,7 @@ COMMANDS: dict[str, tuple[Callable[[Subparsers], None], Callable[[argparse.Names
     "bisect": (bisect_command.add_to, bisect_command.run),
     "occupancy": (occupancy_command.add_to, occupancy_command.run),
     "ladder": (ladder_command.add_to, ladder_command.run),
+    "stages": (stages_command.add_to, stages_command.run),
     "build-kernels": (build_kernels_command.add_to, build_kernels_command.run),
     "run-kernel": (run_kernel_command.add_to, run_kernel_command.run),
     "worker": (worker_command.add_to, worker_command.run),

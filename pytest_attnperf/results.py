@@ -2,8 +2,8 @@
 
 `.attnperf/results.json` is a `RunResult` encoded field by field; reports see nothing else.
 
-Format history: 1 = first published form; `CaseResult.code` was added to it with a default, so that files without it are
-read.
+Format history: 1 = first published form; `CaseResult.code` and `CaseResult.breakdown` were added to it with defaults,
+so that files without them are read.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pytest_attnperf.records import (
     Verdict,
     WorkloadFigures,
 )
+from pytest_attnperf.stage_records import Breakdown
 
 RESULTS_SCHEMA = 1
 
@@ -39,7 +40,7 @@ class CaseResult:
     the ratio beyond which it would be SLOWER, `standard_error` the relative standard deviation of `ratio` as known by
     `degrees_of_freedom`. `launches` is what one call of the first look ran, empty where unknown. `code` holds those of
     its kernels whose machine code is known, if the case was timed: each once for every size of its launch, without its
-    source lines.
+    source lines. `breakdown` says where the time of one process went, where the test asked for it.
     """
 
     key: CaseKey
@@ -72,6 +73,7 @@ class CaseResult:
     sources: dict[str, str] = field(default_factory=dict)
     launches: tuple[Launch, ...] = ()
     code: tuple[KernelCode, ...] = ()
+    breakdown: Breakdown | None = None
     reproduce: str = ""
     log: str = ""
     seconds: float = 0.0

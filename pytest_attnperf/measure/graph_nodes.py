@@ -123,6 +123,8 @@ def _handle(graph: torch.cuda.CUDAGraph) -> ctypes.c_void_p:
 def _nodes(handle: ctypes.c_void_p) -> list[ctypes.c_void_p]:
     count = ctypes.c_size_t()
     _driver("cuGraphGetNodes", handle, None, ctypes.byref(count))
+    if not count.value:  # asked for the nodes of an empty graph, the driver fails
+        return []
     nodes = (ctypes.c_void_p * count.value)()
     _driver("cuGraphGetNodes", handle, nodes, ctypes.byref(count))
     return [ctypes.c_void_p(node) for node in nodes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -16,6 +17,7 @@ from pytest_attnperf.measure.out_of_memory import free_cached_memory, guarded
 from pytest_attnperf.measure.proving import Prover, ReplayWrongError, forget_references
 from pytest_attnperf.measure.ran_code import RanCode
 from pytest_attnperf.measure.ran_code import recording as recording_code
+from pytest_attnperf.measure.stages import Stages
 from pytest_attnperf.measure.timers import AUTO
 from pytest_attnperf.measure.timers.event import EventTimer
 from pytest_attnperf.measure.timers.profiler import ProfilerTimer
@@ -23,6 +25,7 @@ from pytest_attnperf.measure.timing import Timing
 from pytest_attnperf.measure.warm_up import warm_up
 from pytest_attnperf.pairs import Turn, TurnPlan
 from pytest_attnperf.records import CheckReport, DeviceInfo, FinalReport, Launch, NotProvenRightError, Rotation, Samples
+from pytest_attnperf.stage_records import Breakdown
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend, Prepared
@@ -55,6 +58,7 @@ class TorchSubject:
         self._launches_unknown = ""
         self._ran = RanCode()
         self._chosen: dict[str, str] = {}
+        self._build_ms = self._first_call_ms = 0.0
 
     def unsupported_reasons(self) -> list[str]:
         """What the backend says against this workload on this device."""
@@ -98,6 +102,19 @@ class TorchSubject:
         # Both times are taken here and now, so that a profiler that the case was timed with slows both.
         self._require_proven(self._timing.asked if self._timing is not None else AUTO)
         return self._timed(lambda timing: timing.rotated(block_us))
+
+    def stages(self, block_us: float) -> Breakdown:
+        """Time the stages of the proven call alone, and the call in turns with them.
+
+        Raises as `blocks` does, and CaseFailedError before `blocks`, or where memory does not suffice for all values
+        of a call beside it: the case itself is left as it was.
+        """
+        self._require_proven(self._ready_timing.asked)
+        try:
+            return guarded(lambda: self._broken_down(block_us), f"the stages of {self._name}", lambda: None)
+        except (ReplayWrongError, OtherWorkError):
+            self._proven = False
+            raise
 
     def turns(self, block_us: float, timer: str = AUTO) -> TurnPlan:
         """Make the proven case ready for `turn`, at several places in memory at once. Raises as `blocks` does."""
@@ -152,12 +169,36 @@ class TorchSubject:
         workload, torch_device = self._workload, self._device.torch_device
         inputs = workload.make_inputs(self._seeds.timed, torch_device, planted=False)
         with recording() as chosen, recording_code(self._ran):
-            self._prepared = prepared = self._backend.prepare(workload, inputs)
+            prepared, self._build_ms = self._waited_for(lambda: self._backend.prepare(workload, inputs))
+            self._prepared = prepared
             if not self.not_timed_reason():
+                _, self._first_call_ms = self._waited_for(prepared.run)
                 warm_up(prepared.run, torch_device)
         self._chosen = chosen.config()
         self._judge = judge = self._prover.judge(prepared)
         self._timing = Timing(self._prover, prepared, judge, lambda timer: self._inspect_graph(timer))
+
+    def _waited_for(self, work: Callable[[], T]) -> tuple[T, float]:
+        """What `work` gives, and the milliseconds until the device had done all of it."""
+        started = time.perf_counter()
+        result = work()
+        if self._device.torch_device == "cuda":
+            import torch
+
+            torch.cuda.synchronize()
+        return result, (time.perf_counter() - started) * 1e3
+
+    def _broken_down(self, block_us: float) -> Breakdown:
+        timer, prepared = self._ready_timing.timer, self._ready
+        if timer is None:
+            raise CaseFailedError(f"{self._name} is not ready for stages(): blocks() comes first")
+        stages = Stages(self._prover, prepared, timer)
+        try:
+            found = stages.time(block_us)
+        finally:
+            stages.close()
+            self._prover.load_timed_inputs(prepared)
+        return replace(found, build_ms=self._build_ms, first_call_ms=self._first_call_ms)
 
     def _check(self, *, profiled: bool, repeats: int) -> CheckReport:
         run = self._ready.run

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from pytest_attnperf.pairs import Turn, TurnPlan
     from pytest_attnperf.records import CheckReport, FinalReport, Rotation, Samples
+    from pytest_attnperf.stage_records import Breakdown
 
 
 @runtime_checkable
 class Subject(Protocol):
     """One case inside its worker, asked in this order: reasons, `prepare`, `check`, then times, then `finish`.
 
-    Times are asked for by `blocks` and `rotated`, or by `turns` and then `turn` as often as wanted. Wherever a timer is
-    named, 'auto' leaves the choice to the rule (see `timers`); any other name is used, or CaseFailedError says why not.
+    Times are asked for by `blocks` and then `rotated` and `stages`, or by `turns` and then `turn` as often as wanted.
+    Wherever a timer is named, 'auto' leaves the choice to the rule (see `timers`); any other name is used, or
+    CaseFailedError says why not.
 
     Any method but the first and third may raise CaseFailedError; `out_of_memory` then says whether memory ran out.
     """
@@ -45,6 +47,13 @@ class Subject(Protocol):
 
     def rotated(self, block_us: float) -> Rotation:
         """Measure calls on inputs that stay, and on inputs that change before every call. Raises as `blocks`."""
+
+    def stages(self, block_us: float) -> Breakdown:
+        """Measure the stages of the call that `blocks` measured, each alone, and the whole in turns with them.
+
+        Raises as `blocks`: ReplayWrongError where the stages give another result than the call, OtherWorkError where
+        one of them goes through the host. Any other failure says nothing against the case, which may be finished.
+        """
 
     def turns(self, block_us: float, timer: str = "auto") -> TurnPlan:
         """Make the case ready for being measured in turns with another process, in blocks of about `block_us`.

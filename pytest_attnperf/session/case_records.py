@@ -23,6 +23,9 @@ from pytest_attnperf.workers.look import Ending, Look
 LOOSENED = "policy loosened since the baseline:"
 """Begins a note that the run repeats as a finding."""
 
+NOT_TO_BE_TIMED = "not timed: its test says timed=False"
+"""Begins the note of a case that is right, and is only to be proven."""
+
 DRIFTED = "configuration differs from the baseline's:"
 """Begins a note: an autotuner or a dispatcher chose otherwise."""
 
@@ -51,9 +54,40 @@ def from_look(case: Case, verdict: Verdict, summary: str, look: Look) -> CaseRes
         config=dict(final.config),
         launches=final.launches,
         code=launched(final.launches, codes),
+        breakdown=look.breakdown,
         sources=dict(final.sources),
     )
     return by_code(result, codes, matrix=final.matrix) if _timed_on_amd(look) else result
+
+
+NOT_MEASURED = {
+    Ending.INCORRECT: Verdict.INCORRECT,
+    Ending.BODY_FAILED: Verdict.ERROR,
+    Ending.UNSUPPORTED: Verdict.UNSUPPORTED,
+    Ending.SKIPPED: Verdict.UNSUPPORTED,
+    Ending.RIGHT: Verdict.RIGHT,
+}
+"""The verdicts that need no time: wrong, broken, unsupported, or right without being timed."""
+
+
+def not_measured(case: Case, look: Look) -> CaseResult:
+    """What is said of a look without a time."""
+    summary = look.reasons[0].splitlines()[0] if look.reasons else (look.note or "right; not timed")
+    return from_look(case, NOT_MEASURED[look.ending], summary, look)
+
+
+def not_to_be_timed(result: CaseResult, *, recording: bool) -> CaseResult:
+    """Of a case whose test wants it proven only: says so where it is right, and that nothing is recorded of it."""
+    if result.verdict is not Verdict.RIGHT:
+        return result
+    summary = f"{NOT_TO_BE_TIMED}; nothing is recorded" if recording else NOT_TO_BE_TIMED
+    return replace(result, summary=summary, notes=(*result.notes, summary))
+
+
+def disappeared(result: CaseResult, what: str) -> CaseResult:
+    """A case that was timed once, and may not cease to be without failing."""
+    text = f"{what}: {result.summary}"
+    return replace(result, summary=text, reasons=(text, *result.reasons), fails=True)
 
 
 def _timed_on_amd(look: Look) -> bool:

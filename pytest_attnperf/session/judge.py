@@ -22,11 +22,14 @@ from pytest_attnperf.session.case_records import (
     calibrated,
     case_result,
     decided,
+    disappeared,
     first_line,
     from_another_tree,
     from_look,
     joined_measurement,
     median_us_of,
+    not_measured,
+    not_to_be_timed,
     with_creep,
     with_figures,
     with_notes,
@@ -84,15 +87,27 @@ class Session:
             pool.shutdown()
 
     def _by_mode(self, case: Case) -> CaseResult:
+        if not case.timed and self.settings.mode is not Mode.CHECK:
+            return self._proven_only(case)
         if self.settings.mode is Mode.UPDATE:
             return self._record(case)
         if self.settings.mode is Mode.CALIBRATE:
             return calibrated(self._record(case))
         plan = None if self.settings.mode is Mode.CHECK else self.settings.plan
-        look = self._look(GATE_PLACE, case, plan, case.next_key)
+        stages = case.breakdown and self.settings.mode is Mode.GATE
+        look = self._look(GATE_PLACE, case, plan, case.next_key, stages=stages)
         if look.ending is not Ending.MEASURED:
             return self._not_measured(case, look)
         return self._gate(case, look)
+
+    def _proven_only(self, case: Case) -> CaseResult:
+        """Of a test that says timed=False; it fails where a time is stored, which would never be looked at again."""
+        place = GATE_PLACE if self.settings.mode is Mode.GATE else RECORD_PLACES
+        result = self._not_measured(case, self._look(place, case, None, case.next_key))
+        result = not_to_be_timed(result, recording=self.settings.mode is Mode.UPDATE)
+        found = self._find(case) if self.settings.mode is Mode.GATE and result.verdict is Verdict.RIGHT else None
+        what = "not timed any more, but a baseline is stored in"
+        return result if found is None else disappeared(result, f"{what} {found.path.name}")
 
     def _look(
         self,
@@ -103,9 +118,11 @@ class Session:
         *,
         fresh: int = 0,
         rotate: bool = False,
+        stages: bool = False,
     ) -> Look:
         """`fresh` moves the seeds of the checks on to inputs that the case has not seen in this run."""
-        return take_look(self.pool, place, self._request(case, next_key, fresh), plan, rotate=rotate)
+        request, profiled = self._request(case, next_key, fresh), case.timed or self.settings.mode is Mode.CHECK
+        return take_look(self.pool, place, request, plan, rotate=rotate, stages=stages, profiled=profiled)
 
     def _request(self, case: Case, next_key: CaseKey | None, fresh: int = 0) -> OpenRequest:
         seed, settings = self.settings.seed + fresh, self.settings
@@ -120,16 +137,8 @@ class Session:
         return {} if found is None else dict(found.entry.config)
 
     def _not_measured(self, case: Case, look: Look) -> CaseResult:
-        """The verdicts that need no time: wrong, broken, unsupported, or right without being timed."""
-        verdicts = {
-            Ending.INCORRECT: Verdict.INCORRECT,
-            Ending.BODY_FAILED: Verdict.ERROR,
-            Ending.UNSUPPORTED: Verdict.UNSUPPORTED,
-            Ending.SKIPPED: Verdict.UNSUPPORTED,
-            Ending.RIGHT: Verdict.RIGHT,
-        }
-        summary = look.reasons[0].splitlines()[0] if look.reasons else (look.note or "right; not timed")
-        result = from_look(case, verdicts[look.ending], summary, look)
+        """The result of a look without a time."""
+        result = not_measured(case, look)
         if look.ending is Ending.UNSUPPORTED and self.settings.mode is not Mode.CHECK:
             return self._was_supported(case, result)
         return result
@@ -138,12 +147,10 @@ class Session:
         """A case that the baseline holds a time for, or the base side runs, must not disappear by calling itself so."""
         found = self._find(case)
         if found is not None:
-            text = f"unsupported now, but a baseline is stored in {found.path.name}: {result.summary}"
-        elif self.against is not None and self.against.supports(self._request(case, None)):
-            text = f"unsupported now, but {self.against.name} runs it: {result.summary}"
-        else:
-            return result
-        return replace(result, summary=text, reasons=(text, *result.reasons), fails=True)
+            return disappeared(result, f"unsupported now, but a baseline is stored in {found.path.name}")
+        if self.against is not None and self.against.supports(self._request(case, None)):
+            return disappeared(result, f"unsupported now, but {self.against.name} runs it")
+        return result
 
     def _gate(self, case: Case, look: Look) -> CaseResult:
         measurement = joined_measurement([look])

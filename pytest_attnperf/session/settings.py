@@ -46,9 +46,15 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class Case:
-    """One item to be judged, with its own policy."""
+    """One item to be judged, with its own policy.
+
+    timed       False where its test says that it is only to be proven right, in every mode
+    breakdown   whether the stages of its call are timed, too, by a run that gates
+    """
 
     key: CaseKey
     nodeid: str
     policy: Policy
     next_key: CaseKey | None = None
+    timed: bool = True
+    breakdown: bool = False

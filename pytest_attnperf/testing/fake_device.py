@@ -14,9 +14,11 @@ Backend keys: time_us, block_sd, supported (a list of reasons when not), fault, 
 budget), flops, bytes_min, times_on_cpu, kernels (names of what runs), remembers (how many times slower when inputs
 change), bit_equal (false when results differ from call to call), spent (true when a profiler was used), timer, config
 (what was chosen; a pinned backend reports what it was sent instead, and 'pinned', and refuses one that holds 'refuse'),
-places (of inputs in an interleaved look). `device.canary` holds the canaries' times in us. Faults: wrong, nan, nothing,
+places (of inputs in an interleaved look), stages (their times in us by name; none unless said), build_ms,
+first_call_ms. `device.canary` holds the canaries' times in us. Faults: wrong, nan, nothing,
 late (right first, wrong on the last replay), replay (right when called, wrong when replayed), fallback (another kernel
-than declared), crash, hang, raise, oom, poison, prepare, chatter.
+than declared), stage (one cannot be timed), crossing (one goes through the host), crash, hang, raise, oom, poison,
+prepare, chatter.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ from pytest_attnperf.records import (
     Samples,
     Tolerance,
 )
+from pytest_attnperf.stage_records import Breakdown, StageTime
 from pytest_attnperf.workers.device import CheckSeeds
 from pytest_attnperf.workers.launch import WORKER_NAME
 from pytest_attnperf.workloads.base import Workload
@@ -177,6 +180,30 @@ class FakeSubject:
         """Scripted: how many times slower when inputs change."""
         same_us = float(self.script["time_us"]) * self.bias
         return Rotation(same_us, same_us * float(self.script.get("remembers", 1.0)), 1.0)
+
+    def stages(self, block_us: float) -> Breakdown:
+        """Scripted: one kernel and one allocation for each stage that takes time, moved by the process's bias."""
+        if not self.checked:
+            raise NotProvenRightError("stages were asked for before a passing check")
+        if self.fault == "stage":
+            raise CaseFailedError("stage 'rope': graph capture failed (scripted)")
+        if self.fault == "crossing":
+            problem = "stage 'rope': the call copied 64 bytes between host and device (1 x Memcpy DtoH)"
+            raise ReplayWrongError("crossing", CheckReport(problems=(problem,)))
+        stages = tuple(
+            StageTime(name, us * self.bias, (Launch(f"{name}_kernel"),) if us else (), int(us > 0), 1024 if us else 0)
+            for name, us in self.script.get("stages", {}).items()
+        )
+        return Breakdown(
+            stages=stages,
+            call_us=float(self.script["time_us"]) * self.bias,
+            timer=self.timer,
+            build_ms=float(self.script.get("build_ms", 5.0)),
+            first_call_ms=float(self.script.get("first_call_ms", 2.0)),
+            launches=tuple(launch for stage in stages for launch in stage.launches or ()),
+            allocations=sum(stage.allocations or 0 for stage in stages),
+            allocated_bytes=sum(stage.allocated_bytes or 0 for stage in stages),
+        )
 
     def finish(self) -> FinalReport:
         """The last replay."""

@@ -12,6 +12,7 @@ import msgspec
 from pytest_attnperf.errors import WorkerError
 from pytest_attnperf.pairs import Turn, TurnPlan
 from pytest_attnperf.records import CaseKey, CheckReport, FinalReport, Rotation, Samples, WorkloadFigures
+from pytest_attnperf.stage_records import Breakdown
 from pytest_attnperf.workers.controller import Worker
 
 CLOSE_LIMIT_SECONDS = 60.0
@@ -74,6 +75,7 @@ class Conversation(Protocol):
     def check(self, *, profiled: bool = False) -> CheckReport: ...  # noqa: D102
     def blocks(self, plan: BlockPlan) -> Samples: ...  # noqa: D102
     def rotated(self, block_us: float) -> Rotation: ...  # noqa: D102
+    def stages(self, block_us: float) -> Breakdown: ...  # noqa: D102
     def turns(self, block_us: float, timer: str) -> TurnPlan: ...  # noqa: D102
     def turn(self, place: int) -> Turn: ...  # noqa: D102
     def finish(self) -> FinalReport: ...  # noqa: D102
@@ -127,6 +129,10 @@ class RemoteCase:
     def rotated(self, block_us: float) -> Rotation:
         """Measure calls on inputs that stay, and on inputs that change before every call."""
         return msgspec.convert(self._ask("rotate", block_us=block_us), Rotation)
+
+    def stages(self, block_us: float) -> Breakdown:
+        """Measure the stages of the call, where it has any, and the call in turns with them."""
+        return msgspec.convert(self._ask("stages", block_us=block_us), Breakdown)
 
     def turns(self, block_us: float, timer: str) -> TurnPlan:
         """Make the case ready for turns; refused by the worker unless the check passed."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pytest_attnperf.errors import CaseFailedError, UsageError
 from pytest_attnperf.pairs import Turn, TurnPlan
 from pytest_attnperf.records import CheckReport, FinalReport, ProcessSummary, Role, Rotation, Samples, WorkloadFigures
+from pytest_attnperf.stage_records import Breakdown
 from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
 from pytest_attnperf.workers.conversation import BlockPlan, Closed, Conversation, Opened, OpenRequest
 from pytest_attnperf.workers.device import Device
@@ -94,13 +95,13 @@ class LocalCase:
 
     def blocks(self, plan: BlockPlan) -> Samples:
         """Measure."""
-        try:
+        with _wrong_as_timed():
             return self.subject.blocks(plan.max_blocks, plan.block_us, plan.budget_us, plan.timer)
-        except CaseFailedError as error:
-            report = getattr(error, "report", None)
-            if report is None:
-                raise
-            raise WrongAsTimedError(error.summary, report) from error
+
+    def stages(self, block_us: float) -> Breakdown:
+        """Measure the stages of the call."""
+        with _wrong_as_timed():
+            return self.subject.stages(block_us)
 
     def turns(self, block_us: float, timer: str) -> TurnPlan:
         """Make ready for turns."""
@@ -117,6 +118,18 @@ class LocalCase:
     def close(self) -> Closed:
         """The body goes on after the rendezvous."""
         return Closed("passed")
+
+
+@contextlib.contextmanager
+def _wrong_as_timed() -> Iterator[None]:
+    """A case's own error with a report becomes what a worker's answer with one does."""
+    try:
+        yield
+    except CaseFailedError as error:
+        report = getattr(error, "report", None)
+        if report is None:
+            raise
+        raise WrongAsTimedError(error.summary, report) from error
 
 
 class LocalServer:

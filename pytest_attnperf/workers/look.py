@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field, replace
 
+from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.pairs import TurnPlan
 from pytest_attnperf.records import (
     CheckReport,
@@ -15,6 +16,7 @@ from pytest_attnperf.records import (
     Samples,
     WorkloadFigures,
 )
+from pytest_attnperf.stage_records import Breakdown
 from pytest_attnperf.stats.summaries import summarise
 from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
 from pytest_attnperf.workers.conversation import BlockPlan, Conversation, Opened, OpenRequest
@@ -45,20 +47,31 @@ class Look:
     final: FinalReport = field(default_factory=FinalReport)
     note: str = ""
     rotation: Rotation | None = None
+    breakdown: Breakdown | None = None
 
 
-def take_look(pool: Pool, place: int, request: OpenRequest, plan: BlockPlan | None, *, rotate: bool = False) -> Look:
+def take_look(
+    pool: Pool,
+    place: int,
+    request: OpenRequest,
+    plan: BlockPlan | None,
+    *,
+    rotate: bool = False,
+    stages: bool = False,
+    profiled: bool = True,
+) -> Look:
     """Open, check, measure, finish and close one case in the process at `place`; `plan` None checks without timing.
 
-    rotate   also time calls whose inputs change before each of them
+    rotate     also time calls whose inputs change before each of them
+    stages     also time the stages of a call; where that fails the look has a note in place of them
+    profiled   without a plan, look at the checked call with a profiler; not where this process times other cases
 
     Raises WorkerError when the process died or hung, CaseFailedError when the case raised.
     """
     ready = pool.ready(place)
-    samples = None
+    samples, note = None, ""
     with pool.case(place, request) as case:
-        # A run without a plan times nothing in any process, so that a profiler does no harm there.
-        look = begin(case, ready, profiled=plan is None)
+        look = begin(case, ready, profiled=profiled and plan is None)
         if look.ending is not Ending.RIGHT:
             return look
         try:
@@ -66,10 +79,24 @@ def take_look(pool: Pool, place: int, request: OpenRequest, plan: BlockPlan | No
                 samples = case.blocks(plan)
                 if rotate:
                     look = replace(look, rotation=case.rotated(plan.block_us))
+                if stages:
+                    look, note = _with_stages(case, look, plan.block_us)
         except WrongAsTimedError as error:
             return wrong_as_timed(case, look, error)
         look = end(case, look)
-    return look if samples is None or look.ending is not Ending.RIGHT else _measured(look, ready, samples)
+    if samples is None or look.ending is not Ending.RIGHT:
+        return look
+    return _measured(look, ready, samples, note)
+
+
+def _with_stages(case: Conversation, look: Look, block_us: float) -> tuple[Look, str]:
+    """The look with its stages, or why it has none. Raises WrongAsTimedError as `Conversation.blocks` does."""
+    try:
+        return replace(look, breakdown=case.stages(block_us)), ""
+    except WrongAsTimedError:
+        raise
+    except CaseFailedError as error:
+        return look, f"stages were not timed: {error.summary}"
 
 
 def begin(case: Conversation, ready: Ready, *, profiled: bool) -> Look:
@@ -117,14 +144,14 @@ def _without_rendezvous(opened: Opened) -> Look:
     return Look(Ending.BODY_FAILED, ("the test ended without calling attnperf.run() or attnperf.gate()",))
 
 
-def _measured(look: Look, ready: Ready, samples: Samples) -> Look:
+def _measured(look: Look, ready: Ready, samples: Samples, stages_note: str) -> Look:
     process = f"pid {ready.pid}"
     return replace(
         look,
         ending=Ending.MEASURED,
         summary=summarise(samples, device_id=ready.device.device_id, process=process),
         fingerprint=case_fingerprint(ready.fingerprint, samples),
-        note="; ".join(note for note in (look.note, samples.note) if note),
+        note="; ".join(note for note in (look.note, samples.note, stages_note) if note),
     )
 
 

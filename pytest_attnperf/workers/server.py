@@ -140,6 +140,7 @@ class Server:
             "check": lambda request: subject.check(**_check_arguments(request)),
             "block": lambda request: subject.blocks(*_block_arguments(request)),
             "rotate": lambda request: subject.rotated(float(request["block_us"])),
+            "stages": lambda request: subject.stages(float(request["block_us"])),
             "turns": lambda request: subject.turns(float(request["block_us"]), _timer(request)),
             "turn": lambda request: subject.turn(int(request["place"])),
             "finish": lambda request: self._finish(subject),

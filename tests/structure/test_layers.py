@@ -12,7 +12,17 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = "pytest_attnperf"
 
 ORDER: tuple[tuple[str, ...], ...] = (
-    ("records", "pairs", "code_records", "errors", "results", "backends", "kernel_builds", "atomic_file"),
+    (
+        "records",
+        "pairs",
+        "code_records",
+        "stage_records",
+        "errors",
+        "results",
+        "backends",
+        "kernel_builds",
+        "atomic_file",
+    ),
     ("stats", "workloads", "environment"),
     ("correctness", "roofline", "codeobject"),
     ("measure",),
@@ -28,13 +38,14 @@ ORDER: tuple[tuple[str, ...], ...] = (
         "occupancy_command",
         "occupancy_kernels",
         "ladder_command",
+        "stages_command",
         "run_kernel_command",
         "build_kernels_command",
     ),
 )
 """Lowest first. A layer may import itself, its neighbours in one tuple, and every layer before it."""
 
-BESIDE = {"reports": {"records", "pairs", "code_records", "errors", "results", "atomic_file"}}
+BESIDE = {"reports": {"records", "pairs", "code_records", "stage_records", "errors", "results", "atomic_file"}}
 """Beside the layers: what each may import. The top layer and `testing` may import them."""
 
 FREE = "testing"

@@ -1,0 +1,56 @@
+"""How often one call asks torch's allocator for memory, and how much it gets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pytest_attnperf.measure.timers.base import Call
+
+
+@dataclass(frozen=True)
+class Allocations:
+    """Of one call: requests, and the bytes that they asked for together, however soon they were given back."""
+
+    count: int
+    allocated_bytes: int
+
+
+def allocations(call: Call, torch_device: str) -> Allocations | None:
+    """What one eager call on 'cuda' or 'cpu' allocates; None where this torch cannot tell.
+
+    Memory that a library takes past torch's allocator is not seen. On a CPU a Python number beside a tensor counts:
+    torch makes a tensor of it.
+    """
+    return _on_gpu(call) if torch_device == "cuda" else _on_cpu(call)
+
+
+COUNTED = ("allocation.all.allocated", "requested_bytes.all.allocated")
+"""Of torch.cuda.memory_stats. What was asked for, because the blocks that are handed out may be larger by what an
+earlier case has left in the cache."""
+
+
+def _on_gpu(call: Call) -> Allocations | None:
+    import torch
+
+    before = torch.cuda.memory_stats()
+    call()
+    after = torch.cuda.memory_stats()
+    if any(name not in after for name in COUNTED):
+        return None
+    return Allocations(*(int(after[name]) - int(before.get(name, 0)) for name in COUNTED))
+
+
+def _on_cpu(call: Call) -> Allocations | None:
+    """torch keeps no count for CPUs; its profiler reports every allocation (+) and release (-) in bytes."""
+    import torch
+
+    # Not torch.profiler: importing that loads Inductor, which takes 2 s.
+    from torch.autograd.profiler import profile
+
+    if not torch._C._autograd.kineto_available():
+        return None
+    with profile(use_cpu=True, profile_memory=True, use_kineto=True) as profiler:
+        call()
+    recorded = profiler.kineto_results.events() if profiler.kineto_results is not None else []
+    got = [size for event in recorded if event.name() == "[memory]" and (size := event.nbytes()) > 0]
+    return Allocations(len(got), sum(got))

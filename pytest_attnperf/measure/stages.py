@@ -1,0 +1,217 @@
+"""Where the time of a proven call goes: its stages, each timed alone on values kept from one call.
+
+A stage is timed as the call is, by a timer of the same kind, and what it allocates is part of it. The whole call takes
+turns with its stages: on a GPU that throttles, times taken one after the other would be of different clocks, and would
+not add up. What is timed is proven first: the stages' own replays, run one after the other on fresh inputs, must give
+the result of the call.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.backends import Declares, Pipeline, Tensors
+from pytest_attnperf.correctness import what_ran
+from pytest_attnperf.correctness.what_ran import Trace, per_call
+from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.measure import graph_nodes, trace
+from pytest_attnperf.measure.allocations import allocations
+from pytest_attnperf.measure.cold_cache import cold_size
+from pytest_attnperf.measure.copies import Copies
+from pytest_attnperf.measure.graph_nodes import UnreadableGraphError
+from pytest_attnperf.measure.inspection import OtherWorkError
+from pytest_attnperf.measure.proving import ReplayWrongError
+from pytest_attnperf.measure.rejection import CompileWatch
+from pytest_attnperf.measure.sampling import sample
+from pytest_attnperf.measure.stage_values import Kept, cold_copies, keep
+from pytest_attnperf.measure.stopping import StoppingRule
+from pytest_attnperf.measure.timers import choose
+from pytest_attnperf.measure.timers.capture import CaptureFailedError, capture, warm_up_for_capture
+from pytest_attnperf.measure.timers.stream import side_stream
+from pytest_attnperf.records import CheckReport
+from pytest_attnperf.stage_records import Breakdown, StageTime
+
+if TYPE_CHECKING:
+    from pytest_attnperf.backends import Prepared
+    from pytest_attnperf.measure.proving import Prover
+    from pytest_attnperf.measure.timers.base import Call, Timer
+    from pytest_attnperf.records import Launch
+
+ROUNDS = 4
+ROUNDS_LEAST = 2
+PAIRS = 2
+"""Blocks of the call and of each stage in a round."""
+
+BUDGET_SECONDS = 0.2
+"""No further round is begun after this long, where ROUNDS_LEAST are done: calls of milliseconds need no more."""
+
+BLOCK_US_MOST = 300.0
+
+CHECK = "stages one by one"
+
+HOT = {"graph_cold": "graph", "host_cold": "host"}
+"""A cold timer's name -> what times a stage that reads none of the inputs that are made cold."""
+
+
+@dataclass
+class Part:
+    """One stage made ready for timing; no timer where it launches nothing. `blocks_us` gathers its blocks."""
+
+    kept: Kept
+    launches: tuple[Launch, ...] | None
+    timer: Timer | None
+    blocks_us: list[float] = field(default_factory=list)
+
+    def replay(self) -> None:
+        """Run what is timed once, and leave what it gave to the stages behind it."""
+        if self.timer is not None:
+            # Filling what lies in its own inputs with NaN would destroy these.
+            self.kept.put(self.timer.run_once(poisoned=not self.kept.in_place))
+
+
+class Stages:
+    """Breaks one proven case down. Between use and `close` it holds every value of a call, and a graph for each stage.
+
+    prepared   holds the timed inputs, and holds them again after `time`
+    timer      what the whole call was timed with
+    """
+
+    def __init__(self, prover: Prover, prepared: Prepared, timer: Timer) -> None:
+        self._prover = prover
+        self._prepared = prepared
+        self._timer = timer
+        self._torch_device = prover.device.torch_device
+        self._parts: list[Part] = []
+        self._results: Tensors = ()
+
+    def time(self, block_us: float) -> Breakdown:
+        """Every stage and the whole call, without what came before the first call.
+
+        Raises OtherWorkError for a stage that copies between host and device or uses other streams, ReplayWrongError
+        where the stages give another result than the call, and CaseFailedError where a stage cannot be timed.
+        """
+        call, found = self._prepared.run, self._prepared.call
+        if isinstance(found, Pipeline):
+            self._make(found, min(block_us, BLOCK_US_MOST))
+            self._prove(found)
+        whole_us = self._rounds()
+        taken = allocations(call, self._torch_device)
+        return Breakdown(
+            stages=tuple(self._stage_time(part) for part in self._parts),
+            call_us=statistics.median(whole_us),
+            timer=self._timer.name,
+            build_ms=0.0,
+            first_call_ms=0.0,
+            launches=self._launches(call, "the call"),
+            allocations=None if taken is None else taken.count,
+            allocated_bytes=None if taken is None else taken.allocated_bytes,
+        )
+
+    def close(self) -> None:
+        """Free every graph and every value."""
+        for part in self._parts:
+            if part.timer is not None:
+                part.timer.close()
+        self._parts, self._results = [], ()
+
+    def _make(self, pipeline: Pipeline, block_us: float) -> None:
+        kept, self._results = keep(pipeline, self._prepared.tensors)
+        for one in kept:
+            name = f"stage {one.stage.name!r}"
+            launches = self._launches(one.run, name)
+            # On a CPU views are made by the host, whose time is part of the call.
+            idle = launches == () and self._torch_device != "cpu"
+            self._parts.append(Part(one, launches, None if idle else self._timer_of(one, block_us)))
+
+    def _timer_of(self, kept: Kept, block_us: float) -> Timer:
+        """A timer of the call's kind; hot for a stage that reads nothing that could be made cold."""
+        asked, copies = self._timer.name, Copies(())
+        if self._timer.cache_state == "cold":
+            copies = cold_copies(kept, self._prepared.tensors, cold_size(self._prover.device)) or copies
+        state = "cold" if copies.others else "hot"
+        asked = HOT.get(asked, asked) if state == "hot" else asked
+        try:
+            return choose(self._torch_device, kept.run, block_us, state, asked, lambda: copies)
+        except CaseFailedError as error:
+            raise CaseFailedError(f"stage {kept.stage.name!r}: {error.summary}") from error
+
+    def _launches(self, call: Call, what: str) -> tuple[Launch, ...] | None:
+        """What one call launches, read from a graph; on a CPU its operators. None where no graph can be had or read.
+
+        Raises OtherWorkError naming `what`.
+        """
+        if self._torch_device == "cpu":
+            return trace.operators(call).launches
+        try:
+            stream = side_stream()
+            warm_up_for_capture(call, stream)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch says of an empty graph that it is empty
+                graph, _ = capture(call, 1, stream)
+            content = graph_nodes.content(graph)
+        except (CaptureFailedError, UnreadableGraphError):
+            return None
+        launches = per_call(content.launches)
+        seen = Trace(launches, branches=content.branches, on_gpu=True)
+        if problems := what_ran.problems(seen, Declares(), self._prover.backend.name):
+            raise OtherWorkError(CheckReport(problems=tuple(f"{what}: {text}" for text in problems)))
+        return launches
+
+    def _prove(self, pipeline: Pipeline) -> None:
+        """Raises ReplayWrongError where the stages give another result, and CaseFailedError where only replays do."""
+        prover, seed = self._prover, self._prover.seeds.check
+        report = prover.judge(self._prepared).check_call(CHECK, self._replayed, seed=seed, planted=True)
+        if not report.right:
+            again = prover.judge(self._prepared).check_call(
+                CHECK, lambda: keep(pipeline, self._prepared.tensors)[1], seed=seed, planted=True
+            )
+            if not again.right:
+                problems = tuple(f"the call is right, its stages are not: {text}" for text in again.problems)
+                raise ReplayWrongError(replace(again, problems=problems))
+            raise CaseFailedError(
+                f"right when each stage runs once, and wrong when each is run again ({report.problems[0]}); a stage "
+                "must give the same when it runs on what it has left"
+            )
+        prover.note_cost(report)
+        prover.load_timed_inputs(self._prepared)
+        self._replayed()
+
+    def _replayed(self) -> Tensors:
+        """The call's result from what is timed, stage by stage, on what stands in the inputs now."""
+        for part in self._parts:
+            part.replay()
+        return self._results
+
+    def _rounds(self) -> list[float]:
+        """The whole call and its stages in turns; the whole begins and ends. Microseconds per call of its blocks."""
+        deadline = time.monotonic() + BUDGET_SECONDS
+        with CompileWatch() as watch:
+            whole_us = [*_blocks(self._timer, watch)]
+            for done in range(ROUNDS):
+                if done >= ROUNDS_LEAST and time.monotonic() > deadline:
+                    break
+                for part in self._parts:
+                    if part.timer is not None:
+                        part.blocks_us += _blocks(part.timer, watch)
+                whole_us += _blocks(self._timer, watch)
+        return whole_us
+
+    def _stage_time(self, part: Part) -> StageTime:
+        taken = allocations(part.kept.run, self._torch_device)
+        return StageTime(
+            name=part.kept.stage.name,
+            median_us=statistics.median(part.blocks_us) if part.blocks_us else 0.0,
+            launches=part.launches,
+            allocations=None if taken is None else taken.count,
+            allocated_bytes=None if taken is None else taken.allocated_bytes,
+            cache_state="hot" if part.timer is None else part.timer.cache_state,
+        )
+
+
+def _blocks(timer: Timer, watch: CompileWatch) -> Sequence[float]:
+    return sample(timer, StoppingRule(PAIRS, PAIRS), watch).block_us

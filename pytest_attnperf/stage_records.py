@@ -1,0 +1,77 @@
+"""Frozen data of where a call's time goes, stage by stage. Standard library only: the worker's server imports this.
+
+Stages are those of a backend whose call is a `backends.Pipeline`; of any other backend only the whole call is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_attnperf.records import Launch
+
+
+@dataclass(frozen=True)
+class StageTime:
+    """One stage, run again and again on values that a whole call left. Microseconds per run of the stage.
+
+    median_us        of its blocks; 0 for a stage that launches nothing
+    launches         what one run does (on a CPU torch's operators, see `Launch`); None where that is not known
+    allocations      how often one run asks torch for memory, and `allocated_bytes` for how much; None where unknown
+    cache_state      'cold' where it found what it reads of the workload's inputs in no cache; values that earlier
+                     stages made are as those left them
+    """
+
+    name: str
+    median_us: float
+    launches: tuple[Launch, ...] | None = None
+    allocations: int | None = None
+    allocated_bytes: int | None = None
+    cache_state: str = "hot"
+
+    @property
+    def launch_count(self) -> float | None:
+        """How many kernels, copies and memory sets one run launches; on a CPU, operators."""
+        return launch_count(self.launches)
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """One call in one process: its stages, the whole call timed in turns with them, and what came before.
+
+    stages           in the order they run; empty where the backend's call has none
+    call_us          median of the whole call's blocks among those of the stages
+    timer            that all of these were timed with
+    build_ms         of `Backend.prepare`: building, compiling, converting
+    first_call_ms    of the first call behind that, waited for
+    launches         of one whole call, and `allocations` and `allocated_bytes`, as in `StageTime`
+    """
+
+    stages: tuple[StageTime, ...]
+    call_us: float
+    timer: str
+    build_ms: float
+    first_call_ms: float
+    launches: tuple[Launch, ...] | None = None
+    allocations: int | None = None
+    allocated_bytes: int | None = None
+
+    @property
+    def sum_us(self) -> float | None:
+        """All stages together; None without stages."""
+        return sum(stage.median_us for stage in self.stages) if self.stages else None
+
+    @property
+    def share(self) -> float | None:
+        """All stages together as a share of the whole call: 1 where nothing is lost or gained between them."""
+        return None if self.sum_us is None or self.call_us <= 0 else self.sum_us / self.call_us
+
+    @property
+    def launch_count(self) -> float | None:
+        """How many kernels, copies and memory sets one call launches; on a CPU, operators."""
+        return launch_count(self.launches)
+
+
+def launch_count(launches: Sequence[Launch] | None) -> float | None:
+    """How often anything is launched; None where it is not known."""
+    return None if launches is None else sum(launch.calls for launch in launches)
