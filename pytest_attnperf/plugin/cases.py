@@ -6,8 +6,9 @@ The same code runs in the controller and in every worker, so that both give an i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from pytest_attnperf.backends import Backend, Registry
 from pytest_attnperf.errors import UsageError, WorkloadError
 from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.model_cases import ModelCases
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.families import Families, Family, workloads_from_text
@@ -24,6 +26,8 @@ FIXTURE = "attnperf"
 _ORDER = pytest.StashKey[int]()
 _KEY = pytest.StashKey[CaseKey]()
 _IDENTITY = frozenset({"family", "workloads", "backends", "suite", "label"})
+_SWITCHES = {"timed": True, "breakdown": False}
+"""Keywords that are True or False, and what a test that does not give them has."""
 
 
 @dataclass(eq=False)  # pluggy keeps plugins in sets, where a conftest.py does not concern every folder
@@ -42,6 +46,19 @@ class CaseCollector:
         """Ask every conftest for its backends and families."""
         self.config.hook.pytest_attnperf_register_backends(registry=self.registry)
         self.config.hook.pytest_attnperf_register_workloads(families=self.families)
+        _ = self._model  # a file that cannot be read is an error also where no test asks for its workloads
+
+    @functools.cached_property
+    def _model(self) -> ModelCases | None:
+        """What `--attnperf-model` asks for. Raises UsageError."""
+        return ModelCases.of(self.config)
+
+    def pytest_report_header(self) -> list[str]:
+        """Say what is measured of which model."""
+        try:
+            return self._model.header() if self._model else []
+        except UsageError as error:
+            raise pytest.UsageError(str(error)) from error
 
     def wanted_backends(self) -> list[str] | None:
         """What `--attnperf-backend` selects, None for all. Raises UsageError for an unknown name."""
@@ -69,15 +86,17 @@ class CaseCollector:
         """Remember the collected order, before any plugin shuffles it, and the key."""
         item.stash[_ORDER] = self._counter
         self._counter += 1
-        if FIXTURE in getattr(item, "fixturenames", ()):
+        if FIXTURE in getattr(item, "fixturenames", ()) and not _left_empty(item):
             item.stash[_KEY] = _key_of(item)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Refuse duplicate keys, restore the canonical order of cases, deselect what is too large for a CPU, and what
         workloads of the command line are not for."""
-        if options.run_text(config, "workload"):
+        if options.replaced_by(config):
             _deselect(config, items, without_repeats(items))
+            if config.getoption("attnperf_worker_fd", default=None) is None:  # a worker has what any selection asks for
+                _deselect(config, items, without_untimed_repeats(items))
         try:
             refuse_duplicates(items)
         except UsageError as error:
@@ -87,14 +106,15 @@ class CaseCollector:
             return
         self.too_large_for_cpu = _deselect(config, items, [item for item in items if not self._too_large(item)])
 
-    def pytest_report_collectionfinish(self) -> str | None:
+    def pytest_report_collectionfinish(self) -> list[str]:
         """Say what was left out, and why."""
-        if not self.too_large_for_cpu:
-            return None
-        return (
-            f"attnperf: {self.too_large_for_cpu} cases deselected as too large for a CPU ({self.gpu_reason}); "
-            "a GPU runs them all"
-        )
+        lines = self._model.left_out() if self._model else []
+        if self.too_large_for_cpu:
+            lines.append(
+                f"attnperf: {self.too_large_for_cpu} cases deselected as too large for a CPU ({self.gpu_reason}); "
+                "a GPU runs them all"
+            )
+        return lines
 
     def _too_large(self, item: pytest.Item) -> bool:
         ours = case_key(item) is not None or item.get_closest_marker(MARKER) is not None
@@ -123,6 +143,8 @@ class CaseCollector:
 
     def _workloads(self, settings: dict[str, Any], where: str) -> list[Workload]:
         family = self.families.get(settings["family"])
+        if self._model:
+            return self._model.workloads(family.name)
         text = options.run_text(self.config, "workload")
         if text:
             try:
@@ -147,14 +169,34 @@ class CaseCollector:
 
 def marker_settings(marker: pytest.Mark, where: str) -> dict[str, Any]:
     """The marker's keywords, checked. Raises UsageError for an unknown one, naming those that exist."""
-    known = _IDENTITY | {option.name.replace("-", "_") for option in options.CASE_OPTIONS}
+    known = _IDENTITY | _SWITCHES.keys() | {option.name.replace("-", "_") for option in options.CASE_OPTIONS}
     unknown = sorted(marker.kwargs.keys() - known)
     if marker.args or unknown:
         what = f"unknown keywords {unknown}" if unknown else "positional arguments"
         raise UsageError(f"{where}: the attnperf marker has {what}; known: {', '.join(sorted(known))}")
     if "family" not in marker.kwargs and ("workloads" in marker.kwargs or "backends" in marker.kwargs):
         raise UsageError(f"{where}: the attnperf marker needs family=...")
+    _require_switches(marker.kwargs, where)
     return dict(marker.kwargs)
+
+
+def _require_switches(given: Mapping[str, Any], where: str) -> None:
+    for name, default in _SWITCHES.items():
+        if not isinstance(given.get(name, default), bool):
+            raise UsageError(
+                f"{where}: the attnperf marker has {name}={given[name]!r}; allowed: True or False (default {default})"
+            )
+    if given.get("breakdown") and not given.get("timed", True):
+        raise UsageError(
+            f"{where}: the attnperf marker has breakdown=True and timed=False; stages are those of a time: drop one"
+        )
+
+
+def switches(item: pytest.Item) -> dict[str, bool]:
+    """`timed` and `breakdown` of an item, as its marker says. Raises UsageError as `marker_settings` does."""
+    marker = item.get_closest_marker(MARKER)
+    settings = marker_settings(marker, item.nodeid) if marker else {}
+    return {name: bool(settings.get(name, default)) for name, default in _SWITCHES.items()}
 
 
 def case_key(item: pytest.Item) -> CaseKey | None:
@@ -169,6 +211,13 @@ def pair_of(item: pytest.Item) -> tuple[Backend, Workload] | None:
     if isinstance(backend, Backend) and isinstance(workload, Workload):
         return backend, workload
     return None
+
+
+def _left_empty(item: pytest.Item) -> bool:
+    """Whether nothing of what the item's marker asks for was selected: pytest skips it, and it is no case."""
+    marker = item.get_closest_marker(MARKER)
+    asks = {"backend", "workload"} <= set(getattr(item, "fixturenames", ()))
+    return asks and marker is not None and "family" in marker.kwargs and pair_of(item) is None
 
 
 def _key_of(item: pytest.Item) -> CaseKey:
@@ -198,13 +247,31 @@ def without_repeats(items: Iterable[pytest.Item]) -> list[pytest.Item]:
     seen: set[CaseKey] = set()
     kept = []
     for item in items:
-        asks = {"backend", "workload"} <= set(getattr(item, "fixturenames", ()))
-        key = case_key(item) if asks and item.get_closest_marker(MARKER) is not None else None
-        if key is None or (pair_of(item) is not None and key not in seen):
+        key = case_key(item) if pair_of(item) is not None and item.get_closest_marker(MARKER) is not None else None
+        if key not in seen and not _left_empty(item):
             kept.append(item)
         if key is not None:
             seen.add(key)
     return kept
+
+
+def without_untimed_repeats(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """The items without those that would prove, untimed, what a timed or an earlier one of them proves: labels tell
+    tests apart whose own workloads differ, but those of the command line are the same for all."""
+    untimed = [item for item in items if case_key(item) is not None and not switches(item)["timed"]]
+    timed = {id(item) for item in items} - {id(item) for item in untimed}
+    proven = {_unlabelled(item) for item in items if id(item) in timed}
+    repeats: set[int] = set()
+    for item in untimed:
+        if _unlabelled(item) in proven:
+            repeats.add(id(item))
+        proven.add(_unlabelled(item))
+    return [item for item in items if id(item) not in repeats]
+
+
+def _unlabelled(item: pytest.Item) -> CaseKey | None:
+    key = case_key(item)
+    return replace(key, label="") if key is not None and pair_of(item) is not None else key
 
 
 def refuse_duplicates(items: Iterable[pytest.Item]) -> None:

@@ -24,6 +24,7 @@ from pytest_attnperf.reports import json_results
 from pytest_attnperf.reports.code_objects import code_line, code_table, code_warning_lines
 from pytest_attnperf.reports.conditions import condition_lines, interleaved_line
 from pytest_attnperf.reports.proof import cost_line, determinism_lines
+from pytest_attnperf.reports.stages import stage_text
 from pytest_attnperf.reports.tables import published_table, suite_table, tolerance_notes
 from pytest_attnperf.reports.terminal import closing_lines
 from pytest_attnperf.results import CaseResult, RunResult
@@ -104,9 +105,10 @@ class Closing:
             reporter.section(f"attnperf: {suite}")
             reporter.write_line(suite_table(cases, width=shutil.get_terminal_size((LOG_WIDTH, 24)).columns))
             published = self._published(sorted({case.key.workload for case in cases}))
-            if published:
+            where_time_goes = stage_text(cases)
+            for text in filter(None, (where_time_goes, published)):
                 reporter.write_line("")
-                reporter.write_line(published)
+                reporter.write_line(text)
         if run.code:
             reporter.section(f"attnperf: {CODE_SUITE}")
             reporter.write_line(code_table(run.code))
@@ -186,7 +188,7 @@ class Closing:
             get("lf", default=False),
         )
         narrowed = any(filters) or any("::" in str(arg) for arg in self._config.args)
-        by_us = any(options.run_text(self._config, name) for name in ("backend", "workload", "code-set"))
+        by_us = any(options.run_text(self._config, name) for name in ("backend", "workload", "model", "code-set"))
         return not narrowed and not by_us
 
 

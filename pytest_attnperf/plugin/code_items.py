@@ -96,8 +96,8 @@ class CodeCollector:
         if item.get_closest_marker(MARKER) is None or "code_object" not in getattr(item, "fixturenames", ()):
             return False
         build = build_of(item)
-        filtered = bool(options.run_text(self.config, "workload")) or self.backends is not None
-        return filtered and (build is None or bool(options.run_text(self.config, "workload")))
+        replaced = bool(options.replaced_by(self.config))
+        return replaced or (self.backends is not None and build is None)
 
     def _builds(self, definition: Any) -> list[KernelBuild]:
         names = marker_settings(definition).get("kernels")
@@ -111,7 +111,7 @@ class CodeCollector:
         """Say what was left out, and why."""
         if not self.left_out:
             return None
-        why = "--attnperf-workload" if options.run_text(self.config, "workload") else "--attnperf-backend"
+        why = options.replaced_by(self.config) or "--attnperf-backend"
         return f"attnperf: {self.left_out} code objects deselected: {why} chooses timed cases that have none"
 
 

@@ -21,13 +21,19 @@ MIN_BASELINE_PROCESSES = 7
 
 @dataclass(frozen=True)
 class Option:
-    """One option: `--attnperf-NAME` on the command line and `attnperf_NAME` in the ini file."""
+    """One option: `--attnperf-NAME` on the command line and `attnperf_NAME` in the ini file.
+
+    path     its value is a path
+    found    a relative path is one from where it was typed, or of the ini file from rootdir, and given on as absolute:
+             workers start elsewhere, and those of another revision read the same file
+    """
 
     name: str
     default: str
     help: str
     metavar: str = "VALUE"
     path: bool = False
+    found: bool = False
     case: bool = False
     code: bool = False
 
@@ -47,6 +53,18 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "workload", "", 'replace the workloads: "b=1,s=512,h=8,d=64,causal,f16", or a .csv/.jsonl file', "TEXT|FILE"
     ),
+    Option(
+        "model",
+        "",
+        "replace the workloads by those of a model's attention layers: a config.json as Hugging Face has it",
+        "FILE",
+        path=True,
+        found=True,
+    ),
+    Option("tp", "", "of --attnperf-model: tensor-parallel ranks, of which one is measured; 1 unless given", "N"),
+    Option("model-batch", "", "of --attnperf-model: sequences decoded at once; 1,16 unless given", "N,N"),
+    Option("model-seq", "", "of --attnperf-model: tokens of prompts, keys of decoded sequences; else 512,4096", "N,N"),
+    Option("model-ignore", "", "of --attnperf-model: fields of its file to leave out of account", "FIELD,FIELD"),
     Option("device", "auto", "auto, gpu or cpu: where cases run", "KIND"),
     Option("isolate", "worker", "worker, or none: run cases in this process, for debugging; never gates", "HOW"),
     Option(
@@ -108,7 +126,9 @@ BY_NAME = {option.name: option for option in OPTIONS}
 CASE_OPTIONS = tuple(option for option in OPTIONS if option.case)
 CODE_OPTIONS = tuple(option for option in OPTIONS if option.code)
 """Settings of one code object: override over marker over command line over ini over default, as of a case."""
-PASSED_TO_WORKERS = ("backend", "workload", "code-set")
+OF_A_MODEL = ("tp", "model-batch", "model-seq", "model-ignore")
+"""Options that say how a model is measured."""
+PASSED_TO_WORKERS = ("backend", "workload", "code-set", "model", *OF_A_MODEL)
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -163,9 +183,18 @@ def run_text(config: pytest.Config, name: str) -> str:
     option = BY_NAME[name]
     given = config.getoption(option.dest, default=None)
     if given is not None:
-        return str(given)
+        return _found(option, str(given), config.invocation_params.dir)
     stored = config.getini(option.dest)
-    return option.default if stored is None or stored == "" else str(stored)
+    return option.default if stored is None or stored == "" else _found(option, str(stored), config.rootpath)
+
+
+def _found(option: Option, text: str, folder: Path) -> str:
+    return str(folder / text) if option.found and text else text
+
+
+def replaced_by(config: pytest.Config) -> str:
+    """The option that replaces the workloads of all tests in this run, empty where none does."""
+    return next((BY_NAME[name].flag for name in ("workload", "model") if run_text(config, name)), "")
 
 
 def given(config: pytest.Config) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.environment import device_state
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.cases import switches
 from pytest_attnperf.plugin.closing import Closing
 from pytest_attnperf.plugin.code_run import CodeRun
 from pytest_attnperf.plugin.fixtures import SERVER
@@ -96,7 +97,7 @@ class Run:
     def judge(self, item: pytest.Item, key: CaseKey, following: CaseKey | None) -> CaseResult:
         """The verdict of one item."""
         self.progress.before(key)
-        return self.session.judge(Case(key, item.nodeid, policy_for(self.config, item), following))
+        return self.session.judge(Case(key, item.nodeid, policy_for(self.config, item), following, **switches(item)))
 
     def serve_in_process(self, item: pytest.Function, key: CaseKey) -> None:
         """Let the body run here; its `attnperf.run()` is judged where it stands."""

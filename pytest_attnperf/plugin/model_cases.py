@@ -1,0 +1,114 @@
+"""`--attnperf-model`: the workloads of a model's layers in place of those that tests are marked with.
+
+What reads a model is imported where one is named: other sessions do without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.plugin import options
+
+if TYPE_CHECKING:
+    from pytest_attnperf.workloads.base import Workload
+    from pytest_attnperf.workloads.model_config import ModelConfig
+    from pytest_attnperf.workloads.model_workloads import Sizes
+
+TP, BATCHES, LENGTHS = "1", "1,16", "512,4096"
+"""What the options are where they are not given; not their defaults, for workers are told what is given."""
+
+
+@dataclass
+class ModelCases:
+    """The model of one run.
+
+    tp          tensor-parallel ranks that its heads are shared out to; one of them is measured
+    batches     sequences decoded at once
+    lengths     tokens of prompts, and keys of sequences that are decoded, as asked for
+    without     family -> why it has no workload, of the families that tests asked for
+    """
+
+    model: ModelConfig
+    tp: int
+    batches: Sequence[int]
+    lengths: Sequence[int]
+    without: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> ModelCases | None:
+        """What the command line and the ini file ask for; None where they name no model.
+
+        Raises UsageError for options that go with no model or not together, for numbers that are none, and, naming file
+        and field, for a model that workloads cannot be made of.
+        """
+        path = options.run_text(config, "model")
+        if not path:
+            _refuse_alone(config)
+            return None
+        if options.run_text(config, "workload"):
+            raise UsageError("--attnperf-model and --attnperf-workload both replace the workloads of tests; drop one")
+        if config.getoption("attnperf_update_baselines"):
+            raise UsageError(
+                "--update-baselines with --attnperf-model: workloads given on the command line are never stored; "
+                "add them to the suite's list first"
+            )
+        from pytest_attnperf.workloads.model_config import ModelConfig
+
+        model = ModelConfig.read(path, _names(options.run_text(config, "model-ignore")))
+        (tp,) = _numbers(config, "tp", TP, many=False)
+        cases = cls(model, tp, _numbers(config, "model-batch", BATCHES), _numbers(config, "model-seq", LENGTHS))
+        cases._sizes()
+        return cases
+
+    def workloads(self, family: str) -> list[Workload]:
+        """The model's workloads of a family; where there are none, the reason is kept."""
+        from pytest_attnperf.workloads.model_workloads import why_none, workloads_of
+
+        found = workloads_of(self.model, family, self.tp, self.batches, self.lengths)
+        if not found:
+            self.without[family] = why_none(self.model, family)
+        return found
+
+    def header(self) -> list[str]:
+        """What is measured of which model, and a line for everything a reader must know of it."""
+        held = self._sizes().lengths
+        left_out = [str(length) for length in self.lengths if length not in held]
+        positions = f"longer than max_position_embeddings={self.model.positions}, and left out: {', '.join(left_out)}"
+        notes = [*self.model.notes, *([positions] if left_out else [])]
+        return [f"attnperf: {self.model.described(self.tp)}", *(f"attnperf: note: {note}" for note in notes)]
+
+    def left_out(self) -> list[str]:
+        """A line for every family that tests asked for and the model has no workload of."""
+        return [f"attnperf: no {family} of {self.model.file}: {reason}" for family, reason in self.without.items()]
+
+    def _sizes(self) -> Sizes:
+        from pytest_attnperf.workloads.model_workloads import Sizes
+
+        return Sizes.of(self.model, self.tp, self.batches, self.lengths)
+
+
+def _refuse_alone(config: pytest.Config) -> None:
+    """Raise UsageError for an option of a model that was typed without one: it would have no effect."""
+    if config.getoption("attnperf_worker_fd", default=None) is not None:
+        return  # a worker is given what the ini file says, too
+    for name in options.OF_A_MODEL:
+        option = options.BY_NAME[name]
+        if config.getoption(option.dest, default=None) is not None:
+            raise UsageError(f"{option.flag} needs --attnperf-model: it says how a model is measured")
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _numbers(config: pytest.Config, name: str, unsaid: str, *, many: bool = True) -> tuple[int, ...]:
+    """`512,4096` as numbers, each once. Raises UsageError naming the option and what is no number."""
+    flag, text = options.BY_NAME[name].flag, options.run_text(config, name) or unsaid
+    texts = text.split(",") if many else [text]
+    numbers = (int(options.parse_number(flag, word.strip(), minimum=1, integer=True)) for word in texts)
+    return tuple(dict.fromkeys(numbers))

@@ -1,0 +1,255 @@
+"""The fields of a Hugging Face `config.json`: read from the file, checked one by one, and told apart by what they mean.
+
+Which fields exist is taken from the configuration classes of transformers (`src/transformers/models/*/configuration_*`
+for llama, llama4, qwen2, qwen2_moe, qwen3, qwen3_moe, mistral, mixtral, gemma2, gemma3, phi3, deepseek_v2, deepseek_v3
+and gpt_oss, and `configuration_utils.py`), and from the files that those models are published with.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from pytest_attnperf.errors import WorkloadError
+
+BYTES_MAX = 1_000_000
+"""Largest file that is read: a configuration has a few kilobytes, weights have more."""
+SIZE_MAX = 1 << 20
+"""Largest number of heads, or of elements in a row; more is taken for a slip of the pen."""
+IGNORE_FLAG = "--attnperf-model-ignore"
+NESTED = "text_config"
+INHERITED = ("model_type", "torch_dtype", "dtype")
+"""Fields of the outer configuration that hold for a nested one which does not say otherwise."""
+_ROPE_TABLES = ("rope_scaling", "rope_parameters")
+_NAMES_SHOWN = 8
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+USED = _names(
+    "model_type hidden_size num_attention_heads num_key_value_heads head_dim torch_dtype dtype attention_bias qkv_bias "
+    "sliding_window use_sliding_window max_window_layers num_hidden_layers layer_types sliding_window_pattern "
+    "_sliding_window_pattern max_position_embeddings attn_logit_softcapping query_pre_attn_scalar kv_lora_rank "
+    "q_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim rope_interleave rope_scaling rope_parameters use_qk_norm "
+    "attention_chunk_size attn_temperature_tuning no_rope_layers no_rope_layer_interval quantization_config"
+)
+"""What workloads, or notes, are made from."""
+
+LATENT = ("q_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
+"""What says more of latent attention, which `kv_lora_rank` says that it is."""
+
+WITHOUT_BEARING = _names(
+    # of every configuration
+    "_name_or_path name_or_path _commit_hash architectures auto_map transformers_version torchscript use_bfloat16 "
+    "tf_legacy_loss tie_word_embeddings tie_encoder_decoder chunk_size_feed_forward is_decoder return_dict use_cache "
+    "cache_implementation output_hidden_states output_attentions gradient_checkpointing finetuning_task id2label "
+    "label2id num_labels tokenizer_class prefix task_specific_params problem_type bos_token_id eos_token_id "
+    "pad_token_id sep_token_id decoder_start_token_id image_token_id video_token_id vision_token_id "
+    "vision_start_token_id vision_end_token_id image_token_index vision_config attn_implementation "
+    "_attn_implementation _attn_implementation_autoset _attn_implementation_internal "
+    # of generation
+    "max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature top_k "
+    "top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size "
+    "bad_words_ids num_return_sequences output_scores return_dict_in_generate forced_bos_token_id "
+    "forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens "
+    "begin_suppress_tokens "
+    # of what stands around attention, and of training
+    "vocab_size intermediate_size intermediate_size_mlp hidden_act hidden_activation mlp_bias rms_norm_eps "
+    "layer_norm_eps initializer_range pretraining_tp attention_dropout resid_pdrop embd_pdrop hidden_dropout "
+    "final_logit_softcapping lm_head_bias "
+    # of experts
+    "num_local_experts num_experts num_experts_per_tok experts_per_token moe_intermediate_size "
+    "shared_expert_intermediate_size n_routed_experts n_shared_experts n_group topk_group topk_method norm_topk_prob "
+    "scoring_func routed_scaling_factor first_k_dense_replace moe_layer_freq decoder_sparse_step mlp_only_layers "
+    "output_router_logits router_aux_loss_coef router_jitter_noise aux_loss_alpha seq_aux ep_size moe_layers "
+    "interleave_moe_layer_step num_nextn_predict_layers for_llm_compressor swiglu_limit swiglu_alpha "
+    # of the values in tables of cosines and sines, and of factors on queries: the work stays the same
+    "rope_theta rope_local_base_freq original_max_position_embeddings initial_context_length use_mrope floor_scale "
+    "attn_scale rope_scaling_factor rope_ntk_alpha rope_ntk_beta"
+)
+"""Fields that change neither what attention computes from nor how much of it."""
+
+_OF_LATENT = frozenset({"head_dim", "qk_head_dim"})
+"""What transformers writes beside latent attention, and what follows from its other fields."""
+
+_NO_CROSS = "it attends to another sequence; no family has cross attention"
+REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
+    "alibi": ((False,), "its scores depend on distance; of the families prefill and varlen could say so, with 'alibi'"),
+    "partial_rotary_factor": ((1, 1.0), "it rotates a part of a head; families rope and block rotate whole heads"),
+    "rotary_pct": ((1, 1.0), "it rotates a part of a head; families rope and block rotate whole heads"),
+    "position_embedding_type": (("rope", "rotary"), "families rope and block have rotary positions only"),
+    "is_encoder_decoder": ((False,), _NO_CROSS),
+    "add_cross_attention": ((False,), _NO_CROSS),
+    "cross_attention_hidden_size": ((), _NO_CROSS),
+    "cross_attention_layers": (([],), _NO_CROSS),
+    "use_bidirectional_attention": ((False,), "tokens see later ones; families prefill, decode and block are causal"),
+    "is_causal": ((True,), "tokens see later ones; families prefill, decode and block are causal"),
+    "pruned_heads": (({}, []), "layers have different numbers of heads, which no family can say"),
+}
+"""Fields that change attention, the values that do not (beside null), and what others mean."""
+
+_ATTENTION = _names(
+    "attn attention head rope rotary pos_emb position window qk kv query key value lora sink softcap alibi mla causal "
+    "bidirectional mask"
+)
+"""Words in the name of a field that may concern attention."""
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The fields of one configuration; `file` is for messages. A field that is null is as one that is absent."""
+
+    file: str
+    values: Mapping[str, object]
+
+    def has(self, name: str) -> bool:
+        """Whether the field is there and not null."""
+        return self.values.get(name) is not None
+
+    def refuse(self, name: str, rule: str) -> NoReturn:
+        """Raise WorkloadError: the field's value, and the rule it breaks."""
+        raise WorkloadError(f"{self.file}: {name}={_shown(self.values.get(name))} {rule}")
+
+    def missing(self, name: str, way_out: str = "") -> NoReturn:
+        """Raise WorkloadError: the field is not there, and the name that is there instead."""
+        close = difflib.get_close_matches(name, [held for held in self.values if self.has(held)], n=1)
+        hint = f"; it has {close[0]!r}, is that misspelt?" if close else ""
+        raise WorkloadError(
+            f"{self.file}: {name} is missing{hint}{way_out or '; fields are named as in configurations of Llama'}"
+        )
+
+    def whole(self, name: str, default: int | None = None, *, least: int = 1, most: int = SIZE_MAX) -> int:
+        """A whole number. Raises WorkloadError for another value, and where it is missing without a default."""
+        if not self.has(name):
+            if default is None:
+                self.missing(name)
+            return default
+        value = self.values[name]
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            self.refuse(name, f"must be a whole number from {least} to {most}")
+        return value
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """True or false. Raises WorkloadError for another value."""
+        value = self.values.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            self.refuse(name, "must be true or false")
+        return value
+
+    def word(self, name: str) -> str:
+        """A text that is not empty. Raises WorkloadError for another value, and where it is missing."""
+        if not self.has(name):
+            self.missing(name)
+        value = self.values[name]
+        if not isinstance(value, str) or not value.strip():
+            self.refuse(name, "must be a text")
+        return value.strip()
+
+
+def read_fields(path: str | Path, ignore: Collection[str] = ()) -> Fields:
+    """The fields of a file, those of its text model where it has one; those in `ignore` are null.
+
+    Raises WorkloadError for a file that cannot be read, is larger than 1 MB or holds no JSON object, for a field given
+    twice, for NaN and infinities, and for a name in `ignore` that the file does not have.
+    """
+    outer = _object(Path(path))
+    values, nested = dict(outer), outer.get(NESTED)
+    if "hidden_size" not in outer and isinstance(nested, dict):
+        values = {**{name: outer[name] for name in INHERITED if name in outer}, **nested}
+    for name in ignore:
+        held = [fields for fields in (values, *_tables(values)) if name in fields]
+        if not held:
+            close = difflib.get_close_matches(name, values, n=1)
+            hint = f"; it has {close[0]!r}" if close else ""
+            raise WorkloadError(f"{path}: {IGNORE_FLAG} names {name!r}, which is no field of this file{hint}")
+        for fields in held:
+            fields[name] = None
+    return Fields(str(path), values)
+
+
+def _object(path: Path) -> dict[str, object]:
+    if path.is_dir():
+        raise WorkloadError(f"{path} is a folder; give the configuration in it, e.g. {path / 'config.json'}")
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(BYTES_MAX + 1)
+    except (OSError, ValueError) as error:
+        raise WorkloadError(f"the model's configuration {path} cannot be read: {error}") from error
+    if len(content) > BYTES_MAX:
+        raise WorkloadError(f"{path} is larger than {BYTES_MAX} bytes; give the model's config.json, not its weights")
+    try:
+        loaded = json.loads(content.decode("utf-8-sig"), parse_constant=_no_number, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise WorkloadError(f"{path} is no JSON that can be read: {error}") from error
+    if not isinstance(loaded, dict):
+        raise WorkloadError(f"{path} must hold a JSON object of fields, got {_shown(loaded)}")
+    return loaded
+
+
+def _no_number(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object; a field that stands twice would otherwise silently be the later one."""
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"field {twice!r} stands twice")
+    return dict(pairs)
+
+
+def _shown(value: object) -> str:
+    """A value as JSON writes it, shortened."""
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def refuse_what_no_family_says(fields: Fields) -> None:
+    """Raise WorkloadError for a field that changes attention in a way that no workload can, and for one whose name says
+    that it may and that is not known here."""
+    for name, (harmless, meaning) in REFUSED.items():
+        for held in (fields, *(Fields(fields.file, table) for table in _tables(fields.values))):
+            if held.has(name) and not any(_same(held.values[name], value) for value in harmless):
+                allowed = " or ".join(_shown(value) for value in (*harmless, None))
+                held.refuse(name, f"cannot be said ({meaning}); allowed: {allowed}. {_way_out(name)}")
+    for name in _unknown(fields):
+        if any(word in name.lower() for word in _ATTENTION):
+            fields.refuse(name, f"is not known here, and by its name it may change attention. {_way_out(name)}")
+
+
+def note_of_unknown(fields: Fields) -> str:
+    """A note that names the fields which are not known here; empty where there are none."""
+    names = sorted(_unknown(fields))
+    if not names:
+        return ""
+    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    return f"not known here, and left out: {', '.join(names[:_NAMES_SHOWN])}{more}"
+
+
+def _unknown(fields: Fields) -> list[str]:
+    known = USED | WITHOUT_BEARING | REFUSED.keys() | (_OF_LATENT if fields.has("kv_lora_rank") else frozenset())
+    return [name for name in fields.values if fields.has(name) and name not in known]
+
+
+def _tables(values: Mapping[str, object]) -> list[dict[str, object]]:
+    """The tables of rotary positions, and those in them: there may be one for each kind of layer."""
+    tables = [table for name in _ROPE_TABLES if isinstance(table := values.get(name), dict)]
+    return [*tables, *(inner for table in tables for inner in table.values() if isinstance(inner, dict))]
+
+
+def _way_out(name: str) -> str:
+    return f"To measure without it: {IGNORE_FLAG}={name}"
+
+
+def _same(left: object, right: object) -> bool:
+    """Equal, and true is not 1."""
+    return isinstance(left, bool) == isinstance(right, bool) and left == right

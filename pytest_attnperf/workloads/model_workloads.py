@@ -1,0 +1,293 @@
+"""The workloads that a model's attention layers have on one tensor-parallel rank, family by family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_attnperf.errors import WorkloadError
+from pytest_attnperf.workloads.backward import Backward
+from pytest_attnperf.workloads.base import Workload
+from pytest_attnperf.workloads.block import Block
+from pytest_attnperf.workloads.causal_mask import CausalMask
+from pytest_attnperf.workloads.decode import Decode
+from pytest_attnperf.workloads.gemm import Gemm
+from pytest_attnperf.workloads.mixed import DTYPES as MIXED_DTYPES
+from pytest_attnperf.workloads.mixed import Mixed
+from pytest_attnperf.workloads.mla import Mla
+from pytest_attnperf.workloads.model_config import UNBOUNDED, Latent, ModelConfig, Rank
+from pytest_attnperf.workloads.prefill import Prefill
+from pytest_attnperf.workloads.qk_scores import QkScores
+from pytest_attnperf.workloads.rmsnorm import RmsNorm
+from pytest_attnperf.workloads.rope import Rope
+from pytest_attnperf.workloads.row_softmax import RowSoftmax
+from pytest_attnperf.workloads.varlen import Varlen
+from pytest_attnperf.workloads.varlen_backward import VarlenBackward
+from pytest_attnperf.workloads.weighted_values import WeightedValues
+
+BATCH_MAX = 65_536
+STAGED_PROMPT = 512
+"""Queries of the stages of unfused attention, whose scores fill memory."""
+STAGES = ("qk_scores", "causal_mask", "row_softmax", "weighted_values")
+_CAPPED = frozenset({"decode", "mixed"})
+_OF_SCORES = frozenset({"prefill", "varlen", "decode", "mixed", "block", "backward", "varlen_backward", "mla", *STAGES})
+_WHY_NOT_LATENT = {
+    "block": "block is multi-head attention; the model's is latent: see families mla, gemm and rope",
+    "decode": "decode reads keys and values of heads; the model's cache holds latents: see family mla",
+    "mixed": "mixed reads keys and values of heads; the model's cache holds latents: see family mla",
+    **{
+        family: f"{family} has values as wide as keys; the model's heads have others: see families prefill and mla"
+        for family in ("varlen", "backward", "varlen_backward")
+    },
+}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is measured of a model: the rank's heads, and the batches and lengths.
+
+    batches     sequences decoded at once
+    lengths     tokens of prompts, and keys of sequences that are decoded; no longer than the model's positions
+    """
+
+    config: ModelConfig
+    rank: Rank
+    batches: Sequence[int]
+    lengths: Sequence[int]
+
+    @classmethod
+    def of(cls, config: ModelConfig, tp: int, batches: Sequence[int], lengths: Sequence[int]) -> Sizes:
+        """Raises WorkloadError for a number of ranks, a batch or a length that cannot be, and where the model's
+        positions hold none of the lengths; those that they do not hold are left out."""
+        rank = config.rank(tp)
+        for what, values, most in (("batch", batches, BATCH_MAX), ("sequence length", lengths, UNBOUNDED)):
+            wrong = [value for value in values if not 1 <= value <= most]
+            if wrong or not values:
+                shown = wrong[0] if wrong else "none"
+                raise WorkloadError(f"{config.file}: a {what} must be a whole number from 1 to {most}, got {shown}")
+        held = [length for length in lengths if length <= config.positions]
+        if not held:
+            raise WorkloadError(
+                f"{config.file}: no sequence length of {', '.join(map(str, lengths))} is within "
+                f"max_position_embeddings={config.positions}"
+            )
+        return cls(config, rank, tuple(dict.fromkeys(batches)), tuple(dict.fromkeys(held)))
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """What the workloads of attention over heads have in common."""
+        heads = {"heads": self.rank.heads, "kv_heads": self.rank.kv_heads, "head_dim": self.config.head_dim}
+        return {**heads, "dtype": self.config.dtype}
+
+    @property
+    def tokens(self) -> tuple[tuple[int, bool], ...]:
+        """(rows that a projection gets at once, whether its weights come from memory): prompts, then decoded batches,
+        between whose steps the other layers' weights push those of a layer out of every cache."""
+        return (*((length, False) for length in self.lengths), *((batch, True) for batch in self.batches))
+
+    @property
+    def full_lengths(self) -> tuple[int, ...]:
+        """Lengths at which some layer sees all keys."""
+        windows = self.config.windows
+        return tuple(length for length in self.lengths if 0 in windows or length <= max(windows))
+
+    def windows(self, keys: int) -> tuple[int, ...]:
+        """The windows of the kinds of layers over so many keys, 0 where a window is as long as they are."""
+        return tuple(dict.fromkeys(window if window < keys else 0 for window in self.config.windows))
+
+
+def _prefill(sizes: Sizes) -> Iterator[Workload]:
+    value_dim = sizes.config.latent.value_dim if sizes.config.latent else 0
+    for length in sizes.lengths:
+        for window in sizes.windows(length):
+            yield Prefill(1, length, causal=True, window=window, head_dim_v=value_dim, **sizes.shared)
+
+
+def _decode(sizes: Sizes) -> Iterator[Workload]:
+    config = sizes.config
+    for length in sizes.lengths:
+        for batch in sizes.batches:
+            for window in sizes.windows(length):
+                yield Decode(batch, length, window=window, cap=config.cap, sinks=config.sinks, **sizes.shared)
+
+
+def _block(sizes: Sizes) -> Iterator[Workload]:
+    layer = {"hidden": sizes.config.hidden, "bias": sizes.config.bias, **sizes.shared}
+    for length in sizes.full_lengths:
+        yield Block(1, length, **layer)
+    for length in sizes.full_lengths:
+        for batch in sizes.batches:
+            yield Block(batch, 1, past=length - 1, **layer)
+
+
+def _rope(sizes: Sizes) -> Iterator[Workload]:
+    config, rank, latent = sizes.config, sizes.rank, sizes.config.latent
+    kv_heads, dim = (1, latent.rope_dim) if latent else (rank.kv_heads, config.head_dim)
+    shapes = [*((1, length) for length in sizes.lengths), *((batch, 1) for batch in sizes.batches)]
+    for batch, seq in shapes:
+        yield Rope(
+            batch,
+            seq,
+            rank.heads,
+            dim,
+            kv_heads=kv_heads,
+            dtype=config.dtype,
+            interleaved=latent is not None and latent.interleaved,
+        )
+
+
+def _gemm(sizes: Sizes) -> Iterator[Workload]:
+    for rows, cold in sizes.tokens:
+        for columns, depth in _projections(sizes.config, sizes.rank):
+            yield Gemm(rows, columns, depth, sizes.config.dtype, "nt", cold)
+
+
+def _projections(config: ModelConfig, rank: Rank) -> list[tuple[int, int]]:
+    """(outputs, inputs) of the projections around attention on one rank."""
+    latent = config.latent
+    if latent is None:
+        out = rank.heads * config.head_dim
+        return [(out + 2 * rank.kv_heads * config.head_dim, config.hidden), (config.hidden, out)]
+    queries = rank.heads * config.head_dim
+    # Down to latents, which every rank has whole, up to the rank's heads, and back (arXiv:2405.04434, section 2.1).
+    to_queries = [(latent.q_rank, config.hidden), (queries, latent.q_rank)] if latent.q_rank else []
+    return [
+        *(to_queries or [(queries, config.hidden)]),
+        (latent.kv_rank + latent.rope_dim, config.hidden),
+        (rank.heads * (latent.nope_dim + latent.value_dim), latent.kv_rank),
+        (config.hidden, rank.heads * latent.value_dim),
+    ]
+
+
+def _rmsnorm(sizes: Sizes) -> Iterator[Workload]:
+    for rows, _ in sizes.tokens:
+        yield RmsNorm(rows, sizes.config.hidden, sizes.config.dtype, residual=True)
+
+
+def _packed(lengths: Sequence[int]) -> tuple[int, ...]:
+    """Sequences packed end to end: one of each length, or two where there is one length."""
+    return tuple(lengths) if len(lengths) > 1 else tuple(lengths) * 2
+
+
+def _varlen(sizes: Sizes) -> Iterator[Workload]:
+    for window in sizes.windows(max(sizes.lengths)):
+        yield Varlen(_packed(sizes.lengths), causal=True, window=window, **sizes.shared)
+
+
+def _mixed(sizes: Sizes) -> Iterator[Workload]:
+    """The shortest prompt in one step with the largest batch that is decoded at the greatest length."""
+    config = sizes.config
+    if config.dtype not in MIXED_DTYPES:
+        return
+    keys = max(sizes.lengths)
+    step = f"q{min(sizes.lengths)}_{max(sizes.batches)}q1s{keys}"
+    for window in sizes.windows(keys):
+        yield Mixed(step, window=window, cap=config.cap, sinks=config.sinks, **sizes.shared)
+
+
+def _backward(sizes: Sizes) -> Iterator[Workload]:
+    length = max(sizes.full_lengths, default=1)
+    if length > 1:
+        yield Backward(1, length, causal=True, **sizes.shared)
+
+
+def _varlen_backward(sizes: Sizes) -> Iterator[Workload]:
+    if max(sizes.full_lengths, default=1) > 1:
+        yield VarlenBackward(_packed(sizes.full_lengths), causal=True, **sizes.shared)
+
+
+def _mla(sizes: Sizes) -> Iterator[Workload]:
+    latent = sizes.config.latent
+    if latent is None:
+        return
+    for length in sizes.lengths:
+        yield _over_latents(sizes, latent, batch=1, seq=length, keys=length)
+    for length in sizes.lengths:
+        for batch in sizes.batches:
+            yield _over_latents(sizes, latent, batch=batch, seq=1, keys=length)
+
+
+def _over_latents(sizes: Sizes, latent: Latent, *, batch: int, seq: int, keys: int) -> Mla:
+    return Mla(
+        batch,
+        seq,
+        sizes.rank.heads,
+        latent.nope_dim,
+        latent.rope_dim,
+        latent.kv_rank,
+        seq_kv=keys,
+        value_dim=latent.value_dim,
+        dtype=sizes.config.dtype,
+        causal=seq > 1,  # a single token sees all keys either way
+    )
+
+
+def _stage(family: str) -> Callable[[Sizes], Iterator[Workload]]:
+    def built(sizes: Sizes) -> Iterator[Workload]:
+        config, rank = sizes.config, sizes.rank
+        length = min(STAGED_PROMPT, config.positions)
+        if length < 2 or not any(window == 0 or length <= window for window in config.windows):
+            return
+        rows = {"batch": 1, "seq_q": length, "heads": rank.heads}
+        if family == "causal_mask":
+            yield CausalMask(**rows, dtype="f32")
+        elif family == "row_softmax":
+            yield RowSoftmax(**rows, dtype=config.dtype, causal=True)
+        elif family == "qk_scores":
+            yield QkScores(batch=1, seq_q=length, **sizes.shared)
+        else:
+            dim = config.latent.value_dim if config.latent else config.head_dim
+            yield WeightedValues(batch=1, seq_q=length, causal=True, **{**sizes.shared, "head_dim": dim})
+
+    return built
+
+
+BUILDERS: Mapping[str, Callable[[Sizes], Iterator[Workload]]] = {
+    "prefill": _prefill,
+    "decode": _decode,
+    "block": _block,
+    "rope": _rope,
+    "gemm": _gemm,
+    "rmsnorm": _rmsnorm,
+    "varlen": _varlen,
+    "mixed": _mixed,
+    "backward": _backward,
+    "varlen_backward": _varlen_backward,
+    "mla": _mla,
+    **{family: _stage(family) for family in STAGES},
+}
+"""Family -> its workloads; a family that is not here is no part of an attention layer, or a project's own."""
+
+
+def workloads_of(
+    config: ModelConfig, family: str, tp: int, batches: Sequence[int], lengths: Sequence[int]
+) -> list[Workload]:
+    """The workloads of a family on one of `tp` ranks, each once; empty where `why_none` gives the reason.
+
+    Raises WorkloadError as `Sizes.of`.
+    """
+    sizes = Sizes.of(config, tp, batches, lengths)
+    return [] if _refused(config, family) else list(dict.fromkeys(BUILDERS[family](sizes)))
+
+
+def why_none(config: ModelConfig, family: str) -> str:
+    """Why a family has no workload of this model, for a family that `workloads_of` gives none of."""
+    if reason := _refused(config, family):
+        return reason
+    if family == "mla":
+        return f"{config.model_type} has no latent attention"
+    if family == "mixed":
+        return f"mixed takes {' and '.join(MIXED_DTYPES)}, not {config.dtype}"
+    return f"every layer has a window of {max(config.windows)} keys, shorter than the sequences, or these are too short"
+
+
+def _refused(config: ModelConfig, family: str) -> str:
+    """Why the family cannot be of this model, whatever the lengths; empty where it can."""
+    if family not in BUILDERS:
+        return f"{family} is none of the families that a model's attention layers are measured by"
+    if config.latent and family in _WHY_NOT_LATENT:
+        return _WHY_NOT_LATENT[family]
+    if config.cap and family in _OF_SCORES - _CAPPED:
+        return f"scores have a soft cap (attn_logit_softcapping={config.cap}); decode and mixed can say so"
+    return ""
