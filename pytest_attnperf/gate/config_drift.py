@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pytest_attnperf.measure.autotuners import PREFIX as AUTOTUNED
 
 PROVENANCE = frozenset({"config_arch", "config_source"})
-"""Where values came from: other entries hold the values themselves."""
+"""Where values came from: other entries hold the values themselves. Looked for behind the last dot, for a part's
+configuration has the part's name before it, as in `attention.config_source`."""
 
 SAID_ELSEWHERE = frozenset({"autotuned", "launches", "peak_memory", "pinned"})
 """Why something is not known, and what was replayed: no part of what ran."""
@@ -44,7 +45,8 @@ def advice(changes: Sequence[str]) -> str:
 
 
 def _compared(stored: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
-    keys = (stored.keys() | now.keys()) - PROVENANCE - SAID_ELSEWHERE
+    known = (stored.keys() | now.keys()) - SAID_ELSEWHERE
+    keys = {key for key in known if key.rpartition(".")[2] not in PROVENANCE}
     recorded = all(any(key.startswith(AUTOTUNED) for key in side) for side in (stored, now))
     return {key for key in keys if recorded or not key.startswith(AUTOTUNED)}
 

@@ -55,7 +55,10 @@ def test_a_baseline_from_before_choices_were_recorded(stored: dict[str, str]) ->
     assert config_changes(now, stored) == []
 
 
-@pytest.mark.parametrize("key", ["config_arch", "config_source", "autotuned", "launches", "peak_memory", "pinned"])
+@pytest.mark.parametrize(
+    "key",
+    ["config_arch", "config_source", "attention.config_source", "autotuned", "launches", "peak_memory", "pinned"],
+)
 def test_what_says_nothing_of_what_ran_is_no_change(key: str) -> None:
     """Provenance, reasons for unknowns, and what was replayed are never compared."""
     assert config_changes({key: "one"}, {key: "another"}) == []
