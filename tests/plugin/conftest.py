@@ -1,29 +1,69 @@
-"""The pytest that a test types loads this plugin alone: half of a process's start would be the import of others'."""
+"""The pytest that a test types loads this plugin alone and runs in the test's own process.
+
+A process takes longer to start than most of these runs to finish. Workers are processes of their own as ever.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 import pytest
+
+# What pytester sees imported for the first time within a run is forgotten after it, and would be imported in each.
+import pytest_attnperf.plugin.run
+import pytest_attnperf.testing.fake_device  # noqa: F401
 
 OURS = ("-p", "pytest_attnperf.plugin.main")
 
 
 @pytest.fixture
-def other_plugins() -> None:
+def own_process() -> None:
+    """Asked for by tests whose pytest must be typed as in a shell: it imports torch, or its process is looked at."""
+
+
+@pytest.fixture
+def other_plugins(own_process: None) -> None:
     """Asked for by tests of how this plugin goes together with others, which are then loaded."""
 
 
 @pytest.fixture(autouse=True)
 def only_our_plugin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In every process that `pytester` starts, unless the test asks for `other_plugins`."""
+    """What `pytester` starts loads no other, unless the test asks for `other_plugins`."""
     if "other_plugins" in request.fixturenames:
         return
     typed = pytest.Pytester.runpytest_subprocess
 
-    def run(self: pytest.Pytester, *args: str, **kwargs: Any) -> pytest.RunResult:
+    def run(self: pytest.Pytester, *args: str, timeout: float = 120) -> pytest.RunResult:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-            return typed(self, *OURS, *args, **kwargs)
+            if "own_process" in request.fixturenames:
+                return typed(self, *OURS, *args, timeout=timeout)
+            # As `python -m pytest` in a pipe: the folder on the path, lines of 80 columns.
+            patch.syspath_prepend(self.path)
+            patch.setenv("COLUMNS", "80")
+            # What is forgotten after the run could not be imported again: it is refused here, loaded or not.
+            patch.setitem(sys.modules, "torch", None)
+            with _at_most(timeout):
+                return self.runpytest_inprocess(f"--basetemp={self.path.parent / 'basetemp'}", *OURS, *args)
 
     monkeypatch.setattr(pytest.Pytester, "runpytest_subprocess", run)
+
+
+@contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """Fail the test where what it waits for never ends."""
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        pytest.fail(f"pytest did not end within {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,12 +38,63 @@ def base(attnperf_project: FakeProject, tmp_path: Path) -> Path:
     return folder
 
 
-def change(base: Path, **script: object) -> None:
-    """Script the base side's `fake.a`."""
+@dataclass(frozen=True)
+class Look:
+    """What a run against a base side said and left."""
+
+    result: pytest.RunResult
+    cases: dict[str, dict[str, Any]]
+
+    def failed(self) -> set[str]:
+        """Backends whose tests failed."""
+        lines = self.result.stdout.lines
+        return {
+            found[1] for line in lines if (found := re.match(r"FAILED \S+::test_prefill\[(fake\.\w+)-prefill", line))
+        }
+
+
+HERE: dict[str, dict[str, Any]] = {
+    "fake.slow": {"time_us": 105},
+    "fake.same": {"time_us": 100},
+    "fake.new": {"time_us": 10},
+    "fake.refuses": {"time_us": 100, "supported": ["no such dtype"]},
+    "fake.built": {"time_us": 100},
+    "fake.right": {"time_us": 100},
+    "fake.timer": {"time_us": 100},
+}
+THERE: dict[str, dict[str, Any]] = {
+    **{name: {"time_us": 100} for name in HERE if name != "fake.new"},
+    "fake.gone": {"time_us": 50},
+    "fake.built": {"time_us": 100, "fault": "prepare"},
+    "fake.right": {"time_us": 100, "fault": "wrong"},
+    "fake.timer": {"time_us": 100, "timer": "event"},
+}
+_LOOKS: list[Look] = []
+"""The look of `HERE` against `THERE`, once it was taken: each test reads another case of it."""
+
+
+@pytest.fixture
+def look(attnperf_project: FakeProject, base: Path) -> Look:
+    """Backends that differ from the base side's, or do not, in one run."""
+    if not _LOOKS:
+        attnperf_project.script["backends"] = HERE
+        attnperf_project.write()
+        script(base, THERE)
+        result = attnperf_project.run("--attnperf", f"--attnperf-against={base}", PAIRS)
+        cases = {case["key"]["backend"]: case for case in attnperf_project.results()["cases"]}
+        _LOOKS.append(Look(result, cases))
+    return _LOOKS[0]
+
+
+def script(base: Path, backends: Mapping[str, object]) -> None:
+    """Script backends of the base side: these alone."""
     path = base / "fake_device.json"
-    content = json.loads(path.read_text())
-    content["backends"]["fake.a"] = {"time_us": 100, **script}
-    path.write_text(json.dumps(content))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"backends": backends}))
+
+
+def change(base: Path, **how: object) -> None:
+    """Script the base side's `fake.a`, its only backend."""
+    script(base, {"fake.a": {"time_us": 100, **how}})
 
 
 def git(folder: Path, *words: str) -> str:
@@ -50,25 +105,66 @@ def git(folder: Path, *words: str) -> str:
     return answer.stdout.strip()
 
 
-def test_slower_than_base(attnperf_project: FakeProject, base: Path) -> None:
+def test_slower_than_base(look: Look) -> None:
     """A case without a baseline that is slower than the base directory's fails, and says by how much."""
-    attnperf_project.backend("fake.a", time_us=105)
-    result = attnperf_project.run("--attnperf", f"--attnperf-against={base}", PAIRS)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*SLOWER*", "*interleaved in 3 pairs*", "*cases settled by A B B A against*"])
-    case = attnperf_project.results()["cases"][0]
+    assert look.result.ret == 1
+    assert look.failed() == {"fake.slow", "fake.refuses"}
+    look.result.stdout.fnmatch_lines(
+        ["*SLOWER: prefill/fake.slow/*", "*interleaved in 3 pairs*", "*cases settled by A B B A against*"]
+    )
+    case = look.cases["fake.slow"]
+    assert case["verdict"] == "SLOWER"
     assert len(case["pairs"]) == 3
     assert 1.045 < case["ratio"] < 1.055
     assert len({pair["base_process"] for pair in case["pairs"]}) == 3
 
 
-def test_same_as_base(attnperf_project: FakeProject, base: Path) -> None:
+def test_same_as_base(look: Look) -> None:
     """Unchanged code against its own copy is SAME, and a note says that both sides ran the same files."""
-    result = attnperf_project.run("--attnperf", f"--attnperf-against={base}", PAIRS)
-    assert result.ret == 0, result.stdout.str()
-    case = attnperf_project.results()["cases"][0]
+    case = look.cases["fake.same"]
     assert case["verdict"] == "SAME"
     assert any("the same files" in note for note in case["notes"])
+
+
+def test_one_sided_cases(look: Look) -> None:
+    """A case of this tree alone is NO_BASELINE; one of the base side alone is a finding that names it."""
+    assert look.cases["fake.new"]["verdict"] == "NO_BASELINE"
+    assert "fake.gone" not in look.cases
+    look.result.stdout.fnmatch_lines(["*finding: prefill/fake.gone/*exists on base side*and not here*"])
+
+
+def test_no_longer_supported(look: Look) -> None:
+    """A backend that calls unsupported what the base side runs fails."""
+    assert "fake.refuses" in look.failed()
+    assert look.cases["fake.refuses"]["verdict"] == "UNSUPPORTED"
+    look.result.stdout.fnmatch_lines(["*unsupported now, but base side * runs it: no such dtype*"])
+
+
+def test_base_raises(look: Look) -> None:
+    """A kernel that fails to build on the base side makes the case INCOMPARABLE, and the text names the side."""
+    assert look.cases["fake.built"]["verdict"] == "INCOMPARABLE"
+    look.result.stdout.fnmatch_lines(
+        ["*INCOMPARABLE: prefill/fake.built/*base side*scripted compile error in kernel fake_kernel.cu:7*"]
+    )
+
+
+def test_base_is_wrong(look: Look) -> None:
+    """A base side that computes wrong results is no measure of time: INCOMPARABLE."""
+    case = look.cases["fake.right"]
+    assert case["verdict"] == "INCOMPARABLE"
+    assert "the base side is incorrect" in case["summary"]
+
+
+def test_other_timer_on_base(look: Look) -> None:
+    """Another device identity on the base side is INCOMPARABLE, and the field is named."""
+    case = look.cases["fake.timer"]
+    assert case["verdict"] == "INCOMPARABLE"
+    assert "timer: event on the base side, host here" in case["summary"]
+
+
+def test_workload_is_named(look: Look) -> None:
+    """The key of the case is the same on both sides, whatever file it stands in."""
+    assert {case["key"]["workload"] for case in look.cases.values()} == {WORKLOAD}
 
 
 def test_suspect_is_cleared(attnperf_project: FakeProject, base: Path) -> None:
@@ -90,42 +186,6 @@ def test_no_suspect_no_pairs(attnperf_project: FakeProject, base: Path) -> None:
     assert attnperf_project.results()["cases"][0]["pairs"] == []
     attnperf_project.run("--attnperf", f"--attnperf-against={base}", PAIRS, "--attnperf-interleave=all")
     assert len(attnperf_project.results()["cases"][0]["pairs"]) == 3
-
-
-def test_one_sided_cases(attnperf_project: FakeProject, base: Path) -> None:
-    """A case of this tree alone is NO_BASELINE; one of the base side alone is a finding that names it."""
-    content = json.loads((base / "fake_device.json").read_text())
-    content["backends"]["fake.gone"] = {"time_us": 50}
-    (base / "fake_device.json").write_text(json.dumps(content))
-    attnperf_project.backend("fake.new", time_us=10)
-    result = attnperf_project.run("--attnperf", f"--attnperf-against={base}", PAIRS)
-    assert attnperf_project.verdicts() == {"fake.a": "SAME", "fake.new": "NO_BASELINE"}
-    result.stdout.fnmatch_lines(["*finding: prefill/fake.gone/*exists on base side*and not here*"])
-
-
-def test_no_longer_supported(attnperf_project: FakeProject, base: Path) -> None:
-    """A backend that calls unsupported what the base side runs fails."""
-    attnperf_project.backend("fake.a", supported=["no such dtype"])
-    result = attnperf_project.run("--attnperf", f"--attnperf-against={base}", PAIRS)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*unsupported now, but base side * runs it: no such dtype*"])
-
-
-def test_base_raises(attnperf_project: FakeProject, base: Path) -> None:
-    """A kernel that fails to build on the base side makes the case INCOMPARABLE, and the text names the side."""
-    change(base, fault="prepare")
-    result = attnperf_project.run("--attnperf", f"--attnperf-against={base}", PAIRS)
-    assert attnperf_project.verdicts() == {"fake.a": "INCOMPARABLE"}
-    result.stdout.fnmatch_lines(["*INCOMPARABLE*base side*scripted compile error in kernel fake_kernel.cu:7*"])
-
-
-def test_base_is_wrong(attnperf_project: FakeProject, base: Path) -> None:
-    """A base side that computes wrong results is no measure of time: INCOMPARABLE."""
-    change(base, fault="wrong")
-    attnperf_project.run("--attnperf", f"--attnperf-against={base}", PAIRS)
-    case = attnperf_project.results()["cases"][0]
-    assert case["verdict"] == "INCOMPARABLE"
-    assert "the base side is incorrect" in case["summary"]
 
 
 def test_base_does_not_import(attnperf_project: FakeProject, base: Path) -> None:
@@ -160,18 +220,6 @@ def test_base_lacks_the_suite(attnperf_project: FakeProject, base: Path) -> None
     result = attnperf_project.run("--attnperf", f"--attnperf-against={base}", PAIRS)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*suites/test_prefill.py*"])
-
-
-def test_other_workload_on_base(attnperf_project: FakeProject, base: Path) -> None:
-    """Another device identity on the base side is INCOMPARABLE, and the field is named."""
-    path = base / "fake_device.json"
-    content = json.loads(path.read_text())
-    content["backends"]["fake.a"]["timer"] = "event"
-    path.write_text(json.dumps(content))
-    attnperf_project.run("--attnperf", f"--attnperf-against={base}", PAIRS)
-    case = attnperf_project.results()["cases"][0]
-    assert case["verdict"] == "INCOMPARABLE"
-    assert "timer: event on the base side, host here" in case["summary"]
 
 
 def test_revision_beside_a_dirty_tree(
@@ -258,9 +306,3 @@ def test_contradictions(attnperf_project: FakeProject, base: Path, words: tuple[
     result = attnperf_project.run(*words)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"*{said}*"])
-
-
-def test_workload_is_named(attnperf_project: FakeProject, base: Path) -> None:
-    """The key of the case is the same on both sides, whatever file it stands in."""
-    attnperf_project.run("--attnperf", f"--attnperf-against={base}", PAIRS)
-    assert attnperf_project.results()["cases"][0]["key"]["workload"] == WORKLOAD

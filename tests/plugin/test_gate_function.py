@@ -61,7 +61,7 @@ def _run(project: pytest.Pytester, *args: str) -> pytest.RunResult:
     return project.runpytest_subprocess("-p", "no:randomly", "--attnperf-device=cpu", *args, timeout=300)
 
 
-def test_a_callable_is_proven_right_or_wrong(project: pytest.Pytester) -> None:
+def test_a_callable_is_proven_right_or_wrong(project: pytest.Pytester, own_process: None) -> None:
     """Without the flag the right function passes and the wrong one fails at its wrong element, neither timed."""
     project.makepyfile(test_mine=KERNELS + RIGHT + WRONG)
     result = _run(project)
@@ -77,7 +77,7 @@ def test_a_callable_is_proven_right_or_wrong(project: pytest.Pytester) -> None:
 
 
 @pytest.mark.soak
-def test_a_callable_is_measured_and_gated_in_one_run(project: pytest.Pytester) -> None:
+def test_a_callable_is_measured_and_gated_in_one_run(project: pytest.Pytester, own_process: None) -> None:
     """--attnperf --attnperf-record-local: proven, recorded by seven fresh processes, and held against them."""
     project.makepyfile(test_mine=KERNELS + RIGHT)
     # CPU times of a busy machine: whether 100 % is kept says that the gate ran, not how fast the machine is.
@@ -95,7 +95,7 @@ def test_a_callable_is_measured_and_gated_in_one_run(project: pytest.Pytester) -
     assert [process["timer"] for process in entry["processes"]] == ["host"] * 7
 
 
-def test_the_timer_needs_no_gate(project: pytest.Pytester) -> None:
+def test_the_timer_needs_no_gate(project: pytest.Pytester, own_process: None) -> None:
     """`gpu_timer(fn, *tensors)` gives blocks by the host's clock for CPU tensors, in the user's own process."""
     project.makepyfile(KERNELS + TIMED)
     _run(project).assert_outcomes(passed=1)

@@ -188,7 +188,7 @@ def test_a_path_that_moved_rootdir_is_refused(attnperf_project: FakeProject) -> 
     result.stderr.fnmatch_lines([f"*write --attnperf-baselines={base}*"])
 
 
-def test_collecting_and_help_do_not_import_torch(attnperf_project: FakeProject) -> None:
+def test_collecting_and_help_do_not_import_torch(attnperf_project: FakeProject, own_process: None) -> None:
     """`--collect-only` and `--help` work without torch ever being imported."""
     attnperf_project.backend("fake.a", time_us=100.0)
     attnperf_project.conftest(
@@ -274,3 +274,26 @@ def test_the_interpreter_is_this_one(attnperf_project: FakeProject) -> None:
     )
     attnperf_project.run()
     assert set((attnperf_project.path / "python.txt").read_text().split()) == {sys.executable}
+
+
+TWO_TESTS_OF_ONE_NAME = """
+import pytest
+
+class TestOne:
+    @pytest.mark.attnperf(family="prefill", workloads=["prefill-b1-s64-h1-d16-f16"], backends=["fake.a"])
+    def test_it(self, attnperf, backend, workload):
+        attnperf.run(backend, workload)
+
+class TestOther:
+    @pytest.mark.attnperf(family="prefill", workloads=["prefill-b1-s65-h1-d16-f16"], backends=["fake.a"])
+    def test_it(self, attnperf, backend, workload):
+        attnperf.run(backend, workload)
+"""
+
+
+def test_tests_that_no_backend_is_left_for_are_skipped(attnperf_project: FakeProject) -> None:
+    """Two tests of one name and family, of whose backends none was asked for, are skipped, and not one case twice."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    attnperf_project.backend("fake.b", time_us=100.0)
+    (attnperf_project.path / "suites" / "test_prefill.py").write_text(TWO_TESTS_OF_ONE_NAME)
+    attnperf_project.run("--attnperf-backend=fake.b").assert_outcomes(skipped=2)
