@@ -106,4 +106,21 @@ def _hip() -> list[Wanted]:
     return [*found, Wanted("hip.decode b64 s4096 of copy", decode, COPY, 0.8, "bandwidth")]
 
 
-WANTED: tuple[Wanted, ...] = (*_prefill(), *_varlen(), *_memory(), *_gemm(), *_rows(), *_hip())
+def _layers() -> list[Wanted]:
+    found = []
+    for title, case, ours, against in (
+        ("Llama 3 8B prefill 4k", "block-b1-s4096-h32-hk8-d128-bf16", "triton.flash", "native.sdpa_flash"),
+        ("Llama 3 8B decode 4k", "block-b1-s1-p4095-h32-hk8-d128-bf16", "triton.flash_decode", "native.sdpa_decode"),
+        (
+            "Llama 3 8B decode 16 x 4k",
+            "block-b16-s1-p4095-h32-hk8-d128-bf16",
+            "triton.flash_decode",
+            "native.sdpa_decode",
+        ),
+    ):
+        name = f"layer over {ours}, {title}, over {against}"
+        found.append(Wanted(name, f"layer.{ours}/{case}", f"layer.{against}/{case}", 1.0))
+    return found
+
+
+WANTED: tuple[Wanted, ...] = (*_prefill(), *_varlen(), *_memory(), *_gemm(), *_rows(), *_hip(), *_layers())

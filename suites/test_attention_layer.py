@@ -1,0 +1,152 @@
+"""A whole attention layer over every attention backend: seven integration tests, and layers of models.
+
+The layer is QKV projection, split, RoPE, cache update, attention, flatten, output projection; `layer.X` is the layer
+over the attention backend X. Every check is on a GPU and, with `--attnperf-device=cpu` or without one, on the CPU. What
+each test says is checked by the judge on two draws of inputs and more; the last two tests are timed, stage by stage.
+"""
+
+import pytest
+
+from suites import block_workloads as blocks
+
+DECODE_LAYERS = [
+    "layer.plain",
+    "layer.native.eager_decode",
+    "layer.native.sdpa_decode",
+    "layer.triton.flash_decode",
+    "layer.hip.decode",
+]
+COMPILED_LAYERS = ["layer.native.compiled", "layer.native.flex"]
+"""Compiled by Inductor for each length anew, for seconds."""
+
+PREFILL_LAYERS = [
+    "layer.plain",
+    "layer.native.eager",
+    "layer.native.eager_fp32",
+    "layer.native.sdpa_math",
+    "layer.native.sdpa_flash",
+    "layer.native.sdpa_efficient",
+    "layer.native.sdpa_cudnn",
+    "layer.native.staged",
+    "layer.triton.flash",
+    "layer.triton.flash_persistent",
+    "layer.triton.flash_trans_v",
+    "layer.triton.staged",
+    "layer.hip.naive",
+    "layer.hip.lds_tiles",
+    "layer.hip.flash",
+    "layer.hip.vectorised",
+    "layer.hip.matrix",
+    "layer.hip.prefetch",
+    "layer.hip.best",
+    "layer.hip.staged",
+    "layer.ck",
+]
+ALL_PREFILL_LAYERS = [*PREFILL_LAYERS, *COMPILED_LAYERS]
+MODEL_LAYERS = [
+    "layer.plain",
+    "layer.native.sdpa_flash",
+    "layer.triton.flash",
+    "layer.triton.staged",
+    "layer.hip.best",
+    "layer.hip.staged",
+]
+"""What a model's layer is timed over: one unfused and one fused attention of each library."""
+
+
+def proven(workloads, backends, label):
+    """Cases that are proven and never timed."""
+    return pytest.mark.attnperf(family="block", workloads=workloads, backends=backends, label=label, timed=False)
+
+
+def timed(workloads, backends):
+    """Cases whose stages are timed, too."""
+    return pytest.mark.attnperf(family="block", workloads=workloads, backends=backends, breakdown=True)
+
+
+class TestPrefill:
+    """Prompts, and chunks of prompts whose beginning is in the cache."""
+
+    @proven(blocks.ONE_TOKEN, ALL_PREFILL_LAYERS, "one token")
+    def test_one_token(self, attnperf, backend, workload):
+        """One token attends to itself."""
+        attnperf.run(backend, workload)
+
+    @proven(blocks.SEVERAL_TOKENS, ALL_PREFILL_LAYERS, "several tokens")
+    def test_several_tokens(self, attnperf, backend, workload):
+        """Sixteen tokens, with nothing or 48 tokens before them."""
+        attnperf.run(backend, workload)
+
+    @proven(blocks.CAUSAL, ALL_PREFILL_LAYERS, "causal mask")
+    def test_causal_mask(self, attnperf, backend, workload):
+        """No token sees a later one, and each sees itself: rows that one key dominates lie on both sides of it."""
+        attnperf.run(backend, workload)
+
+    @proven(blocks.HOST, ALL_PREFILL_LAYERS, "against CPU")
+    def test_against_cpu(self, attnperf, backend, workload):
+        """The device gives what a CPU gives in fp64 from the same inputs."""
+        attnperf.run(backend, workload)
+
+    @proven(blocks.LENGTHS, PREFILL_LAYERS, "lengths")
+    def test_sequence_lengths(self, attnperf, backend, workload):
+        """Every length from 1 to 32."""
+        attnperf.run(backend, workload)
+
+    @proven(blocks.STABILITY, ALL_PREFILL_LAYERS, "stability")
+    def test_numerical_stability(self, attnperf, backend, workload):
+        """Large logits, tiny and huge values, equal scores, and values near the largest that fp16 holds."""
+        attnperf.run(backend, workload)
+
+    @timed(blocks.BASELINE, ALL_PREFILL_LAYERS)
+    def test_performance_baseline(self, attnperf, backend, workload):
+        """The result is right and, when timed, no slower than its baseline."""
+        attnperf.run(backend, workload)
+
+    @timed(blocks.PREFILL_MODELS, MODEL_LAYERS)
+    def test_models(self, attnperf, backend, workload):
+        """The same at the sizes of models' layers."""
+        attnperf.run(backend, workload)
+
+
+class TestDecode:
+    """New tokens of sequences that are in the cache."""
+
+    @proven(blocks.ONE_TOKEN_DECODE, DECODE_LAYERS, "one token")
+    def test_one_token(self, attnperf, backend, workload):
+        """One token attends to those before it and to itself."""
+        attnperf.run(backend, workload)
+
+    @proven(blocks.SEVERAL_TOKENS_DECODE, DECODE_LAYERS, "several tokens")
+    def test_several_tokens(self, attnperf, backend, workload):
+        """A few speculated tokens, each of which sees those before it."""
+        attnperf.run(backend, workload)
+
+    @proven(blocks.CAUSAL_DECODE, DECODE_LAYERS, "causal mask")
+    def test_causal_mask(self, attnperf, backend, workload):
+        """The last key of the cache and the token's own are seen, and nothing behind them."""
+        attnperf.run(backend, workload)
+
+    @proven(blocks.HOST_DECODE, DECODE_LAYERS, "against CPU")
+    def test_against_cpu(self, attnperf, backend, workload):
+        """The device gives what a CPU gives in fp64 from the same inputs."""
+        attnperf.run(backend, workload)
+
+    @proven(blocks.LENGTHS_DECODE, DECODE_LAYERS, "lengths")
+    def test_sequence_lengths(self, attnperf, backend, workload):
+        """Every length of the cache from 2 to 32, the new token included."""
+        attnperf.run(backend, workload)
+
+    @proven(blocks.STABILITY_DECODE, DECODE_LAYERS, "stability")
+    def test_numerical_stability(self, attnperf, backend, workload):
+        """Large logits, tiny and huge values, equal scores, and values near the largest that fp16 holds."""
+        attnperf.run(backend, workload)
+
+    @timed(blocks.BASELINE_DECODE, DECODE_LAYERS)
+    def test_performance_baseline(self, attnperf, backend, workload):
+        """The result is right and, when timed, no slower than its baseline."""
+        attnperf.run(backend, workload)
+
+    @timed(blocks.DECODE_MODELS, DECODE_LAYERS)
+    def test_models(self, attnperf, backend, workload):
+        """The same at the sizes of models' layers."""
+        attnperf.run(backend, workload)
