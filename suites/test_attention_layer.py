@@ -141,11 +141,6 @@ class TestDecode:
         """Large logits, tiny and huge values, equal scores, and values near the largest that fp16 holds."""
         attnperf.run(backend, workload)
 
-    @timed(blocks.BASELINE_DECODE, DECODE_LAYERS)
-    def test_performance_baseline(self, attnperf, backend, workload):
-        """The result is right and, when timed, no slower than its baseline."""
-        attnperf.run(backend, workload)
-
     @timed(blocks.DECODE_MODELS, DECODE_LAYERS)
     def test_models(self, attnperf, backend, workload):
         """The same at the sizes of models' layers."""

@@ -183,13 +183,11 @@ def run_text(config: pytest.Config, name: str) -> str:
     option = BY_NAME[name]
     given = config.getoption(option.dest, default=None)
     if given is not None:
-        return _found(option, str(given), config.invocation_params.dir)
+        return str(config.invocation_params.dir / str(given)) if option.found and given else str(given)
     stored = config.getini(option.dest)
-    return option.default if stored is None or stored == "" else _found(option, str(stored), config.rootpath)
-
-
-def _found(option: Option, text: str, folder: Path) -> str:
-    return str(folder / text) if option.found and text else text
+    if stored is None or stored == "":
+        return option.default
+    return str(config.rootpath / str(stored)) if option.found else str(stored)
 
 
 def replaced_by(config: pytest.Config) -> str:

@@ -53,7 +53,15 @@ def test_without_clang_no_backend_runs_on_a_cpu(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(emulator_objects, "find_toolchain", absent)
     registry = Registry()
     register(registry)
-    small = {"prefill": "prefill-b1-s40-h2-d64-f16", "decode": "decode-b2-kv40-h2-d64-f16", "rope": ROPE}
+    small = {
+        "prefill": "prefill-b1-s40-h2-d64-f16",
+        "decode": "decode-b2-kv40-h2-d64-f16",
+        "rope": ROPE,
+        "qk_scores": "qk_scores-b1-s40-h2-d64-f16",
+        "causal_mask": "causal_mask-b1-s40-h2-f32",
+        "row_softmax": "row_softmax-b1-s40-h2-f16",
+        "weighted_values": "weighted_values-b1-s40-h2-d64-f16",
+    }
     found = {
         backend.name: backend.unsupported_reasons(parse_workload(small[family]), CPU)
         for backend in registry
