@@ -18,8 +18,9 @@ class StageTime:
     median_us        of its blocks; 0 for a stage that launches nothing
     launches         what one run does (on a CPU torch's operators, see `Launch`); None where that is not known
     allocations      how often one run asks torch for memory, and `allocated_bytes` for how much; None where unknown
-    cache_state      'cold' where it found what it reads of the workload's inputs in no cache; values that earlier
-                     stages made are as those left them
+    cache_state      'cold' where it ran on copies of the workload's inputs that together outgrow the cache; a few rows
+                     that it reads of a large input may still be found there, and values that earlier stages made are
+                     as those left them
     """
 
     name: str

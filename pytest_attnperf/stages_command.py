@@ -78,12 +78,20 @@ def run(options: argparse.Namespace) -> int:
     cpu = _cpu_times(options.cpu, results) if options.cpu is not None else None
     lines = [_device_line(results.device), *(LEGEND if groups else ()), *((STAGED_LEGEND,) if staged else ())]
     lines += [f"CPU: {cpu.device}, {CPU_BACKEND}"] if cpu is not None else []
+    if cpu is not None and (lacking := [w for w in _workloads(groups) if w not in cpu.times_us]):
+        lines.append(f"no time of {CPU_BACKEND} on the CPU: {', '.join(lacking)}")
     tables = [*_tables(groups, cpu), *staged]
     if not staged:
         lines.append("staged against fused: no case of the stages of a prefill that is here, too")
     said = markdown(lines, tables) if options.markdown else terminal(lines, tables, WIDTH)
     sys.stdout.write(f"{said}\n")
     return 0
+
+
+def _workloads(groups: Groups) -> list[str]:
+    """Of family block, which the CPU's backend is of, each once."""
+    found = dict.fromkeys(cases[0].key.workload for cases in groups.values())
+    return [workload for workload in found if workload.startswith("block-")]
 
 
 def _tables(groups: Groups, cpu: CpuTimes | None) -> list[Table]:
@@ -93,7 +101,7 @@ def _tables(groups: Groups, cpu: CpuTimes | None) -> list[Table]:
     tables = []
     for title, cases in groups.items():
         tables.append(fitting(title, cases, WIDTH))
-        if cpu is not None:
+        if cpu is not None and cases[0].key.workload in cpu.times_us:
             tables.append(over_cpu(title, cases, cpu.times_us.get(cases[0].key.workload), CPU_BACKEND))
         tables += [in_full(title, case) for case in cases if case.breakdown is not None and case.breakdown.stages]
     return tables

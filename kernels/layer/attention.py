@@ -60,7 +60,7 @@ def problem_over_cache(attention: Backend, block: Block, device: DeviceInfo) -> 
 def bind(
     attention: Backend, problem: Prefill | Decode, block: Block, q: torch.Tensor, caches: Tensors
 ) -> BoundAttention:
-    """Prepare the backend for tensors of these shapes, dtypes and strides; their values do not matter.
+    """Prepare the backend for contiguous tensors of these shapes and dtypes; their values do not matter.
 
     q         (B, S, H, D), contiguous
     caches    of keys and of values

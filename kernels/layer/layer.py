@@ -127,10 +127,10 @@ class Layer(FamilyBackend[Block]):
 
 
 def _joined(attention: Declares, rope: Declares) -> Declares:
-    """What both say of a call; how the projections are computed is torch's choice."""
+    """What both say of a call. How the projections are computed is torch's choice, and theirs would keep a promise of
+    matrix instructions whatever the attention holds: a layer makes none."""
     return Declares(
         kernels=attention.kernels + rope.kernels,
         operators=attention.operators + rope.operators,
         never=attention.never + rope.never,
-        matrix=attention.matrix,
     )

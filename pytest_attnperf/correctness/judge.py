@@ -60,7 +60,8 @@ class Judge:
     def check_call(
         self, check: str, run: Callable[[], Any], *, seed: int, planted: bool, poisoned: bool = True
     ) -> CheckReport:
-        """Load the inputs of `seed` in place, poison, call `run` once, and compare what it returned.
+        """Load the inputs of `seed` in place, poison, call `run`, and compare what it returned. Where calls write to
+        inputs, the first check without a problem calls it twice more, on what the call before has left.
 
         check      what is being checked, in words that start every problem: 'timed inputs', 'last replay'
         run        returns what `prepared.call` returns, computed from `prepared.tensors`
@@ -224,10 +225,14 @@ class Judge:
 
 
 def _twice(run: Callable[[], Any]) -> Callable[[], Any]:
-    """A call, and another on what it has left."""
+    """A call, and another on what it has left in place; what the first returned is filled with NaN between them.
+
+    Timed calls find what the one before has left, so that a backend must work there, too, and not give an old result.
+    """
 
     def twice() -> Any:
-        run()
+        for tensor in poison.tensors_in(run()):
+            poison.fill(tensor)
         return run()
 
     return twice

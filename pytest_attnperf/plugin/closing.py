@@ -32,6 +32,7 @@ from pytest_attnperf.session.case_records import DRIFTED, LOOSENED
 from pytest_attnperf.session.judge import LOCAL
 from pytest_attnperf.session.plausibility import CHANGED, NEAR_FLOOR
 from pytest_attnperf.session.suite_findings import run_findings
+from pytest_attnperf.workers.look import STAGES_NOT_TIMED
 
 LOG_WIDTH = 132
 """Columns of a table that is written to a file: every column of the table, and still readable."""
@@ -213,7 +214,20 @@ def unresolved_lines(run: RunResult) -> list[str]:
     ]
     if len(changed) > SHOWN_UNRESOLVED:
         changed = [*changed[:SHOWN_UNRESOLVED], f"{CHANGED} in {len(changed) - SHOWN_UNRESOLVED} more cases"]
-    return lines + close + changed
+    return lines + close + changed + _without_stages(run)
+
+
+def _without_stages(run: RunResult) -> list[str]:
+    """Cases whose stages were to be timed and could not be, the first few, each with the reason."""
+    lost = [
+        f"{case.key}: {part}"
+        for case in run.cases
+        for note in case.notes
+        for part in note.split("; ")
+        if part.startswith(STAGES_NOT_TIMED)
+    ]
+    more = len(lost) - SHOWN_UNRESOLVED
+    return [*lost[:SHOWN_UNRESOLVED], f"{STAGES_NOT_TIMED} of {more} more cases"] if more > 0 else lost
 
 
 def merge_kernels(run: RunResult, store: BaselineStore, written: list[Path], problems: list[str]) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.plugin.fixtures import CaseHandle, CodeObjectHandle, TimerFunction
 
 MARKER_HELP = (
-    "attnperf(family, workloads, backends=None, suite=None, label=None, threshold=None, floor_us=None, ...): "
+    "attnperf(family, workloads, backends=None, suite=None, label=None, timed=True, breakdown=False, threshold=None, ...): "
     "run this test once per (backend, workload) and gate it"
 )
 CODE_MARKER_HELP = (

@@ -68,7 +68,7 @@ class Run:
         cls, config: pytest.Config, cases: Sequence[pytest.Item], builds: Sequence[pytest.Item], *, on_gpu: bool
     ) -> Run:
         """Resolve the run settings and start the workers that are sure to be needed. Raises UsageError."""
-        settings = run_settings(config, len(cases))
+        settings = run_settings(config, sum(switches(item)["timed"] for item in cases))
         in_process = options.choice(config, "isolate", ("worker", "none")) == "none"
         # An xdist controller has no cases: it gathers what its workers report, and must not hold a GPU.
         sides = None if in_process or not cases else make_sides(config, cases, settings, on_gpu=on_gpu)

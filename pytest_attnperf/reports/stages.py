@@ -17,6 +17,7 @@ from pytest_attnperf.reports.figures import (
     format_us,
     one_line,
 )
+from pytest_attnperf.reports.ladder_cases import is_timed
 from pytest_attnperf.reports.wide_tables import Column, Table, terminal
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.stage_records import Breakdown, StageTime
@@ -32,7 +33,7 @@ LEFT = frozenset({"cache", "runs"})
 
 LEGEND = (
     "call us: the whole call, timed in turns with its stages; first ms: the first call behind the build, which is no "
-    "part of any other time; build ms: compiling, converting and copying before it",
+    "part of any other time; build ms: compiling, converting and copying before it, without what the process had built",
     "stages: us of each run alone on values kept from one call; sum/call: all of them together over the whole; "
     "launches (on a CPU torch's operators) and allocs: of one whole call",
 )
@@ -42,10 +43,10 @@ Groups = dict[str, list[CaseResult]]
 
 
 def groups_of(cases: Iterable[CaseResult]) -> Groups:
-    """Cases with a breakdown by workload."""
+    """Cases with a breakdown by workload, without those whose times say nothing, as of a wrong result."""
     found: Groups = {}
     for case in cases:
-        if case.breakdown is not None:
+        if case.breakdown is not None and is_timed(case):
             title = f"{case.key.workload}/{case.key.label}" if case.key.label else case.key.workload
             found.setdefault(title, []).append(case)
     return found
@@ -181,10 +182,11 @@ def _mib(size: int | None) -> str:
 
 
 def _runs(launches: Sequence[Launch] | None) -> str:
-    """The first thing that a stage runs, and how many kinds more."""
+    """A kernel that a stage runs, of those the one launched most often, and how many kinds more: their order is not
+    known."""
     if not launches:
         return ABSENT if launches is None else "nothing"
-    first = one_line(launches[0].name, RUNS_LIMIT)
+    first = one_line(max(launches, key=lambda one: (one.kind == "kernel", one.calls)).name, RUNS_LIMIT)
     return f"{first} +{len(launches) - 1}" if len(launches) > 1 else first
 
 

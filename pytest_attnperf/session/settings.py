@@ -21,7 +21,7 @@ class Mode(str, enum.Enum):
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Resolved once per run. `cases` is the number of cases selected: it sets how rare a false alarm must be.
+    """Resolved once per run. `cases` is the number of cases that may be timed: it sets how rare a false alarm must be.
 
     given_options         options of the command line, quoted, without which a case could not be run again as it was
     determinism_repeats   calls on the same inputs whose bits are compared; 0 compares none

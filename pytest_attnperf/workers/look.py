@@ -22,6 +22,9 @@ from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
 from pytest_attnperf.workers.conversation import BlockPlan, Conversation, Opened, OpenRequest
 from pytest_attnperf.workers.pool import Pool
 
+STAGES_NOT_TIMED = "stages were not timed:"
+"""Begins the part of a note that says why a case has no breakdown."""
+
 
 class Ending(str, enum.Enum):
     """How a look ended."""
@@ -96,7 +99,7 @@ def _with_stages(case: Conversation, look: Look, block_us: float) -> tuple[Look,
     except WrongAsTimedError:
         raise
     except CaseFailedError as error:
-        return look, f"stages were not timed: {error.summary}"
+        return look, f"{STAGES_NOT_TIMED} {error.summary}"
 
 
 def begin(case: Conversation, ready: Ready, *, profiled: bool) -> Look:

@@ -54,7 +54,7 @@ class Block:
     past       positions of the cache that are filled before the call
     room       positions of the cache; 0 means past + S
     kv_heads   Hk, key and value heads; 0 means H. Query head h reads key head h // (H / Hk)
-    hidden     E, elements of a token; 0 means H D
+    hidden     E, elements of a token, at least 2; 0 means H D
     dtype      'f32', 'f16' or 'bf16': everything but cos and sin
     bias       the projection to q, k and v has one
     hostref    inputs are drawn on the CPU, planting included, and copied, and the reference is computed there in fp64:
@@ -100,6 +100,11 @@ class Block:
         object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
         object.__setattr__(self, "hidden", self.hidden or self.heads * self.head_dim)
         require_dtype("block", self.dtype, DTYPES)
+        if self.hidden < 2:
+            raise WorkloadError(
+                f"block workload: hidden must be at least 2, got {self.hidden}: an output token of one element proves "
+                "nothing, and planted tokens of one element would grow beyond the dtype"
+            )
         if self.room < self.past + self.seq:
             raise WorkloadError(
                 f"block workload: cache too small: room must be at least past + seq = {self.past} + {self.seq} = "

@@ -139,25 +139,28 @@ def _rope(sizes: Sizes) -> Iterator[Workload]:
 
 def _gemm(sizes: Sizes) -> Iterator[Workload]:
     for rows, cold in sizes.tokens:
-        for columns, depth in _projections(sizes.config, sizes.rank):
+        for columns, depth in _projections(sizes.config, sizes.rank, decoded=cold):
             yield Gemm(rows, columns, depth, sizes.config.dtype, "nt", cold)
 
 
-def _projections(config: ModelConfig, rank: Rank) -> list[tuple[int, int]]:
-    """(outputs, inputs) of the projections around attention on one rank."""
+def _projections(config: ModelConfig, rank: Rank, *, decoded: bool) -> list[tuple[int, int]]:
+    """(outputs, inputs) of the projections around attention on one rank.
+
+    Latents of queries and of keys are projected to in one product, as vLLM does (fused_qkv_a_proj in its deepseek_v2).
+    From the latent of keys and values a decode step projects within its attention, which family `mla` measures.
+    """
     latent = config.latent
     if latent is None:
         out = rank.heads * config.head_dim
         return [(out + 2 * rank.kv_heads * config.head_dim, config.hidden), (config.hidden, out)]
     queries = rank.heads * config.head_dim
     # Down to latents, which every rank has whole, up to the rank's heads, and back (arXiv:2405.04434, section 2.1).
-    to_queries = [(latent.q_rank, config.hidden), (queries, latent.q_rank)] if latent.q_rank else []
-    return [
-        *(to_queries or [(queries, config.hidden)]),
-        (latent.kv_rank + latent.rope_dim, config.hidden),
-        (rank.heads * (latent.nope_dim + latent.value_dim), latent.kv_rank),
-        (config.hidden, rank.heads * latent.value_dim),
-    ]
+    down = latent.kv_rank + latent.rope_dim
+    first = [(queries, config.hidden), (down, config.hidden)]
+    if latent.q_rank:
+        first = [(latent.q_rank + down, config.hidden), (queries, latent.q_rank)]
+    up = [] if decoded else [(rank.heads * (latent.nope_dim + latent.value_dim), latent.kv_rank)]
+    return [*first, *up, (config.hidden, rank.heads * latent.value_dim)]
 
 
 def _rmsnorm(sizes: Sizes) -> Iterator[Workload]:
@@ -279,6 +282,8 @@ def why_none(config: ModelConfig, family: str) -> str:
         return f"{config.model_type} has no latent attention"
     if family == "mixed":
         return f"mixed takes {' and '.join(MIXED_DTYPES)}, not {config.dtype}"
+    if 0 in config.windows:
+        return "its sequences are too short: it takes 2 tokens at least"
     return f"every layer has a window of {max(config.windows)} keys, shorter than the sequences, or these are too short"
 
 

@@ -7,6 +7,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import attention_stages
 from pytest_attnperf.workloads.attention_stages import SCORE_BYTES, ProductStage
 from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
@@ -36,7 +37,17 @@ class QkScores(ProductStage):
     neither matrix units (they drop bits when they align the terms of a sum) nor PyTorch users meet; it would reject
     right kernels, and find no wrong one that this budget lets through: what can be lost is a dimension, a pair, a scale
     or a head, each of which moves scores by about their own size.
+
+    Raises WorkloadError also for a single dimension.
     """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.head_dim < 2:
+            raise WorkloadError(
+                f"qk_scores workload: head_dim must be at least 2, got {self.head_dim}: planted inputs set one "
+                "dimension of every row, which would leave all scores the same"
+            )
 
     @classmethod
     def grammar(cls) -> Grammar:

@@ -50,7 +50,7 @@ def stages(draw: st.DrawFn) -> AttentionStage:
         "dtype": draw(st.sampled_from(kind.grammar().dtypes)),
     }
     if kind in (QkScores, WeightedValues):
-        fields |= {"head_dim": draw(st.integers(1, 512)), "kv_heads": kv_heads}
+        fields |= {"head_dim": draw(st.integers(2, 512)), "kv_heads": kv_heads}
     if kind in (RowSoftmax, WeightedValues):
         fields["causal"] = draw(st.booleans())
     return kind(**fields)
@@ -181,7 +181,7 @@ def test_inputs_are_the_same_for_the_same_seed_only(text: str) -> None:
     assert not any(map(torch.equal, once, other))
 
 
-@pytest.mark.parametrize("head_dim", [1, 8, 40, 128])
+@pytest.mark.parametrize("head_dim", [2, 8, 40, 128])
 def test_every_edge_of_the_dimensions_is_planted_in_some_score(head_dim: int) -> None:
     """Some pair has each dimension at a tile's edge large on both sides, and some short pair the last one."""
     count = len(edges(head_dim))
@@ -257,3 +257,9 @@ def test_plain_outputs_have_the_documented_dtypes() -> None:
         stored = torch.float16 if dtype == "f16" else torch.float32
         assert plain.dtype == (torch.float32 if name == "qk_scores" else stored)
         assert name != "qk_scores" or bool(plain.to(stored).float().equal(plain))
+
+
+def test_scores_of_one_dimension_are_refused() -> None:
+    """Planted inputs would make all of them the same."""
+    with pytest.raises(WorkloadError, match="head_dim must be at least 2, got 1: planted inputs set one dimension"):
+        QkScores(batch=1, seq_q=4, heads=1, head_dim=1)

@@ -264,3 +264,9 @@ def test_hostref_gives_a_gpu_what_a_cpu_has() -> None:
     near = dataclasses.replace(workload, hostref=False).reference(on_gpu)
     assert near["out"].dtype == torch.float32
     torch.testing.assert_close(near["out"].double(), found["out"], rtol=1e-4, atol=1e-5)
+
+
+def test_a_hidden_size_of_one_is_refused() -> None:
+    """An output token of one element proves nothing."""
+    with pytest.raises(WorkloadError, match="hidden must be at least 2, got 1: an output token of one element"):
+        Block.parse_line("s=3,h=1,d=4,e=1")
