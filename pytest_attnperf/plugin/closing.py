@@ -28,7 +28,7 @@ from pytest_attnperf.reports.stages import stage_text
 from pytest_attnperf.reports.tables import published_table, suite_table, tolerance_notes
 from pytest_attnperf.reports.terminal import closing_lines
 from pytest_attnperf.results import CaseResult, RunResult
-from pytest_attnperf.session.case_records import DRIFTED, LOOSENED
+from pytest_attnperf.session.case_records import DRIFTED, LOOSENED, NOT_TO_BE_TIMED
 from pytest_attnperf.session.judge import LOCAL
 from pytest_attnperf.session.plausibility import CHANGED, NEAR_FLOOR
 from pytest_attnperf.session.suite_findings import run_findings
@@ -104,7 +104,11 @@ class Closing:
             suites[case.key.suite].append(case)
         for suite, cases in suites.items():
             reporter.section(f"attnperf: {suite}")
-            reporter.write_line(suite_table(cases, width=shutil.get_terminal_size((LOG_WIDTH, 24)).columns))
+            shown = [case for case in cases if not _only_proven(case)]
+            if shown:
+                reporter.write_line(suite_table(shown, width=shutil.get_terminal_size((LOG_WIDTH, 24)).columns))
+            if left_out := len(cases) - len(shown):
+                reporter.write_line(f"{left_out} cases right, and not timed: their tests say timed=False")
             published = self._published(sorted({case.key.workload for case in cases}))
             where_time_goes = stage_text(cases)
             for text in filter(None, (where_time_goes, published)):
@@ -215,6 +219,15 @@ def unresolved_lines(run: RunResult) -> list[str]:
     if len(changed) > SHOWN_UNRESOLVED:
         changed = [*changed[:SHOWN_UNRESOLVED], f"{CHANGED} in {len(changed) - SHOWN_UNRESOLVED} more cases"]
     return lines + close + changed + _without_stages(run)
+
+
+def _only_proven(case: CaseResult) -> bool:
+    """Whether all there is to say of a case is that it is right, as of hundreds of a layer's tests."""
+    return (
+        case.verdict is Verdict.RIGHT
+        and not case.fails
+        and any(note.startswith(NOT_TO_BE_TIMED) for note in case.notes)
+    )
 
 
 def _without_stages(run: RunResult) -> list[str]:

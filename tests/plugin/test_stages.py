@@ -13,7 +13,7 @@ NOT_TIMED = ", label='proven', timed=False"
 
 
 def test_the_table_stands_behind_the_suite(attnperf_project: FakeProject) -> None:
-    """A breakdown is printed and kept; a case of timed=False beside it is right, and has no time."""
+    """A breakdown is printed and kept; cases of timed=False are counted, right, and have no time."""
     project = attnperf_project
     project.script["process_sd"] = 0.0
     project.backend("fake.a", time_us=100.0, stages=STAGES, build_ms=812.0)
@@ -23,9 +23,11 @@ def test_the_table_stands_behind_the_suite(attnperf_project: FakeProject) -> Non
     result = project.run("--attnperf", "--no-attnperf-strict")
     assert result.ret == 0
     shown = result.stdout.str()
-    result.stdout.fnmatch_lines(["where the time goes", WORKLOAD, "backend *call us*first ms*", "*RIGHT, not timed*"])
+    result.stdout.fnmatch_lines(["where the time goes", WORKLOAD, "backend *call us*first ms*"])
+    result.stdout.fnmatch_lines(["*prefill_proven*", "2 cases right, and not timed: their tests say timed=False"])
     (line,) = (one for one in shown.splitlines() if one.startswith("fake.a "))
     assert line.split() == ["fake.a", "100.0", "2.00", "812", "3", "3", "98", "%", "40.00", "58.00", "(2)"]
+    assert "RIGHT, not timed" not in shown
     assert "launch nothing here: split" in shown
     assert "no stages of their own: fake.b" in shown
     cases = {(case["key"]["backend"], case["key"]["label"]): case for case in project.results()["cases"]}
