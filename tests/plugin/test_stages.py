@@ -50,3 +50,34 @@ def test_a_marker_that_is_off(settings: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError) as caught:
         marker_settings(marker.mark, "test_prefill.py::test_prefill")
     assert str(caught.value) == f"test_prefill.py::test_prefill: the attnperf marker has {said}"
+
+
+def test_stages_that_could_not_be_timed_are_said(attnperf_project: FakeProject) -> None:
+    """A case that loses its breakdown keeps its verdict, and the closing lines name it with the reason."""
+    project = attnperf_project
+    project.backend("fake.a", time_us=100.0, stages=STAGES, fault="stage")
+    project.suite([WORKLOAD], ", breakdown=True")
+    result = project.run("--attnperf", "--no-attnperf-strict")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines([f"*/fake.a/{WORKLOAD}: stages were not timed: *"])
+    assert "where the time goes" not in result.stdout.str()
+
+
+def test_only_cases_that_may_be_timed_count_for_the_false_alarm_rate(attnperf_project: FakeProject) -> None:
+    """Cases of timed=False do not widen the limit of those that are timed."""
+    project = attnperf_project
+    project.backend("fake.a", time_us=100.0)
+    project.suite([WORKLOAD])
+    project.run("--update-baselines")
+    alone = _threshold(project)
+    project.suite([WORKLOAD, "prefill-b1-s64-h2-d16-f16", "prefill-b1-s96-h2-d16-f16"], NOT_TIMED, name="test_more.py")
+    assert _threshold(project) == alone
+
+
+def _threshold(project: FakeProject) -> float:
+    """Of the timed case, where the noise alone sets it."""
+    project.run(
+        "--attnperf", "--no-attnperf-strict", "--attnperf-override=threshold=0.001", "--attnperf-override=floor_us=0"
+    )
+    (case,) = (case for case in project.results()["cases"] if not case["key"]["label"])
+    return float(case["threshold"])

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_attnperf.records import Launch
+from pytest_attnperf.records import Launch, Verdict
 from pytest_attnperf.reports.stages import groups_of, in_full, over_cpu, overview, stage_text
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.stage_records import Breakdown, StageTime
@@ -109,3 +109,9 @@ def test_foreign_names_cannot_repaint_a_terminal(case: Make) -> None:
     made = case(f"{evil}.a", workload=WORKLOAD, breakdown=found)
     text = "".join([stage_text([made]), *(cell for row in in_full(WORKLOAD, made).rows for cell in row)])
     assert "\x1b" not in text
+
+
+def test_times_of_a_wrong_result_are_not_shown(cases: list[CaseResult]) -> None:
+    """A case that was found wrong after its stages were timed is no row of any table."""
+    wrong = replace(cases[0], verdict=Verdict.INCORRECT)
+    assert [case.key.backend for case in groups_of([wrong, cases[1]])[WORKLOAD]] == ["layer.native.compiled"]
