@@ -5,6 +5,8 @@ Lines of the family `prefill`; the workloads of the stages are made from them.
 
 from __future__ import annotations
 
+from typing import Any
+
 from pytest_attnperf.workloads.causal_mask import CausalMask
 from pytest_attnperf.workloads.prefill import Prefill
 from pytest_attnperf.workloads.qk_scores import QkScores
@@ -21,31 +23,15 @@ STAGED_LARGE = [
 
 STAGED = [*STAGED_SMALL, *STAGED_LARGE]
 
-QK_SCORES = [
-    QkScores(
-        batch=p.batch,
-        seq_q=p.seq_q,
-        heads=p.heads,
-        kv_heads=p.kv_heads,
-        head_dim=p.head_dim,
-        dtype=p.dtype,
-    )
-    for p in STAGED
-]
-CAUSAL_MASKS = [CausalMask(batch=p.batch, seq_q=p.seq_q, heads=p.heads) for p in STAGED]
-ROW_SOFTMAXES = [
-    RowSoftmax(batch=p.batch, seq_q=p.seq_q, heads=p.heads, dtype=p.dtype, causal=p.causal) for p in STAGED
-]
-WEIGHTED_VALUES = [
-    WeightedValues(
-        batch=p.batch,
-        seq_q=p.seq_q,
-        heads=p.heads,
-        kv_heads=p.kv_heads,
-        head_dim=p.head_dim,
-        dtype=p.dtype,
-        causal=p.causal,
-    )
-    for p in STAGED
-]
+
+def _shape(prefill: Prefill, *further: str) -> dict[str, Any]:
+    """What every stage has of a prefill, and further fields that this one has."""
+    return {name: getattr(prefill, name) for name in ("batch", "seq_q", "heads", *further)}
+
+
+PRODUCT = ("kv_heads", "head_dim", "dtype")
+QK_SCORES = [QkScores(**_shape(prefill, *PRODUCT)) for prefill in STAGED]
+CAUSAL_MASKS = [CausalMask(**_shape(prefill)) for prefill in STAGED]
+ROW_SOFTMAXES = [RowSoftmax(**_shape(prefill, "dtype", "causal")) for prefill in STAGED]
+WEIGHTED_VALUES = [WeightedValues(**_shape(prefill, *PRODUCT, "causal")) for prefill in STAGED]
 """The four stages of each."""
