@@ -11,7 +11,7 @@ from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
     from pytest_attnperf.code_records import CodeResult, KernelCode, Occupancy
-    from pytest_attnperf.reports.counters import KernelCounter
+    from pytest_attnperf.counter_records import KernelCounter
     from pytest_attnperf.reports.ladder_cases import Ladder
     from pytest_attnperf.reports.wide_tables import Table
     from pytest_attnperf.results import RunResult
@@ -137,7 +137,8 @@ def _counters(ladders: list[Ladder], path: Path | None) -> tuple[KernelCounter, 
     """Raises UsageError where none of them was read of a kernel of the ladder."""
     if path is None:
         return ()
-    from pytest_attnperf.reports.counters import of_launches, read_counters
+    from pytest_attnperf.counter_records import of_launches
+    from pytest_attnperf.profilers.counters import read_counters
 
     counters = read_counters(path)
     launches = [launch for ladder in ladders for case in ladder.cases for launch in case.launches]

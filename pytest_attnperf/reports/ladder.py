@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from pytest_attnperf.code_records import CodeResult, KernelCode, Occupancy
+from pytest_attnperf.counter_records import KernelCounter, of_launches
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports.code_objects import waves_text
-from pytest_attnperf.reports.counters import KernelCounter, of_launches
 from pytest_attnperf.reports.figures import ABSENT, format_rate, format_speedup, format_us, one_line
 from pytest_attnperf.reports.ladder_cases import Ladder, is_timed
 from pytest_attnperf.reports.tables import gb_s, tflops, verdict_text

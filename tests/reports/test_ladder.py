@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 import pytest
 
 from pytest_attnperf.code_records import CodeResult, KernelCode, Occupancy
+from pytest_attnperf.counter_records import KernelCounter
 from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, Launch, Verdict
-from pytest_attnperf.reports.counters import KernelCounter
 from pytest_attnperf.reports.ladder import LEGEND, compiled_tables, header_lines, held_to, ladder_tables
 from pytest_attnperf.reports.ladder_cases import Ladder
 from pytest_attnperf.reports.wide_tables import Table, terminal

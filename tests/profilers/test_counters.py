@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from pytest_attnperf.counter_records import KernelCounter, of_launches, plain_name, work_items
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.profilers.counters import read_counters
 from pytest_attnperf.records import Launch
-from pytest_attnperf.reports.counters import KernelCounter, of_launches, plain_name, read_counters, work_items
 
 OLD = (
     "Correlation_Id,Dispatch_Id,Agent_Id,Queue_Id,Process_Id,Thread_Id,Grid_Size,Kernel_Name,Workgroup_Size,"

@@ -1,0 +1,99 @@
+"""Frozen data of the roofline: ceilings of a device, a call's point under them, and what binds it. Standard library only."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+
+class BoundClass(str, enum.Enum):
+    """What binds a kernel."""
+
+    MEMORY = "memory"
+    COMPUTE = "compute"
+    LATENCY = "latency/launch"
+    OCCUPANCY = "occupancy"
+    CACHE = "cache-resident"
+    UNDECIDED = "not decidable from this data"
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """A rate that a device cannot exceed, or was never seen to. unit: 'FLOP/s' or 'B/s'.
+
+    kind     'peak' (data sheet, maximum clock) or 'measured' (a calibration)
+    what     'f16 matrix', 'f32 vector', 'DRAM', 'cache'
+    source   where the figure is from, with the device
+    """
+
+    rate: float
+    unit: str
+    kind: str
+    what: str
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class RooflinePoint:
+    """One call in the roofline diagram. FLOPs are useful FLOPs, bytes the compulsory ones (each input and output once).
+
+    intensity       FLOP per byte; None without bytes
+    roof_us         the least time by these ceilings, and `roof` which of them sets it
+    share           roof_us / time_us: the share of its own roof that the call reaches
+    """
+
+    time_us: float
+    flops: float | None
+    bytes_min: float | None
+    flops_per_s: float | None
+    bytes_per_s: float | None
+    intensity: float | None
+    roof_us: float | None = None
+    roof: str = ""
+    share: float | None = None
+    ceilings: tuple[Ceiling, ...] = ()
+
+
+@dataclass(frozen=True)
+class BoundVerdict:
+    """What binds a call, why, and what would decide it where this data does not.
+
+    reason    the evidence in figures
+    decide    the measurement that would decide it, or would confirm it; '' where nothing is open
+    """
+
+    bound: BoundClass
+    reason: str
+    decide: str = ""
+    point: RooflinePoint | None = None
+
+
+@dataclass(frozen=True)
+class DeviceCeilings:
+    """What one device was measured to reach (`attnperf calibrate-device`): plateaus, not data sheet peaks.
+
+    arch, product, compute_units   of the device, as in `DeviceInfo`
+    flops_per_s        of the fastest square GEMM by dtype ('f16', 'bf16', 'f32', 'tf32', ...)
+    copy_bytes_per_s   read and written, of copies far larger than every cache; `read_bytes_per_s` of reading alone
+    cache_bytes_per_s  read and written, of the fastest copy within the last-level cache
+    launch_us          what one kernel that does nothing takes in a graph of many
+    eager_launch_us    time per call of a kernel that does nothing, called from Python one after the other
+    sizes              at which each plateau was reached, as text
+    processes          fresh processes behind every figure, which is their median
+    spread             slowest / fastest - 1 of those processes, by figure
+    """
+
+    arch: str
+    product: str
+    compute_units: int
+    flops_per_s: dict[str, float] = field(default_factory=dict)
+    copy_bytes_per_s: float | None = None
+    read_bytes_per_s: float | None = None
+    cache_bytes_per_s: float | None = None
+    launch_us: float | None = None
+    eager_launch_us: float | None = None
+    sizes: dict[str, str] = field(default_factory=dict)
+    spread: dict[str, float] = field(default_factory=dict)
+    processes: int = 0
+    software: dict[str, str] = field(default_factory=dict)
+    measured: str = ""
