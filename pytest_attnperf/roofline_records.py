@@ -1,4 +1,4 @@
-"""Frozen data of the roofline: ceilings of a device, a call's point under them, and what binds it. Standard library only."""
+"""Frozen data of the roofline: ceilings of a device, a point under them, what binds it. Standard library only."""
 
 from __future__ import annotations
 
