@@ -47,6 +47,10 @@ class BaselineError(AttnperfError):
     """A baseline file cannot be read or must not be overwritten; names file and field."""
 
 
+class ProfileError(AttnperfError):
+    """What a profiler wrote cannot be used at all; names the file, what was found in it, and what is looked for."""
+
+
 class CodeObjectError(AttnperfError):
     """A code object cannot be read, or a kernel cannot be compiled; names the file, what was found, and what to do."""
 

@@ -11,6 +11,7 @@ import io
 import math
 import statistics
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pytest_attnperf.counter_records import KernelCounter, plain_name
@@ -24,13 +25,15 @@ GRID = "Grid_Size"
 """Work-items of a dispatch."""
 
 
-def read_counters(path: Path) -> tuple[KernelCounter, ...]:
+def read_counters(path: Path, report: Callable[[int, str], None] | None = None) -> tuple[KernelCounter, ...]:
     """Every counter of every kernel and grid, in the order of the file.
 
-    Raises UsageError for a file that is no such CSV, naming the columns or the row.
+    Raises UsageError for a file that is no such CSV, naming the columns or the row. With `report`, which takes a line
+    and what is wrong with it, such rows are left out instead, and none need be there.
     """
     rows = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig", errors="replace"), newline=""))
-    columns = rows.fieldnames or []
+    columns = [name.strip() for name in rows.fieldnames or []]
+    rows.fieldnames = columns
     missing = [name for name in NEEDED if name not in columns]
     if missing:
         raise UsageError(
@@ -39,17 +42,13 @@ def read_counters(path: Path) -> tuple[KernelCounter, ...]:
         )
     process = next((name for name in PROCESS if name in columns), "")
     found: dict[tuple[str, int | None, str], dict[tuple[str, str], float]] = defaultdict(dict)
-    for row in rows:
-        where = f"{path}:{rows.line_num}"
-        value = _number(row["Counter_Value"], "Counter_Value", where)
-        grid = int(_number(row[GRID], GRID, where)) if row.get(GRID) else None
-        dispatch = (row.get(process, ""), row["Dispatch_Id"])
-        values = found[plain_name(row["Kernel_Name"]), grid, row["Counter_Name"]]
-        if dispatch in values:
-            again = f"{row['Counter_Name']} of dispatch {row['Dispatch_Id']}"
-            raise UsageError(f"{where}: {again} a second time; are several files joined?")
-        values[dispatch] = value
-    if not found:
+    for row in _rows(rows, path, report):
+        wrong = _wrong_with(found, row, row.get(process) or "")
+        if wrong and report is None:
+            raise UsageError(f"{path}:{rows.line_num}: {wrong}")
+        if wrong and report is not None:
+            report(rows.line_num, wrong)
+    if not found and report is None:
         raise UsageError(f"{path} holds no counter: only the line of columns")
     return tuple(
         KernelCounter(kernel, grid, counter, statistics.median(values.values()), len(values))
@@ -57,11 +56,43 @@ def read_counters(path: Path) -> tuple[KernelCounter, ...]:
     )
 
 
-def _number(text: str | None, column: str, where: str) -> float:
+def _rows(
+    rows: csv.DictReader[str], path: Path, report: Callable[[int, str], None] | None
+) -> Iterator[dict[str, str | None]]:
+    broken = ""
+    while not broken or report is not None:
+        if broken and report is not None:
+            report(rows.reader.line_num, broken)
+        try:
+            yield from rows
+        except csv.Error as error:
+            broken = f"cannot be read as CSV: {error}"
+        else:
+            return
+    raise UsageError(f"{path}:{rows.reader.line_num}: {broken}")
+
+
+def _wrong_with(
+    found: dict[tuple[str, int | None, str], dict[tuple[str, str], float]], row: dict[str, str | None], process: str
+) -> str:
+    """Add the row; or what is wrong with it."""
+    value, grid = _number(row["Counter_Value"]), _number(row.get(GRID) or "0")
+    if value is None or grid is None:
+        column = "Counter_Value" if value is None else GRID
+        return f"{column} is {row[column]!r}, which is no number; is the file cut short?"
+    dispatch = (process, row["Dispatch_Id"] or "")
+    items = int(grid) if row.get(GRID) else None
+    values = found[plain_name(row["Kernel_Name"] or ""), items, row["Counter_Name"] or ""]
+    if dispatch in values:
+        again = f"{row['Counter_Name']} of dispatch {row['Dispatch_Id']}"
+        return f"{again} a second time; are several files joined?"
+    values[dispatch] = value
+    return ""
+
+
+def _number(text: str | None) -> float | None:
     try:
         value = float(text or "")
     except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise UsageError(f"{where}: {column} is {text!r}, which is no number; is the file cut short?")
-    return value
+        return None
+    return value if math.isfinite(value) else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
+from operator import eq, lt
 
 from pytest_attnperf.profile_records import KernelShape
 
@@ -69,11 +71,16 @@ class DispatchesBuilder:
     def dispatches(self) -> Dispatches:
         """All of them, ordered by start and then end."""
         starts, ends = self._start, self._end
-        order = sorted(range(len(starts)), key=ends.__getitem__)
-        order.sort(key=starts.__getitem__)
+        if all(map(lt, starts, islice(starts, 1, None))):
+            return Dispatches(tuple(self._numbers), self._shape[:], starts[:], ends[:])
+        order = sorted(range(len(starts)), key=starts.__getitem__)
+        ordered = array("q", map(starts.__getitem__, order))
+        if any(map(eq, ordered, islice(ordered, 1, None))):
+            order.sort(key=ends.__getitem__)
+            order.sort(key=starts.__getitem__)
         return Dispatches(
             shapes=tuple(self._numbers),
             shape=array("i", map(self._shape.__getitem__, order)),
-            start_ns=array("q", map(starts.__getitem__, order)),
+            start_ns=ordered,
             end_ns=array("q", map(ends.__getitem__, order)),
         )

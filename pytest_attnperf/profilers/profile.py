@@ -18,6 +18,7 @@ class Profile:
     counters     hardware counters, medians over the dispatches of a kernel and grid
     problems     what could not be used, and what could
     notes        what a reader of the result must know, a sentence each
+    api_begin_ns   when the first host call of an API trace began, on the clock of the dispatches; None without one
     """
 
     name: str
@@ -28,3 +29,4 @@ class Profile:
     counters: tuple[KernelCounter, ...] = ()
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
+    api_begin_ns: int | None = None

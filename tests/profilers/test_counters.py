@@ -131,3 +131,14 @@ def test_work_items_of_a_launch() -> None:
     """Threads of all blocks; unknown without grid or block."""
     assert work_items(FLASH) == 2048
     assert work_items(Launch("flash", grid=(8, 1, 1))) is None
+
+
+def test_a_row_that_is_no_csv(tmp_path: Path) -> None:
+    """An error with the line; with somewhere to report it, the other rows are read."""
+    path = written(tmp_path, OLD, row(1, 90), row(2, 91, kernel="x" * 200_000), row(3, 92))
+    with pytest.raises(UsageError, match=r"counter_collection.csv:3: cannot be read as CSV: field larger than"):
+        read_counters(path)
+    reported: list[tuple[int, str]] = []
+    (counter,) = read_counters(path, lambda line, text: reported.append((line, text)))
+    assert (counter.median, counter.dispatches) == (91.0, 2)
+    assert [line for line, _ in reported] == [3]

@@ -1,0 +1,139 @@
+"""Which kind of profiler's CSV a file is: its columns say so, whatever its name is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Form:
+    """One kind of CSV.
+
+    name      as `Source.form` says it
+    marks     columns that only this kind has together; with all of them a file is one, or meant to be one
+    needed    without these it cannot be used
+    endings   what the profiler ends the file's name with, '.csv' not included; ('',) where it says nothing
+    """
+
+    name: str
+    marks: tuple[str, ...]
+    needed: tuple[str, ...]
+    endings: tuple[str, ...]
+
+
+KERNEL_TRACE = Form(
+    "rocprofv3 kernel_trace",
+    ("Kernel_Name",),
+    ("Kernel_Name", "Start_Timestamp", "End_Timestamp"),
+    ("kernel_trace",),
+)
+COPY_TRACE = Form(
+    "rocprofv3 memory_copy_trace",
+    ("Direction",),
+    ("Direction", "Start_Timestamp", "End_Timestamp"),
+    ("memory_copy_trace",),
+)
+API_TRACE = Form(
+    "rocprofv3 api_trace",
+    ("Function",),
+    ("Function", "Start_Timestamp", "End_Timestamp"),
+    ("hip_api_trace", "hip_trace", "hsa_api_trace", "hsa_trace"),
+)
+COUNTERS = Form(
+    "rocprofv3 counter_collection",
+    ("Counter_Name",),
+    ("Dispatch_Id", "Kernel_Name", "Counter_Name", "Counter_Value"),
+    ("counter_collection",),
+)
+AGENTS = Form("rocprofv3 agent_info", ("Agent_Type",), ("Node_Id", "Agent_Type"), ("agent_info",))
+STATS = Form(
+    "rocprofv3 stats",
+    ("TotalDurationNs", "MinNs"),
+    ("Name", "Calls", "TotalDurationNs"),
+    (
+        "kernel_stats",
+        "domain_stats",
+        "hip_api_stats",
+        "hip_stats",
+        "hsa_api_stats",
+        "hsa_stats",
+        "memory_copy_stats",
+    ),
+)
+V1_RESULTS = Form("rocprof v1 results", ("KernelName",), ("KernelName", "BeginNs", "EndNs"), ())
+V1_STATS = Form(
+    "rocprof v1 stats",
+    ("TotalDurationNs",),
+    ("Name", "Calls", "TotalDurationNs"),
+    (".stats", ".hip_stats", ".hsa_stats", ".copy_stats"),
+)
+V2_RESULTS = Form(
+    "rocprof v2 results",
+    ("Kernel_Name", "GPU_ID"),
+    ("Kernel_Name", "Start_Timestamp", "End_Timestamp"),
+    (),
+)
+
+FORMS = (COUNTERS, V2_RESULTS, COPY_TRACE, API_TRACE, AGENTS, V1_RESULTS, STATS, V1_STATS, KERNEL_TRACE)
+"""Those with more particular marks first."""
+
+UNUSED: tuple[str, ...] = (
+    "memory_allocation_trace",
+    "scratch_memory_trace",
+    "marker_api_trace",
+    "marker_api_stats",
+    "rccl_api_trace",
+)
+UNUSED += ("memory_allocation_stats", "scratch_memory_stats", "rccl_api_stats", "rocdecode_api_trace")
+UNUSED += ("rocdecode_api_stats", "rocjpeg_api_trace", "rocjpeg_api_stats", "marker_trace", "marker_stats")
+"""Endings of files that rocprofv3 also writes, and that say nothing about the time of GPUs."""
+
+
+def form_of(columns: Sequence[str], stem: str = "") -> Form | None:
+    """The kind of a file with these columns; where they do not tell, by its name without '.csv'."""
+    for form in FORMS:
+        if all(name in columns for name in form.marks):
+            return form
+    for form in FORMS:
+        if any(stem == ending or stem.endswith(joined(ending)) for ending in form.endings):
+            return form
+    return None
+
+
+def version_of(form: Form, columns: Sequence[str]) -> str:
+    """What columns say of the ROCm that wrote them; '' where they are the same in all."""
+    convert = ", by rocpd convert" if "Guid" in columns or (form is COUNTERS and columns[:1] == ("Pid",)) else ""
+    if convert or "Stream_Id" in columns or (form is KERNEL_TRACE and "VGPR_Count" in columns):
+        return f"ROCm 7.0 or later{convert}"
+    if form is KERNEL_TRACE:
+        return "ROCm 6.3 or 6.4" if "Dispatch_Id" in columns else "ROCm 6.2"
+    if form is COPY_TRACE:
+        return "ROCm 6.2 to 6.4"
+    if form is COUNTERS:
+        if "Accum_VGPR_Count" in columns:
+            return "ROCm 6.4 or later"
+        return "ROCm 6.3" if "Kernel_Id" in columns else "ROCm 6.2"
+    return ""
+
+
+def joined(ending: str) -> str:
+    """An ending with what stands before it: 'run_kernel_trace', but 'run.stats'."""
+    return ending if ending.startswith(".") else f"_{ending}"
+
+
+def prefix_of(stem: str) -> tuple[str, str]:
+    """A file's name without '.csv' or '.db' as (prefix of its run, known ending or '')."""
+    endings = [ending for form in FORMS for ending in form.endings]
+    for ending in sorted([*endings, *UNUSED, "results"], key=len, reverse=True):
+        if stem == ending and ending != "results":
+            return "", ending
+        if stem.endswith(joined(ending)):
+            return stem[: -len(joined(ending))], ending
+    return stem, ""
+
+
+def wanted() -> str:
+    """What a folder is searched for, in words."""
+    endings = [f"*{joined(ending)}.csv" for form in FORMS for ending in form.endings]
+    return ", ".join([*endings, "results.csv of rocprof", "*_results.db", "*.json of torch.profiler"])
