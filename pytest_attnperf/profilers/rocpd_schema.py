@@ -1,0 +1,204 @@
+"""A rocpd database before its rows are read: which tables it has, of which processes, and which of these are one run.
+
+Every process has its own set of tables, told apart by a suffix. Views of the same names without the suffix may be there
+or not: they are not used.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_attnperf.errors import ProfileError
+
+MAGIC = b"SQLite format 3\0"
+_WAL = 2
+"""Value of the header's byte 18 where the journal is a write-ahead log."""
+
+_WAIT_S = 0.3
+"""For another process that is writing; such a file is not complete in any case."""
+
+MAJOR = "3"
+"""Of the schema versions whose columns are known: 3 (ROCm 7.0) to 3.0.5."""
+
+DISPATCHES, COPIES, REGIONS = "rocpd_kernel_dispatch", "rocpd_memory_copy", "rocpd_region"
+EVENTS, STRINGS, PROCESSES, NODES = "rocpd_event", "rocpd_string", "rocpd_info_process", "rocpd_info_node"
+AGENTS, SYMBOLS, METADATA = "rocpd_info_agent", "rocpd_info_kernel_symbol", "rocpd_metadata"
+COUNTER_NAMES, COUNTER_VALUES = "rocpd_info_pmc", "rocpd_pmc_event"
+_READ = (
+    *(DISPATCHES, COPIES, REGIONS, EVENTS, STRINGS, PROCESSES, NODES),
+    *(AGENTS, SYMBOLS, METADATA, COUNTER_NAMES, COUNTER_VALUES),
+)
+_NAME = re.compile(rf"({'|'.join(_READ)})(_[0-9A-Za-z_]{{1,80}})?")
+"""The only names that become part of a statement. An underscore and a UUID with underscores is what rocprofv3 adds."""
+
+_OTHER = re.compile(r"rocpd_(api|op|kernelapi|monitor)")
+"""Tables of rocmProfileData (.rpd), an older format whose names begin alike."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables of one process: columns by name without the suffix."""
+
+    suffix: str
+    columns: dict[str, frozenset[str]]
+
+    def lacks(self, table: str, wanted: Sequence[str]) -> list[str]:
+        """Those columns that are not there; all of them where the table is not."""
+        return [column for column in wanted if column not in self.columns.get(table, ())]
+
+    def name(self, table: str) -> str:
+        """As a quoted identifier; of a table that is there."""
+        assert table in self.columns
+        return f'"{table}{self.suffix}"'
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of the file. Its times are nanoseconds of its machine's clock; None where they are not known."""
+
+    tables: Tables
+    pid: int | None = None
+    machine: str = ""
+    begin: int | None = None
+    end: int | None = None
+    version: str = ""
+    dispatches: int = 0
+
+    def meets(self, other: Process) -> bool:
+        """Whether both can be of one run: on one machine, and alive at one time as far as their times are known."""
+        if self.machine != other.machine:
+            return False
+        if self.begin is None or self.end is None or other.begin is None or other.end is None:
+            return True
+        return self.begin <= other.end and other.begin <= self.end
+
+
+def is_sqlite(path: Path) -> bool:
+    """Whether a file begins as every SQLite database does."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def open_database(path: Path) -> sqlite3.Connection:
+    """For reading only, and leaving no file beside it. Raises ProfileError for what is no SQLite database."""
+    if not is_sqlite(path):
+        raise ProfileError(
+            f"{path} is no SQLite database: it does not begin with 'SQLite format 3'. Expected is the _results.db of "
+            "rocprofv3; a CSV file is read as it is"
+        )
+    with path.open("rb") as file:
+        write_ahead = file.read(19)[18:] == bytes([_WAL])
+    log = path.with_name(f"{path.name}-wal")
+    # A closed database in this mode has no log; opened without `immutable` it would be given one.
+    closed = write_ahead and not (log.is_file() and log.stat().st_size)
+    uri = f"{path.resolve().as_uri()}?mode=ro{'&immutable=1' if closed else ''}"
+    try:
+        connection = sqlite3.connect(uri, uri=True, timeout=_WAIT_S)
+    except sqlite3.Error as error:
+        raise unreadable(path, error) from error
+    connection.text_factory = lambda text: text.decode("utf-8", errors="replace")
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def unreadable(path: Path, error: sqlite3.Error) -> ProfileError:
+    """What SQLite could not do, and what to do about it."""
+    said = str(error)
+    if "locked" in said or "busy" in said:
+        todo = "another process is writing it: wait until rocprofv3 has ended"
+    elif "unable to open" in said or "readonly" in said:
+        todo = (
+            "it was not closed: what lies beside it (-wal, -journal) belongs to it. Copy all of them into a folder "
+            "that can be written, and open and close the copy once with: sqlite3 COPY 'SELECT 1'"
+        )
+    else:
+        todo = (
+            "it is cut short or damaged. Copy it again and compare the sizes; or convert what is left: "
+            "sqlite3 FILE .recover | sqlite3 NEW"
+        )
+    return ProfileError(f"{path}: SQLite says {said!r}; {todo}")
+
+
+def processes_of(connection: sqlite3.Connection, path: Path) -> list[Process]:
+    """Every process whose dispatches have a table. Raises ProfileError for a database that is no rocpd."""
+    names = sorted(str(name) for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
+    by_suffix: dict[str, dict[str, frozenset[str]]] = {}
+    for name in names:
+        match = _NAME.fullmatch(name)
+        if match:
+            columns = connection.execute(f'PRAGMA table_info("{name}")').fetchall()
+            by_suffix.setdefault(match[2] or "", {})[match[1]] = frozenset(str(column[1]) for column in columns)
+    found = [_process(connection, Tables(suffix, tables), path) for suffix, tables in by_suffix.items()]
+    found = [process for process in found if DISPATCHES in process.tables.columns]
+    if not found:
+        raise _no_rocpd(path, names)
+    return found
+
+
+def _no_rocpd(path: Path, names: Sequence[str]) -> ProfileError:
+    listed = ", ".join(repr(name) for name in names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+    hint = "Make one with: rocprofv3 --kernel-trace --output-format rocpd -- PROGRAM (ROCm 7.0 or later)"
+    if any(_OTHER.fullmatch(name) for name in names):
+        hint = f"It looks like a trace of rocmProfileData (.rpd), another format. {hint}"
+    return ProfileError(
+        f"{path} is a SQLite database but no rocpd: it has no table rocpd_kernel_dispatch, with or without a process's "
+        f"suffix; it has {listed or 'no tables'}. {hint}"
+    )
+
+
+def _process(connection: sqlite3.Connection, tables: Tables, path: Path) -> Process:
+    said = {str(tag): str(value) for tag, value in rows_of(connection, tables, METADATA, ("tag", "value"))}
+    version = said.get("schema_version", "")
+    if version and version.partition(".")[0] != MAJOR:
+        raise ProfileError(
+            f"{path} has rocpd schema version {version!r}; known is version {MAJOR}, of ROCm 7.0 and later. Convert it "
+            f"with the ROCm that wrote it, and read the folder of CSV files: rocpd convert -i {path.name} -f csv"
+        )
+    columns = ("pid", "nid", "init", "start", "fini", "end")
+    process = next(rows_of(connection, tables, PROCESSES, columns), (None,) * len(columns))
+    pid, node, *times = (value if isinstance(value, int) else None for value in process)
+    init, start, fini, end = times
+    machines = {row[0]: str(row[1]) for row in rows_of(connection, tables, NODES, ("id", "machine_id"))}
+    count = 0
+    if DISPATCHES in tables.columns:
+        (count,) = connection.execute(f"SELECT COUNT(*) FROM {tables.name(DISPATCHES)}").fetchone()
+    return Process(
+        tables=tables,
+        pid=pid,
+        machine=machines.get(node, str(node or "")),
+        begin=init if init is not None else start,
+        end=fini if fini is not None else end,
+        version=version,
+        dispatches=count,
+    )
+
+
+def one_run(processes: Sequence[Process]) -> tuple[list[Process], list[Process]]:
+    """Those of one run, and the others: of several runs the one with the most dispatches."""
+    runs: list[list[Process]] = []
+    for process in processes:
+        met = [run for run in runs if any(process.meets(other) for other in run)]
+        runs = [run for run in runs if run not in met] + [[process, *(one for run in met for one in run)]]
+    largest = max(runs, key=lambda run: sum(process.dispatches for process in run))
+    chosen = [process for process in processes if process in largest]
+    return chosen, [process for process in processes if process not in largest]
+
+
+def rows_of(
+    connection: sqlite3.Connection, tables: Tables, table: str, columns: Sequence[str]
+) -> Iterator[tuple[object, ...]]:
+    """All rows of a table, None for columns that it lacks; none where there is no such table."""
+    if table not in tables.columns:
+        return iter(())
+    lacking = tables.lacks(table, columns)
+    # A quoted name that is no column would be a text in SQLite.
+    listed = ", ".join("NULL" if column in lacking else f'"{column}"' for column in columns)
+    return connection.execute(f"SELECT {listed} FROM {tables.name(table)}")
