@@ -1,0 +1,93 @@
+"""Which kernel of one profile is which of another, though compilers and libraries renamed it.
+
+Exact names first. Then names without what a tuning or a version changes: numbers among template arguments, function
+arguments, the macro tile and all that follows it in a Tensile name, and suffixes that profilers put behind a name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass
+
+ANONYMOUS = "(anonymous namespace)"
+_ANONYMOUS_MARK = "\0"
+_SUFFIXES = (" [clone .kd]", ".kd")
+_TENSILE = re.compile(r"^(Cijk_\w*?)_MT\d.*$", re.DOTALL)
+_LITERAL = re.compile(r"(?<![\w.)])(?:\d[\w.]*|true|false)(?![\w.])")
+SHORT = 60
+"""Characters of a name in a sentence."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """Kernels that are the same work in two profiles.
+
+    name            to show: the exact one, or the one without what was left out
+    before, after   exact names; one side is empty where the kernel is gone or new
+    """
+
+    name: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+    @property
+    def exact(self) -> bool:
+        """Whether both profiles have it under one name."""
+        return self.before == self.after
+
+
+def matches(before: Collection[str], after: Collection[str]) -> tuple[Match, ...]:
+    """Every name of both, once: exact matches, then those by normalised name, then those that only one has."""
+    found = [Match(name, (name,), (name,)) for name in before if name in after]
+    left: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+    for side, (names, others) in enumerate(((before, after), (after, before))):
+        for name in names:
+            if name not in others:
+                left[normalised(name)][side].append(name)
+    for short, (gone, new) in left.items():
+        if gone and new:
+            found.append(Match(short, tuple(gone), tuple(new)))
+        else:
+            found += [Match(name, (name,), ()) for name in gone] + [Match(name, (), (name,)) for name in new]
+    return tuple(found)
+
+
+def normalised(name: str) -> str:
+    """'void f<float, 128>(float*) [clone .kd]' -> 'f<float, #>'; 'Cijk_Ailk_HB_MT64x64x16_SN' -> 'Cijk_Ailk_HB'.
+
+    An enumerator that was cast, as (ggml_type)2, names a type and stays.
+    """
+    for suffix in _SUFFIXES:
+        name = name.removesuffix(suffix)
+    tensile = _TENSILE.match(name)
+    if tensile:
+        return tensile.group(1)
+    plain, template = _split(name.replace(ANONYMOUS, _ANONYMOUS_MARK).removeprefix("void ").strip())
+    return (plain + _LITERAL.sub("#", template)).replace(_ANONYMOUS_MARK, ANONYMOUS)
+
+
+def short_name(name: str) -> str:
+    """A name for a sentence: without arguments and suffixes, and no longer than `SHORT`."""
+    for suffix in _SUFFIXES:
+        name = name.removesuffix(suffix)
+    plain = _split(name.replace(ANONYMOUS, _ANONYMOUS_MARK).removeprefix("void ").strip())[0]
+    plain = plain.replace(_ANONYMOUS_MARK, ANONYMOUS)
+    return plain if len(plain) <= SHORT else f"{plain[: SHORT - 3]}..."
+
+
+def _split(name: str) -> tuple[str, str]:
+    """(name, template arguments) of 'a::f<b<c>, 2>(float*)', without the function's arguments.
+
+    Brackets that do not pair, as in operator<, end in a name that is cut short, never in an error.
+    """
+    depth = 0
+    plain: list[str] = []
+    template: list[str] = []
+    for index, char in enumerate(name):
+        if char == "(" and depth == 0:
+            break
+        depth += (char == "<") - (char == ">" and depth > 0 and name[index - 1] != "-")
+        (template if depth or char == ">" else plain).append(char)
+    return "".join(plain), "".join(template)
