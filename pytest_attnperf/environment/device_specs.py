@@ -29,6 +29,8 @@ class DeviceSpec:
 
     `products` are the names `DeviceInfo.product` may have; `f32_path` is what reaches the f32 rate (tf32, xf32, ...).
     `f8_flop_per_cu_clk` is of any 8-bit floating-point format, `i8_flop_per_cu_clk` of int8 (operations).
+    `f32_vector_tflops` is what the vendor states of the vector units in f32, at boost clock; `note` says where packed
+    or dual-issued instructions reach twice of it.
     Confidence A: vendor documentation that the formula confirms; B: secondary pages; C: not to be relied on.
     """
 
@@ -51,6 +53,7 @@ class DeviceSpec:
     note: str = ""
     f8_flop_per_cu_clk: float | None = None
     i8_flop_per_cu_clk: float | None = None
+    f32_vector_tflops: float | None = None
 
     def peak_flops(self, dtype: str) -> float | None:
         """Highest FLOP/s of the fastest path for a workload's dtype at the maximum clock; None where unknown.

@@ -115,3 +115,13 @@ def test_unknown_clock_gives_no_peak() -> None:
 def test_product_by_shape(gib: int, product: str | None) -> None:
     """Two products of one die are told apart by memory, and another size is neither."""
     assert product_by_shape("gfx1201", 64, gib * 2**30) == product
+
+
+@pytest.mark.parametrize("spec", [spec for spec in KNOWN if spec.f32_vector_tflops], ids=lambda spec: spec.products[0])
+def test_vector_rate_is_a_multiple_of_the_formula(spec: DeviceSpec) -> None:
+    """The f32 vector rate is 128 or 256 FLOP per compute unit and clock at boost clock, within 1.5 %; NVIDIA states an
+    H100's at its maximum clock."""
+    assert spec.f32_vector_tflops is not None
+    clocks = [mhz for mhz in (spec.boost_mhz, spec.max_mhz) if mhz is not None]
+    rates = [spec.f32_vector_tflops * 1e12 / (spec.compute_units * mhz * 1e6) for mhz in clocks]
+    assert any(rate == pytest.approx(each, rel=0.015) for rate in rates for each in (128, 256)), rates

@@ -23,10 +23,12 @@ ONLY_IN = {
     "pytest": {"plugin", "testing"},
     "_pytest": set[str](),
     "xdist": {"plugin"},
+    "matplotlib": {"reports"},
+    "yaml": {"profilers"},
 }
 """Folders and modules (without suffix) of the package that may import a third-party package."""
 
-NEVER_AT_TOP = {"torch", "triton"}
+NEVER_AT_TOP = {"torch", "triton", "matplotlib", "yaml"}
 """Imported inside functions only: `pytest --help` and `--collect-only` must not pay for them, or need them."""
 
 SERVER_SIDE = ("workers/server", "plugin/worker_session")

@@ -1,0 +1,206 @@
+"""What binds a call: memory, compute, latency, occupancy or the cache; or why that cannot be said, and what would say.
+
+Decided in this order, by the rules and constants of `bound_rules`:
+
+1. Nothing is said of a time that contradicts a peak (beyond 103 % of it): UNDECIDED, 'impossible'.
+2. COMPUTE, MEMORY, CACHE: most of a roof is reached. First, because whatever else is true of such a call (few
+   workgroups, launches), it cannot become much faster without doing less of this.
+3. LATENCY: launches make up half of the time, or the work is too small for roofs and width to matter. Before
+   OCCUPANCY, because a tiny call that fills little of the device would not become faster by filling more of it.
+4. OCCUPANCY: part of the device is idle and the rest is busy.
+5. UNDECIDED: FLOPs, bytes, time and launches do not say; counters would.
+
+A call that takes longer with the same work only loses evidence for 2, so a slower kernel is never called bound by
+compute or memory where a faster one was not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_attnperf.code_records import KernelCode, Occupancy
+from pytest_attnperf.environment.device_specs import DeviceSpec
+from pytest_attnperf.records import Launch, WorkloadFigures
+from pytest_attnperf.roofline.bound_evidence import RDNA, Evidence, ceiling_text, evidence_of, launches_text, share_text
+from pytest_attnperf.roofline.bound_rules import (
+    ASSUMED_LAUNCH_US,
+    DECIDING,
+    FEW_LAUNCH_TIMES,
+    NEAR,
+    beyond_reason,
+    compute_threshold,
+    idle_width,
+    memory_threshold,
+    near_ridge,
+    roof_text,
+)
+from pytest_attnperf.roofline.points import FLOPS, VECTOR, point_under, positive, roofs_of
+from pytest_attnperf.roofline_records import BoundClass, BoundVerdict, Ceiling, DeviceCeilings
+
+CALIBRATE = "attnperf calibrate-device on this device"
+
+COUNTERS_NVIDIA = (
+    "Nsight Compute counters: dram__bytes.sum and lts__t_bytes.sum (bytes from memory and L2), "
+    "sm__pipe_tensor_cycles_active (matrix units busy), l1tex__data_bank_conflicts_pipe_lsu.sum (LDS conflicts), "
+    "sm__warps_active (resident waves)"
+)
+COUNTERS_CDNA = (
+    "rocprofv3 --pmc counters: FETCH_SIZE and WRITE_SIZE (bytes from memory), TCC_HIT_sum and TCC_MISS_sum (L2), "
+    "MfmaUtil (matrix units busy), LDSBankConflict, OccupancyPercent (resident waves)"
+)
+COUNTERS_RDNA = (
+    "rocprofv3 --pmc counters: GL2C_HIT_sum and GL2C_MISS_sum (L2), SQ_INSTS_VALU, SQ_WAIT_INST_ANY, SQ_WAVES and "
+    "SQ_BUSY_CYCLES, as far as rocprofv3-avail lists them for this device"
+)
+COUNTERS = "counters of bytes from memory and L2, matrix units busy, LDS conflicts and resident waves"
+
+PROOF = "whether the work is really done (the correctness check of the same call), and the time by another timer"
+
+
+def classify(
+    figures: WorkloadFigures,
+    time_us: float,
+    *,
+    spec: DeviceSpec | None,
+    ceilings: DeviceCeilings | None = None,
+    launches: Sequence[Launch] | None = None,
+    code: Sequence[KernelCode] = (),
+    occupancy: Occupancy | None = None,
+) -> BoundVerdict:
+    """What binds one call of this work in this time.
+
+    spec        of the device; None where it has no row, as a partitioned card
+    ceilings    measured on this very device; those of another arch, product or size are left out, and it is said
+    launches    of one call; None where they are not known
+    code        of its kernels: without a matrix instruction in any of them the vector rate is the roof
+    occupancy   of its main kernel, for the reason
+    """
+    roofs = roofs_of(figures, spec, ceilings, code, launches)
+    point = point_under(figures, time_us, roofs)
+    if positive(time_us) is None:
+        return BoundVerdict(BoundClass.UNDECIDED, f"a time of {time_us} us says nothing", "a time of this call", point)
+    seen = evidence_of(figures, time_us, roofs, launches, code, occupancy)
+    if beyond := beyond_reason(seen):
+        return BoundVerdict(BoundClass.UNDECIDED, _sentence(seen, beyond), PROOF, point)
+    for bound, rule in DECIDING:
+        if reason := rule(seen):
+            return BoundVerdict(bound, _sentence(seen, reason, *_beside(bound, seen)), _confirm(bound, seen), point)
+    return BoundVerdict(BoundClass.UNDECIDED, _sentence(seen, *_why_not(seen)), _decide(seen), point)
+
+
+def counters_of(arch: str) -> str:
+    """Which counters tell what a kernel waits for, by the architecture's vendor and family."""
+    if arch.startswith("sm_"):
+        return COUNTERS_NVIDIA
+    if arch.startswith(RDNA):
+        return COUNTERS_RDNA
+    return COUNTERS_CDNA if arch.startswith("gfx") else COUNTERS
+
+
+def _sentence(seen: Evidence, *parts: str) -> str:
+    return "; ".join((*parts, *seen.roofs.notes))
+
+
+def _beside(bound: BoundClass, seen: Evidence) -> list[str]:
+    """What else is true of a call whose class is known."""
+    said = _no_matrix(seen)
+    if bound in (BoundClass.COMPUTE, BoundClass.MEMORY) and near_ridge(seen):
+        said.append("near the ridge: both roofs are near, and less of one alone gains little")
+    if bound in (BoundClass.COMPUTE, BoundClass.MEMORY) and idle_width(seen.width):
+        said.append(f"though {seen.width} do not fill the device")
+    return said
+
+
+def _no_matrix(seen: Evidence) -> list[str]:
+    """That the vector units do what matrix units could do, with their peak."""
+    if not seen.roofs.vector or seen.compute is None:
+        return []
+    faster = [other for other in seen.roofs.every if other.unit == FLOPS and other.what != VECTOR]
+    return [f"no kernel holds a matrix instruction, whose roof is {ceiling_text(roof)}" for roof in faster]
+
+
+def _confirm(bound: BoundClass, seen: Evidence) -> str:
+    """What would confirm a class that rests on less than a measured roof; '' where nothing is open."""
+    if bound is BoundClass.CACHE and seen.cache is None:
+        return f"{CALIBRATE} (the cache's own ceiling), and {PROOF}"
+    if bound is BoundClass.LATENCY and seen.launch_us is None:
+        return f"{CALIBRATE} (what a launch takes)"
+    if bound is BoundClass.OCCUPANCY:
+        return "the same work in more workgroups (smaller tiles, a split over keys or heads)"
+    return ""
+
+
+def _why_not(seen: Evidence) -> list[str]:
+    """Why no class holds, in figures."""
+    said = [*_unknown(seen), *_shares(seen), *_no_matrix(seen), *_hot_bytes(seen)]
+    if idle_width(seen.width):
+        said.append(f"{seen.width} use {share_text(seen.width.of_simds)} of the device" if seen.width else "")
+    if seen.occupancy is not None and seen.occupancy.limiters:
+        fit = f"{seen.occupancy.whole_waves_per_simd:g} of {seen.occupancy.max_waves_per_simd} waves fit a SIMD"
+        said.append(f"{fit} (limited by {', '.join(seen.occupancy.limiters)})")
+    if seen.launch_us is not None:
+        total = seen.launches * seen.launch_us
+        said.append(f"{launches_text(seen)}: {share_text(total / seen.time_us)} of the time")
+    elif seen.on_gpu and seen.time_us <= FEW_LAUNCH_TIMES * ASSUMED_LAUNCH_US * seen.launches:
+        said.append(f"of {seen.time_us:.4g} us much may be {launches_text(seen)}; what one takes was not measured")
+    return said or ["no figure of this call decides"]
+
+
+def _unknown(seen: Evidence) -> list[str]:
+    """What is missing of the work or the device."""
+    flops, moved = positive(seen.figures.flops), positive(seen.figures.bytes_min)
+    said = []
+    if flops is None and moved is None:
+        said.append("the workload gives neither FLOPs nor bytes")
+    elif flops is None or moved is None:
+        said.append(f"the workload gives no {'FLOPs' if flops is None else 'bytes'}")
+    if not seen.on_gpu:
+        said.append("these are operators on a CPU, of which no ceiling is known")
+    elif seen.roofs.compute is None and seen.roofs.dram is None:
+        said.append("no peak of this device is known (no row of the table, or a partitioned card), nor a calibration")
+    elif seen.roofs.compute is None and flops is not None:
+        said.append(f"no {VECTOR if seen.roofs.vector else seen.figures.dtype or 'unknown dtype'} rate is known")
+    return said
+
+
+def _shares(seen: Evidence) -> list[str]:
+    """Both shares against what they would have to be."""
+    said = []
+    if seen.compute is not None and seen.roofs.compute is not None:
+        said.append(_against(seen, seen.roofs.compute, seen.compute, compute_threshold(seen.roofs.compute)))
+    if seen.dram and seen.roofs.dram is not None:
+        said.append(_against(seen, seen.roofs.dram, seen.dram, memory_threshold(seen.roofs.dram)))
+    if seen.compute and seen.rival and min(seen.compute, seen.rival) >= NEAR * max(seen.compute, seen.rival):
+        said.append("both shares are alike: this intensity is near the ridge")
+    return said
+
+
+def _against(seen: Evidence, ceiling: Ceiling, share: float, threshold: float) -> str:
+    verb = "decides from" if share < threshold else "is enough, but the other share is larger; it decides from"
+    return f"{roof_text(seen, ceiling, share)} ({verb} {share_text(threshold)})"
+
+
+def _hot_bytes(seen: Evidence) -> list[str]:
+    """What is open of a hot call whose bytes may come from a cache."""
+    traffic = seen.traffic
+    if traffic is None or traffic.dram == traffic.total or seen.dram_most is None:
+        return []
+    room = seen.roofs.cache_bytes
+    cache = f"the {room / 2**20:.0f} MiB last-level cache" if room else "a last-level cache of unknown size"
+    all_of_them = f"its {traffic.total / 1e6:.4g} MB would be {share_text(seen.dram_most)} of memory's rate"
+    if traffic.cached:
+        measured = "" if seen.cache is None else f", and are {share_text(seen.cache)} of the cache's"
+        return [f"{all_of_them}, but {'fit' if room else 'may be in'} {cache}{measured}"]
+    return [f"{all_of_them}, but part of them may be in {cache}"]
+
+
+def _decide(seen: Evidence) -> str:
+    """The measurement that would decide."""
+    if not seen.on_gpu:
+        return "a run on a GPU"
+    wanted = []
+    if seen.roofs.compute is None or seen.roofs.dram is None or seen.launch_us is None:
+        wanted.append(CALIBRATE)
+    if seen.figures.flops is None:
+        wanted.append("the FLOPs of this workload")
+    return "; ".join((*wanted, counters_of(seen.roofs.arch)))

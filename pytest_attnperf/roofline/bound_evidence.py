@@ -1,0 +1,172 @@
+"""What one call shows of what binds it: its shares of the ceilings, how much of the device it fills, its launches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_attnperf.code_records import KernelCode, Occupancy
+from pytest_attnperf.records import Launch, WorkloadFigures
+from pytest_attnperf.roofline.points import Roofs, Traffic, named, positive, traffic_of
+from pytest_attnperf.roofline_records import Ceiling
+
+SIMDS = 4
+"""SIMDs of a CDNA compute unit and of a WGP, sub-partitions of an NVIDIA multiprocessor."""
+
+RDNA = ("gfx10", "gfx11", "gfx12")
+RDNA_SIMDS = 2
+"""SIMDs of one compute unit of RDNA."""
+
+WAVE_64 = ("gfx8", "gfx9")
+"""Architectures whose waves have 64 lanes unless their code says otherwise."""
+
+GIGA, MEGA, TERA = 1e9, 1e6, 1e12
+
+
+@dataclass(frozen=True)
+class Width:
+    """How much of the device the largest grid of a call fills.
+
+    workgroups   of that grid
+    units        that a workgroup runs on: compute units, multiprocessors, or WGPs
+    waves        of that grid; None where its workgroup is not known
+    simds        of the device
+    """
+
+    workgroups: int
+    units: int
+    waves: int | None
+    simds: int
+
+    @property
+    def of_units(self) -> float:
+        """Part of the units that have a workgroup at all, at most 1."""
+        return min(1.0, self.workgroups / self.units)
+
+    @property
+    def of_simds(self) -> float:
+        """Part of the SIMDs that have a wave at all, at most 1: what can compute."""
+        return self.of_units if self.waves is None else min(self.of_units, self.waves / self.simds)
+
+    def __str__(self) -> str:
+        if self.workgroups < self.units or self.waves is None:
+            return f"{self.workgroups} workgroups on {self.units} compute units"
+        return f"{self.waves} waves on {self.simds} SIMDs"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything that the rules look at. Shares are 1 where a ceiling is reached, None where they are not known.
+
+    compute     of the compute ceiling
+    dram        of memory's, by the bytes that must cross the bus
+    dram_most   of memory's, as if every compulsory byte crossed it
+    cache       of the cache's, where the bytes may be in it and it was measured
+    launches    that the call makes; at least one where `counted` is False
+    on_gpu      False where only torch's operators on a CPU are known
+    """
+
+    figures: WorkloadFigures
+    time_us: float
+    roofs: Roofs
+    traffic: Traffic | None
+    compute: float | None
+    dram: float | None
+    dram_most: float | None
+    cache: float | None
+    width: Width | None
+    launches: float
+    counted: bool
+    on_gpu: bool
+    launch_us: float | None
+    occupancy: Occupancy | None
+
+    @property
+    def rival(self) -> float:
+        """The share that the compute share must exceed: what the way of the bytes could have been used at most.
+
+        What a cache gives is at least what memory gives, so memory's ceiling stands for an unmeasured cache.
+        """
+        return (self.dram_most if self.cache is None else self.cache) or 0.0
+
+
+def evidence_of(
+    figures: WorkloadFigures,
+    time_us: float,
+    roofs: Roofs,
+    launches: Sequence[Launch] | None,
+    code: Sequence[KernelCode],
+    occupancy: Occupancy | None,
+) -> Evidence:
+    """Shares and counts of one call whose time is positive."""
+    traffic = traffic_of(figures, roofs)
+    counted = sum(launch.calls for launch in launches or () if launch.kind != "operator" and launch.calls > 0)
+    cached = traffic is not None and traffic.cached
+    return Evidence(
+        figures=figures,
+        time_us=time_us,
+        roofs=roofs,
+        traffic=traffic,
+        compute=share(positive(figures.flops), roofs.compute, time_us),
+        dram=share(traffic.dram if traffic else None, roofs.dram, time_us),
+        dram_most=share(traffic.total if traffic else None, roofs.dram, time_us),
+        cache=share(traffic.total, roofs.cache, time_us) if traffic and cached else None,
+        width=width_of(launches, code, occupancy, roofs.units, roofs.arch),
+        launches=counted or 1.0,
+        counted=counted > 0,
+        on_gpu=counted > 0 or not launches,
+        launch_us=roofs.launch_us,
+        occupancy=occupancy,
+    )
+
+
+def share(work: float | None, ceiling: Ceiling | None, time_us: float) -> float | None:
+    """Part of a ceiling that this much work in this time is."""
+    return None if work is None or ceiling is None else work / (time_us * ceiling.rate / MEGA)
+
+
+def width_of(
+    launches: Sequence[Launch] | None,
+    code: Sequence[KernelCode],
+    occupancy: Occupancy | None,
+    units: int | None,
+    arch: str,
+) -> Width | None:
+    """How much of the device the largest grid fills; None where no grid, or the device's width, is known."""
+    kernels = [launch for launch in launches or () if launch.kind == "kernel" and launch.grid]
+    if not kernels or not units:
+        return None
+    largest = max(kernels, key=lambda launch: math.prod(launch.grid))
+    workgroups = math.prod(largest.grid)
+    if workgroups <= 0:
+        return None
+    simds = units * (RDNA_SIMDS if arch.startswith(RDNA) else SIMDS)
+    paired = any(kernel.wgp_mode for kernel in code) or (occupancy is not None and occupancy.block == "WGP")
+    lanes = next((kernel.wave_size for kernel in code if kernel.wave_size), 64 if arch.startswith(WAVE_64) else 32)
+    threads = math.prod(largest.block) if largest.block else 0
+    waves = workgroups * -(-threads // lanes) if threads > 0 else None
+    return Width(workgroups, max(1, units // 2) if paired else units, waves, simds)
+
+
+def rate_text(rate: float, unit: str) -> str:
+    """'7.613 TFLOP/s', '803 GB/s'."""
+    return f"{rate / TERA:.4g} T{unit}" if unit == "FLOP/s" else f"{rate / GIGA:.4g} G{unit}"
+
+
+def share_text(share: float) -> str:
+    """'0.4 %', '62 %', '314 %'."""
+    percent = share * 100
+    return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
+
+
+def ceiling_text(ceiling: Ceiling) -> str:
+    """'989.4 TFLOP/s (f16 matrix, measured)'."""
+    return f"{rate_text(ceiling.rate, ceiling.unit)} ({named(ceiling)})"
+
+
+def launches_text(seen: Evidence) -> str:
+    """'11 launches', 'at least one launch' where they were not counted."""
+    if not seen.counted:
+        return "at least one launch"
+    return "1 launch" if seen.launches == 1 else f"{seen.launches:g} launches"

@@ -1,0 +1,226 @@
+"""The rules that name what binds a call, each a function of the evidence: a reason in figures, or None.
+
+Their order, and why, is in `bound`. Every threshold is a part of a ceiling that says "this is what the time went into",
+not a mark of quality.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pytest_attnperf.roofline.bound_evidence import (
+    Evidence,
+    Width,
+    ceiling_text,
+    launches_text,
+    rate_text,
+    share_text,
+)
+from pytest_attnperf.roofline.floors import US_PER_S
+from pytest_attnperf.roofline.points import MEASURED, PEAK, VECTOR, named
+from pytest_attnperf.roofline_records import BoundClass, Ceiling
+
+COMPUTE_MEASURED, COMPUTE_PEAK = 0.50, 0.40
+"""From here on more of the time is arithmetic than anything else; the best GEMM of an MI300X is 51 % of its peak."""
+
+MEMORY_MEASURED, MEMORY_PEAK = 0.60, 0.50
+"""Higher than of compute: a kernel that merely reads its inputs well reaches half, and copies reach 80 to 92 %."""
+
+CACHE_MEASURED = 0.50
+"""Of the fastest copy within the last-level cache; a cache has no peak in the table."""
+
+LAUNCH_PART = 0.50
+"""Launches that make up this part of the time bind it."""
+
+FEW_LAUNCH_TIMES = 10
+"""A kernel is short that takes no more launch times than this: ramping up and down is then a large part of it."""
+
+ASSUMED_LAUNCH_US = 2.0
+"""A kernel that does nothing takes 1.5 to 2.5 us in a graph on an H200; for devices that are not calibrated."""
+
+FAR = 0.25
+"""Below this part of their roof the units in use wait for something else than that roof."""
+
+USED_PART = 0.50
+"""From this part of their roof on the units in use are busy, so that more of them would help."""
+
+BEYOND_PEAK = 1.03
+"""Data sheets round and timers have a resolution; what lies beyond contradicts itself."""
+
+BEYOND_MEASURED = 1.50
+"""A better kernel may exceed a calibration, but not by half of it."""
+
+NEAR = 0.90
+"""Two shares are close together where the smaller one is this part of the larger."""
+
+
+def beyond_reason(seen: Evidence) -> str | None:
+    """A share of a ceiling that no call can reach: the time, the work or the ceiling is another one than given."""
+    for share, ceiling in ((seen.compute, seen.roofs.compute), (seen.dram, seen.roofs.dram)):
+        text = _beyond(share, ceiling, seen.roofs.every) if share is not None and ceiling is not None else None
+        if text is not None:
+            return text
+    return None
+
+
+def _beyond(share: float, ceiling: Ceiling, every: tuple[Ceiling, ...]) -> str | None:
+    rate = share * ceiling.rate
+    peak = next((other for other in every if (other.kind, other.what) == (PEAK, ceiling.what)), None)
+    if peak is not None and rate > peak.rate * BEYOND_PEAK:
+        said = f"{rate_text(rate, peak.unit)} is {share_text(rate / peak.rate)} of {ceiling_text(peak)}"
+        if peak.what == VECTOR:
+            return f"{said}: impossible for plain f32 arithmetic; packed or dual-issued instructions reach twice of it"
+        return f"{said}: impossible, so the time or the work is not what it is said to be"
+    if peak is None and ceiling.kind == MEASURED and share > BEYOND_MEASURED:
+        said = f"{rate_text(rate, ceiling.unit)} is {share_text(share)} of {ceiling_text(ceiling)}"
+        return f"{said}: impossible unless the calibration is wrong"
+    return None
+
+
+def compute_reason(seen: Evidence) -> str | None:
+    """COMPUTE: a large share of the compute ceiling, and no smaller one than of the way of the bytes."""
+    share, ceiling = seen.compute, seen.roofs.compute
+    if share is None or ceiling is None or share < compute_threshold(ceiling) or share < seen.rival:
+        return None
+    return f"{roof_text(seen, ceiling, share)}; {rival_text(seen)}"
+
+
+def memory_reason(seen: Evidence) -> str | None:
+    """MEMORY: a large share of memory's ceiling by the bytes that must cross the bus, and larger than compute's."""
+    share, ceiling = seen.dram, seen.roofs.dram
+    if share is None or ceiling is None or share < memory_threshold(ceiling) or share <= (seen.compute or 0.0):
+        return None
+    return f"{roof_text(seen, ceiling, share)}; {compute_text(seen)}"
+
+
+def cache_reason(seen: Evidence) -> str | None:
+    """CACHE: a hot call whose bytes fit the last-level cache, and that moves them faster than memory could, or at half
+    of what the cache was measured to give."""
+    traffic, dram = seen.traffic, seen.roofs.dram
+    if traffic is None or not traffic.cached or seen.roofs.cache_bytes is None:
+        return None
+    rate = traffic.total / seen.time_us * US_PER_S
+    fits = f"its {traffic.total / 1e6:.4g} MB fit the {seen.roofs.cache_bytes / 2**20:.0f} MiB last-level cache"
+    if seen.cache is not None and seen.roofs.cache is not None and seen.cache >= CACHE_MEASURED:
+        return f"{roof_text(seen, seen.roofs.cache, seen.cache)}; {fits}; {compute_text(seen)}"
+    if dram is not None and rate > dram.rate:
+        beyond = f"{rate_text(rate, 'B/s')} exceed memory's {ceiling_text(dram)}"
+        return f"{beyond}, so they come from a cache: {fits}; {compute_text(seen)}"
+    return None
+
+
+def latency_reason(seen: Evidence) -> str | None:
+    """LATENCY: the launches alone are half of the time, or the work is too small for any roof or width to matter."""
+    if not seen.on_gpu:
+        return None
+    if seen.launch_us is not None and seen.launches * seen.launch_us >= LAUNCH_PART * seen.time_us:
+        total = seen.launches * seen.launch_us
+        return (
+            f"{launches_text(seen)} of {seen.launch_us:.3g} us (calibrated): {total:.3g} of {seen.time_us:.4g} us, "
+            f"{share_text(total / seen.time_us)}"
+        )
+    return _tiny_reason(seen)
+
+
+def _tiny_reason(seen: Evidence) -> str | None:
+    single = seen.launch_us or ASSUMED_LAUNCH_US
+    units = seen.width.units if seen.width else seen.roofs.units
+    shares = [share for share in (seen.compute, seen.dram_most) if share is not None]
+    given = sum(bool(work) for work in (seen.figures.flops, seen.figures.bytes_min))
+    short = seen.time_us <= FEW_LAUNCH_TIMES * single * seen.launches
+    if not short or not units or not shares or len(shares) < given:
+        return None
+    # Work that one compute unit would do in a quarter of the time is small, whatever the grid is.
+    used = seen.width.of_units if seen.width else 1 / units
+    if (used == 1.0 and units > 1) or max(shares) >= FAR * used:
+        return None
+    known = "calibrated" if seen.launch_us else f"not calibrated, {ASSUMED_LAUNCH_US:g} us assumed"
+    reach = f"{seen.width} reach" if seen.width else f"even one of {units} compute units would reach"
+    return (
+        f"{seen.time_us:.4g} us are {seen.time_us / single / seen.launches:.2g} launch times ({known}) a launch, and "
+        f"the work is small: {reach} {share_text(max(shares) / used)} of that part of the nearest roof"
+    )
+
+
+def occupancy_reason(seen: Evidence) -> str | None:
+    """OCCUPANCY: parts of the device have nothing to do, while those in use reach half of their part of a roof."""
+    width = seen.width
+    if width is None:
+        return None
+    parts = [
+        (seen.compute, width.of_simds, seen.roofs.compute),
+        (seen.dram, width.of_units, seen.roofs.dram),
+        (seen.cache, width.of_units, seen.roofs.cache),
+    ]
+    busy = [
+        (share / used, used, ceiling)
+        for share, used, ceiling in parts
+        if share is not None and ceiling is not None and used < 1.0 and share / used >= USED_PART
+    ]
+    if not busy:
+        return None
+    reached, used, ceiling = max(busy, key=lambda part: part[0])
+    return (
+        f"{width} use {share_text(used)} of the device, and these reach {share_text(reached)} of their part of "
+        f"{ceiling_text(ceiling)}; the whole call reaches {share_text(reached * used)}"
+    )
+
+
+DECIDING: tuple[tuple[BoundClass, Callable[[Evidence], str | None]], ...] = (
+    (BoundClass.COMPUTE, compute_reason),
+    (BoundClass.MEMORY, memory_reason),
+    (BoundClass.CACHE, cache_reason),
+    (BoundClass.LATENCY, latency_reason),
+    (BoundClass.OCCUPANCY, occupancy_reason),
+)
+"""In the order they are asked; the first that holds names the class."""
+
+
+def compute_threshold(ceiling: Ceiling) -> float:
+    """The least share of a compute ceiling that makes COMPUTE."""
+    return COMPUTE_MEASURED if ceiling.kind == MEASURED else COMPUTE_PEAK
+
+
+def memory_threshold(ceiling: Ceiling) -> float:
+    """The least share of memory's ceiling that makes MEMORY."""
+    return MEMORY_MEASURED if ceiling.kind == MEASURED else MEMORY_PEAK
+
+
+def near_ridge(seen: Evidence) -> bool:
+    """Both shares are over their thresholds: at this intensity both roofs are near."""
+    compute, dram = seen.roofs.compute, seen.roofs.dram
+    if compute is None or dram is None or seen.compute is None or seen.dram is None:
+        return False
+    return seen.compute >= compute_threshold(compute) and seen.dram >= memory_threshold(dram)
+
+
+def idle_width(width: Width | None) -> bool:
+    """Whether parts of the device have nothing to do."""
+    return width is not None and width.of_simds < 1.0
+
+
+def roof_text(seen: Evidence, ceiling: Ceiling, share: float) -> str:
+    """'620 TFLOP/s, 63 % of 989 TFLOP/s (f16 matrix, measured)', and of the data sheet's where that is another."""
+    rate = ceiling.rate * share
+    text = f"{rate_text(rate, ceiling.unit)}, {share_text(share)} of {ceiling_text(ceiling)}"
+    beside = [other for other in seen.roofs.every if other.kind == PEAK and other.what == ceiling.what]
+    if ceiling.kind == MEASURED and beside:
+        text += f" and {share_text(rate / beside[0].rate)} of {ceiling_text(beside[0])}"
+    return text
+
+
+def rival_text(seen: Evidence) -> str:
+    """What the way of the bytes was used: '5.8 % of memory's', 'at most' where some may come from a cache."""
+    if seen.cache is not None:
+        return f"{share_text(seen.cache)} of the cache's"
+    if seen.traffic is None or seen.dram_most is None:
+        return "no known share of memory's"
+    most = "at most " if seen.traffic.dram < seen.traffic.total else ""
+    return f"{most}{share_text(seen.dram_most)} of memory's"
+
+
+def compute_text(seen: Evidence) -> str:
+    """'4.1 % of f16 matrix, peak', or that it is not known."""
+    if seen.compute is None or seen.roofs.compute is None:
+        return "no known share of compute's"
+    return f"{share_text(seen.compute)} of compute's ({named(seen.roofs.compute)})"
