@@ -1,0 +1,272 @@
+"""Ceilings of devices on disk: `<root>/<arch>/<product>/ceilings/<compute units>.json`, replaced whole under a lock.
+
+In a folder of their own, which no suite's file can be mistaken for: suites are files beside that folder. One file for
+each number of compute units, because a partitioned card shows a part of them and reaches a part of the rates.
+
+Format history: 1 = first published form.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from pytest_attnperf import __version__
+from pytest_attnperf.atomic_file import write_atomically
+from pytest_attnperf.baselines.schema import json_text, named_errors, plain, require_schema
+from pytest_attnperf.baselines.store import component, content_of, locked
+from pytest_attnperf.errors import BaselineError
+from pytest_attnperf.measure.ceiling_walk import FLOPS
+from pytest_attnperf.measure.ceilings import CACHE, COPY, EAGER, LAUNCH, OBLONG, READ, ProcessCeilings
+from pytest_attnperf.records import DeviceInfo
+from pytest_attnperf.roofline_records import DeviceCeilings
+from pytest_attnperf.stats.summaries import STORED_DIGITS
+
+V = TypeVar("V")
+
+CEILINGS_SCHEMA = 1
+FOLDER = "ceilings"
+OPEN_LEVELS = 3
+"""The file, its parts, the parts' figures: a line for each figure."""
+
+
+@dataclass(frozen=True)
+class StoredCeilings:
+    """What `attnperf calibrate-device` found, as stored.
+
+    values        every process's figure, by figure, in the order in which they ran; `ceilings` has their medians
+    oblong        'f16 oblong' and the like: rates of products that are not square
+    left_out      the reason for each figure that is not there
+    clock_mhz     median compute clock while a figure was measured, where it is known
+    environment   of the processes, as in a fingerprint: power cap, partitions, ...
+    notes         what must be known of a figure, each 'figure: note'
+    """
+
+    schema: int
+    ceilings: DeviceCeilings
+    values: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    oblong: dict[str, float] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    clock_mhz: dict[str, float] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    harness_version: str = ""
+
+
+class CeilingsStore:
+    """Ceilings under one or more roots; a file of an earlier root hides those of later ones."""
+
+    def __init__(self, *roots: Path) -> None:
+        if not roots:
+            raise ValueError("a store of ceilings needs at least one root folder")
+        self.roots = roots
+
+    def find(self, device: DeviceInfo) -> StoredCeilings | None:
+        """What is stored of exactly this arch, product and number of compute units, or None, never of the nearest.
+
+        Raises BaselineError for an unsound file.
+        """
+        for root in self.roots:
+            path = ceilings_path(root, device.arch, device.product, device.compute_units)
+            if path.exists():
+                return read_ceilings(path)
+        return None
+
+    def write(self, root: Path, stored: StoredCeilings) -> Path:
+        """Put ceilings in the place of those of the same device. Returns the file's path.
+
+        Raises BaselineError, and writes nothing, when they are unsound, the file that is there is not understood, or it
+        stays locked.
+        """
+        found = stored.ceilings
+        path = ceilings_path(root, found.arch, found.product, found.compute_units)
+        _refuse_unsound(stored, f"what is to be written to {path}")
+        data = encode(stored)
+        decode(data, f"the new text of {path}")
+        with locked(path):
+            if path.exists():
+                read_ceilings(path)
+            write_atomically(path, data)
+        return path
+
+
+def over_processes(found: Sequence[ProcessCeilings], measured: str) -> StoredCeilings:
+    """Medians over fresh processes of one device. `measured` is the date, YYYY-MM-DD.
+
+    A figure that one of them lacks is left out for its reason: every figure has the same processes behind it.
+    Raises BaselineError when the processes ran on different devices.
+    """
+    device = found[0].device
+    for other in found[1:]:
+        if _shape(other.device) != _shape(device):
+            raise BaselineError(
+                f"the processes of one calibration ran on {_shape(device)} and on {_shape(other.device)}; make one GPU "
+                "visible, and run again"
+            )
+    several = len(found) > 1
+    left_out = {name: reason for one in found for name, reason in one.left_out.items()}
+    figures = {name: [one.figures[name] for one in found] for name in found[0].figures if name not in left_out}
+    values = {name: tuple(figure.value for figure in each) for name, each in figures.items()}
+    middle = {name: float(f"{statistics.median(each):.{STORED_DIGITS}g}") for name, each in values.items()}
+    nearest = {name: min(each, key=lambda one: abs(one.value - middle[name])) for name, each in figures.items()}
+    rates = {name: middle[name] for name, figure in nearest.items() if figure.unit == FLOPS}
+    ceilings = DeviceCeilings(
+        arch=device.arch,
+        product=device.product,
+        compute_units=device.compute_units,
+        flops_per_s={name: rate for name, rate in rates.items() if name != OBLONG},
+        copy_bytes_per_s=middle.get(COPY),
+        read_bytes_per_s=middle.get(READ),
+        cache_bytes_per_s=middle.get(CACHE),
+        launch_us=middle.get(LAUNCH),
+        eager_launch_us=middle.get(EAGER),
+        sizes={name: figure.size for name, figure in nearest.items()},
+        spread={name: float(f"{max(each) / min(each) - 1:.3g}") for name, each in values.items() if several},
+        processes=len(found),
+        software=found[0].fingerprint.named,
+        measured=measured,
+    )
+    clocks = {name: [one.clock_mhz for one in each if one.clock_mhz is not None] for name, each in figures.items()}
+    return StoredCeilings(
+        schema=CEILINGS_SCHEMA,
+        ceilings=ceilings,
+        values={name: tuple(float(f"{value:.{STORED_DIGITS}g}") for value in each) for name, each in values.items()},
+        oblong={name: rate for name, rate in rates.items() if name == OBLONG},
+        left_out=left_out,
+        clock_mhz={name: round(statistics.median(each), 1) for name, each in clocks.items() if each},
+        environment=found[0].fingerprint.must_match,
+        notes=tuple(dict.fromkeys(f"{name}: {one.note}" for name, each in figures.items() for one in each if one.note)),
+        harness_version=__version__,
+    )
+
+
+def without(stored: StoredCeilings, refused: Mapping[str, str]) -> StoredCeilings:
+    """The same with some figures left out, each for the reason given."""
+    found = stored.ceilings
+
+    def kept(figures: dict[str, V]) -> dict[str, V]:
+        return {name: value for name, value in figures.items() if name not in refused}
+
+    ceilings = replace(
+        found,
+        flops_per_s=kept(found.flops_per_s),
+        copy_bytes_per_s=None if COPY in refused else found.copy_bytes_per_s,
+        read_bytes_per_s=None if READ in refused else found.read_bytes_per_s,
+        sizes=kept(found.sizes),
+        spread=kept(found.spread),
+    )
+    return replace(
+        stored,
+        ceilings=ceilings,
+        values=kept(stored.values),
+        oblong=kept(stored.oblong),
+        clock_mhz=kept(stored.clock_mhz),
+        left_out={**stored.left_out, **refused},
+        notes=tuple(note for note in stored.notes if note.partition(": ")[0] not in refused),
+    )
+
+
+def figures_of(stored: StoredCeilings) -> dict[str, float]:
+    """Every figure by its name: FLOP/s, B/s or microseconds."""
+    found = stored.ceilings
+    named = {
+        COPY: found.copy_bytes_per_s,
+        READ: found.read_bytes_per_s,
+        CACHE: found.cache_bytes_per_s,
+        LAUNCH: found.launch_us,
+        EAGER: found.eager_launch_us,
+    }
+    return {**found.flops_per_s, **stored.oblong, **{name: value for name, value in named.items() if value is not None}}
+
+
+def _shape(device: DeviceInfo) -> str:
+    return f"{device.arch} {device.product} with {device.compute_units} compute units"
+
+
+def ceilings_for(root: Path, device: DeviceInfo) -> DeviceCeilings | None:
+    """The ceilings of a device under one root; None where it, or its partition, was never measured.
+
+    Raises BaselineError for an unsound file.
+    """
+    stored = CeilingsStore(root).find(device)
+    return stored.ceilings if stored is not None else None
+
+
+def ceilings_path(root: Path, arch: str, product: str, compute_units: int) -> Path:
+    """Raises BaselineError when arch or product is no plain file name."""
+    folder = root / component("arch", arch) / component("product", product)
+    return folder / FOLDER / f"{compute_units}.json"
+
+
+def read_ceilings(path: Path) -> StoredCeilings:
+    """A stored file. Raises BaselineError where it is unsound, or of another device than its path says."""
+    stored = decode(content_of(path), str(path))
+    found = stored.ceilings
+    said = (found.arch, found.product, str(found.compute_units))
+    expected = (path.parents[2].name, path.parents[1].name, path.stem)
+    if said != expected:
+        raise BaselineError(
+            f"{path}: holds ceilings of {' / '.join(said)}, but its path says {' / '.join(expected)}: was it copied?"
+        )
+    return stored
+
+
+def decode(data: bytes, source: str) -> StoredCeilings:
+    """Read the bytes of a file; `source` names it in errors.
+
+    Raises BaselineError naming the field for anything but a sound file of this schema: truncated or malformed JSON,
+    another schema, an unknown field, a wrong type, or a figure that cannot be one.
+    """
+    require_schema(data, source, CEILINGS_SCHEMA)
+    with named_errors(data, source, StoredCeilings):
+        stored = msgspec.json.decode(data, type=StoredCeilings)
+        unknown = sorted(_unknown(msgspec.json.decode(data), plain(stored), ""))
+    if unknown:
+        raise BaselineError(f"{source}: this version does not know {', '.join(unknown[:5])}. {_AGAIN}")
+    _refuse_unsound(stored, source)
+    return stored
+
+
+def encode(stored: StoredCeilings) -> bytes:
+    """The file's text: deterministic, sorted, a line per figure, ending in a newline."""
+    return json_text(plain(stored), open_levels=OPEN_LEVELS)
+
+
+_AGAIN = "Use the pytest-attnperf that wrote it, or remove it and run `attnperf calibrate-device` again"
+
+
+def _unknown(read: object, kept: object, path: str) -> Iterator[str]:
+    """Keys of the text that reading it dropped."""
+    if not (isinstance(read, dict) and isinstance(kept, dict)):
+        return
+    for key, value in read.items():
+        if key not in kept:
+            yield f"`{path}{key}`"
+        else:
+            yield from _unknown(value, kept[key], f"{path}{key}.")
+
+
+def _refuse_unsound(stored: StoredCeilings, source: str) -> None:
+    for problem in _problems(stored):
+        raise BaselineError(f"{source}: {problem}. {_AGAIN}")
+
+
+def _problems(stored: StoredCeilings) -> Iterator[str]:
+    """What types cannot say."""
+    found = stored.ceilings
+    if found.processes < 1 or found.compute_units < 1:
+        yield f"{found.processes} processes on {found.compute_units} compute units measured nothing"
+    named = figures_of(stored)
+    named |= {f"{name} of process {at}": one for name, each in stored.values.items() for at, one in enumerate(each, 1)}
+    for name, value in named.items():
+        if not (math.isfinite(value) and value > 0):
+            yield f"the figure `{name}` is {value}, expected a finite number above 0"
+    for name, spread in found.spread.items():
+        if not (math.isfinite(spread) and spread >= 0):
+            yield f"field `ceilings.spread.{name}` is {spread}, expected a finite number, 0 or more"

@@ -1,0 +1,202 @@
+"""One ceiling: a piece of work timed at growing sizes until its rate grows no more, each size proven right before."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pytest_attnperf.correctness import poison
+from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.measure.canary import BLOCK_US, REST_SECONDS
+from pytest_attnperf.measure.ceiling_work import Work
+from pytest_attnperf.measure.out_of_memory import guarded
+from pytest_attnperf.measure.rejection import CompileWatch
+from pytest_attnperf.measure.sampling import sample
+from pytest_attnperf.measure.stopping import MIN_BLOCKS, StoppingRule
+from pytest_attnperf.measure.timers import choose
+from pytest_attnperf.measure.timers.base import Timer
+from pytest_attnperf.measure.warm_up import warm_up
+from pytest_attnperf.records import DeviceInfo, Samples
+
+FLOPS, BYTES, US = "FLOP/s", "B/s", "us"
+US_PER_S = 1e6
+
+GROWTH = 0.02
+"""A rate that grew by less than this over the best before it, twice in a row, grows no more."""
+
+CALLS_PER_SIZE = 40
+"""About how many calls preparing, proving and timing one size take when a call is longer than a block."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured on a kind of device.
+
+    dtypes           in this order; f8 stands for the fp8 format of the device
+    cache_times      how many times the last-level cache the source of a copy holds at least; a cache that evicts at
+                     random still serves 1 / (2 * cache_times) of the bytes
+    figure_seconds   beyond which no larger size of one figure is begun, and `seconds` no further figure
+    """
+
+    dtypes: tuple[str, ...]
+    gemm_sizes: tuple[int, ...]
+    cache_times: int
+    copy_bytes_max: int
+    figure_seconds: float
+    seconds: float
+    blocks: int = 20
+    budget_us: float = 60_000.0
+    rest_seconds: float = REST_SECONDS
+
+
+PLANS = {
+    "cuda": Plan(
+        ("f16", "bf16", "f32", "tf32", "f8"),
+        (2048, 3072, 4096, 6144, 8192, 12288, 16384),
+        cache_times=8,
+        copy_bytes_max=8 << 30,
+        figure_seconds=2.0,
+        seconds=18.0,
+    ),
+    "cpu": Plan(
+        ("f32", "bf16", "f16"),
+        (128, 256, 512),
+        cache_times=4,
+        copy_bytes_max=256 << 20,
+        figure_seconds=0.4,
+        seconds=4.0,
+        blocks=10,
+        rest_seconds=0.0,
+    ),
+}
+"""By torch's device. The CPU's figures are for trying the command: small sizes, one after the other, a few seconds."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One size: what it reached, and the median time of a call behind it."""
+
+    size: str
+    rate: float
+    us: float
+    timer: str
+    clock_mhz: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One ceiling: a rate, or microseconds (`unit`), at which size, and every size that was tried."""
+
+    value: float
+    unit: str
+    size: str
+    clock_mhz: float | None = None
+    note: str = ""
+    tried: tuple[Point, ...] = ()
+
+
+@dataclass
+class Bench:
+    """Where and how much a process measures."""
+
+    device: DeviceInfo
+    plan: Plan
+
+    @property
+    def torch_device(self) -> str:
+        """'cuda' (both vendors) or 'cpu'."""
+        return self.device.torch_device
+
+
+def grows_no_more(rates: Sequence[float]) -> bool:
+    """Whether each of the last two rates is less than GROWTH above the best before it."""
+    if len(rates) < 3:
+        return False
+    return all(rates[at] < (1 + GROWTH) * max(rates[:at]) for at in (len(rates) - 1, len(rates) - 2))
+
+
+def walk(bench: Bench, unit: str, sizes: Sequence[tuple[float, Callable[[], Work]]]) -> Figure:
+    """Growing sizes (amount of work, what makes it) until the rate grows no more, or memory or time end it.
+
+    Raises CaseFailedError when not even the smallest could be measured, and for a wrong result of any.
+    """
+    began, note = time.monotonic(), "no plateau up to the largest size"
+    points: list[Point] = []
+    for amount, make in sizes:
+        left_s = bench.plan.figure_seconds - (time.monotonic() - began)
+        if points and CALLS_PER_SIZE * amount / points[-1].rate > left_s:
+            note = f"no plateau: larger sizes would take longer than {bench.plan.figure_seconds:g} s"
+            break
+        try:
+            points.append(timed_size(bench, make))
+        except CaseFailedError as error:
+            if not (error.out_of_memory and points):
+                raise
+            note = "no plateau: larger sizes do not fit into memory"
+            break
+        if grows_no_more([point.rate for point in points]):
+            note = ""
+            break
+    return best_of(points, unit, note)
+
+
+def best_of(points: Sequence[Point], unit: str, note: str = "") -> Figure:
+    """The figure of the fastest of some sizes."""
+    best = max(points, key=lambda point: point.rate)
+    notes = "; ".join(part for part in (best.note, note) if part)
+    return Figure(best.rate, unit, best.size, best.clock_mhz, notes, tuple(points))
+
+
+def noted(figure: Figure, note: str) -> Figure:
+    """The figure with a note more; the same where that is ''."""
+    notes = "; ".join(part for part in (figure.note, note) if part)
+    return Figure(figure.value, figure.unit, figure.size, figure.clock_mhz, notes, figure.tried)
+
+
+def timed_size(bench: Bench, make: Callable[[], Work]) -> Point:
+    """One size. Raises CaseFailedError as `timed` does."""
+    samples, size, amount = timed(bench, make)
+    us = statistics.median(samples.block_us)
+    return Point(size, amount / us * US_PER_S, us, samples.timer, clock_of(samples), samples.note)
+
+
+def timed(bench: Bench, make: Callable[[], Work]) -> tuple[Samples, str, float]:
+    """Blocks, size and amount of a piece of work, whose memory is free again when this returns.
+
+    Raises CaseFailedError when memory does not suffice (out_of_memory) or the result is wrong.
+    """
+
+    def whole() -> tuple[Samples, str, float]:
+        work = make()
+        return _blocks(bench, work), work.size, work.amount
+
+    return guarded(whole, "a size of the calibration", lambda: None)
+
+
+def _blocks(bench: Bench, work: Work) -> Samples:
+    warm_up(work.call, bench.torch_device)
+    timer = choose(bench.torch_device, work.call, BLOCK_US)
+    try:
+        prove(timer, work)
+        time.sleep(bench.plan.rest_seconds)
+        rule = StoppingRule(min(MIN_BLOCKS, bench.plan.blocks), bench.plan.blocks, bench.plan.budget_us)
+        with CompileWatch() as watch:
+            return sample(timer, rule, watch)
+    finally:
+        timer.close()
+
+
+def prove(timer: Timer, work: Work) -> None:
+    """Run what is timed on a result filled with NaN. Raises CaseFailedError when what it then holds is wrong."""
+    poison.fill(work.result)
+    timer.run_once()
+    if fault := work.fault():
+        raise CaseFailedError(f"its result is wrong, so no time of it counts: {work.size}: {fault}")
+
+
+def clock_of(samples: Samples) -> float | None:
+    """The median compute clock while these blocks ran, None where it is not known."""
+    return statistics.median(samples.clock_mhz) if samples.clock_mhz else None

@@ -1,0 +1,268 @@
+"""The work whose rates are a device's ceilings: products of matrices, copies, reads, and a kernel that does nothing.
+
+Each piece writes its result into memory of its own, which is filled with NaN before it is checked, and says what is
+wrong with what it finds there. Values are normal random numbers: zeros and repeated values switch fewer bits, draw
+less power, and run at clocks that no real data sees.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.workloads.precision import full_fp32_matmul
+
+if TYPE_CHECKING:
+    import torch
+
+SEED = 20_240_917
+F8 = ("f8e4m3", "f8e4m3fnuz")
+TORCH_DTYPES = {
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f32": "float32",
+    "tf32": "float32",
+    "f8e4m3": "float8_e4m3fn",
+    "f8e4m3fnuz": "float8_e4m3fnuz",
+}
+
+UNIT_ROUNDOFF = {"f16": 2.0**-11, "bf16": 2.0**-8, "tf32": 2.0**-11, "f32": 2.0**-24}
+ROUNDOFFS_ALLOWED = 16
+"""An element of a product of normal numbers over K is normal with deviation sqrt(K), and the largest of many is about
+5 deviations: one rounding of it is 5 unit roundoffs. 16 leave room for partial sums in the output's type, which torch
+allows by default, and are still a small part of a deviation, which is how wrong a wrong element is."""
+
+CHECKED_LINES = 4
+"""Rows and columns of a product that are computed again in double precision; all else must be finite."""
+
+CHUNK = 1 << 25
+"""Elements compared or converted at a time, so that a check needs little memory beside what it checks."""
+
+SUMMED_WORDS = 256
+"""Words that a read adds to one: it writes 1 byte for every 256 that it reads."""
+_WORD_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Work:
+    """`call` fills `result`. amount: FLOPs or bytes of a call; `fault` says what is wrong with `result`, or ''."""
+
+    call: Callable[[], Any]
+    result: torch.Tensor
+    amount: float
+    size: str
+    fault: Callable[[], str]
+
+
+@contextlib.contextmanager
+def tf32_matmul() -> Iterator[None]:
+    """Let torch multiply fp32 matrices in TF32 (xf32 on AMD), whatever the process has set; the setting is restored."""
+    import torch
+
+    matmul: Any = torch.backends.cuda.matmul
+    name, value = ("fp32_precision", "tf32") if hasattr(matmul, "fp32_precision") else ("allow_tf32", True)
+    before = getattr(matmul, name)
+    setattr(matmul, name, value)
+    try:
+        yield
+    finally:
+        setattr(matmul, name, before)
+
+
+def fp32_products(torch_device: str, size: int = 512) -> tuple[str, bool]:
+    """('f32' or 'tf32', in which this process multiplies fp32 matrices unasked; whether allowing TF32 changes a bit).
+
+    Found by multiplying, because settings of torch, of the libraries below it and of the environment decide together.
+    """
+    import torch
+
+    left, right = _normal((size, size), torch_device), _normal((size, size), torch_device, SEED + 1)
+    default = left @ right
+    error = float((default.to(torch.float64) - left.to(torch.float64) @ right.to(torch.float64)).abs().max())
+    with full_fp32_matmul():
+        full = left @ right
+    with tf32_matmul():
+        allowed = left @ right
+    return "f32" if error <= product_tolerance("f32", size) else "tf32", not bool((full == allowed).all())
+
+
+def gemm(dtype: str, shape: tuple[int, int, int], torch_device: str, computed_in: str = "") -> Work:
+    """A product of M x K and K x N matrices, both in row order; of fp8 with the second in column order, as torch
+    takes it, with unit scales, a bf16 result and without fast accumulation, torch's default.
+
+    computed_in   'tf32' where a product of f32 is, by a setting of the process
+    """
+    import torch
+
+    rows, inner, columns = shape
+    stored: torch.dtype = getattr(torch, TORCH_DTYPES[dtype])
+    left = _normal((rows, inner), torch_device).to(stored)
+    right = _normal((columns, inner) if dtype in F8 else (inner, columns), torch_device, SEED + 1).to(stored)
+    right = right.t() if dtype in F8 else right
+    result = torch.empty((rows, columns), dtype=torch.bfloat16 if dtype in F8 else stored, device=torch_device)
+    scale = torch.ones((), device=torch_device)
+
+    def call() -> torch.Tensor:
+        if dtype in F8:
+            return torch._scaled_mm(left, right, scale, scale, out_dtype=torch.bfloat16, out=result)
+        return torch.mm(left, right, out=result)
+
+    allowed = product_tolerance(computed_in or dtype, inner)
+    return Work(
+        call,
+        result,
+        2.0 * rows * inner * columns,
+        f"{rows} x {inner} x {columns}",
+        lambda: product_fault(left, right, result, allowed),
+    )
+
+
+def product_tolerance(computed_in: str, inner: int) -> float:
+    """How far an element of a product over `inner` normal numbers may be from the exact one."""
+    deviation = math.sqrt(inner)
+    of_result = UNIT_ROUNDOFF["bf16" if computed_in in F8 else computed_in]
+    # Every step of a sum in fp32 is rounded, so that its error grows as a random walk with the number of steps.
+    of_sum = UNIT_ROUNDOFF["f32"] * math.sqrt(inner)
+    return ROUNDOFFS_ALLOWED * deviation * max(of_result, of_sum)
+
+
+def product_fault(left: torch.Tensor, right: torch.Tensor, result: torch.Tensor, allowed: float) -> str:
+    """What is wrong with a product: some rows and columns against double precision, and any element not finite."""
+    import torch
+
+    step = max(1, CHUNK // max(1, result.shape[1]))
+    for begin in range(0, result.shape[0], step):
+        if not bool(torch.isfinite(result[begin : begin + step]).all()):
+            return "an element of the product is not finite, or was never written"
+    errors = (
+        _line_error(left, right, result, _lines(result.shape[0])),
+        _line_error(right.t(), left.t(), result.t(), _lines(result.shape[1])),
+    )
+    worst = max(errors)
+    return "" if worst <= allowed else f"an element of the product is off by {worst:.3g}, allowed are {allowed:.3g}"
+
+
+def _line_error(left: torch.Tensor, right: torch.Tensor, result: torch.Tensor, rows: list[int]) -> float:
+    """The largest error of some rows, whose columns are computed a part at a time."""
+    import torch
+
+    chosen, got = _rows(left, rows), _rows(result, rows)
+    step = max(1, CHUNK // max(1, right.shape[0]))
+    worst = 0.0
+    for begin in range(0, right.shape[1], step):
+        exact = chosen @ right[:, begin : begin + step].to(torch.float64)
+        worst = max(worst, float((got[:, begin : begin + step] - exact).abs().max()))
+    return worst
+
+
+def _rows(matrix: torch.Tensor, rows: list[int]) -> torch.Tensor:
+    """Some rows in double precision, by slices: torch indexes no fp8."""
+    import torch
+
+    return torch.cat([matrix[row : row + 1].to(torch.float64) for row in rows])
+
+
+def _lines(count: int) -> list[int]:
+    """The first, the last, and some between that no tile size divides."""
+    return sorted({round(index * (count - 1) / (CHECKED_LINES - 1)) for index in range(CHECKED_LINES)})
+
+
+def copy(count_bytes: int, torch_device: str) -> Work:
+    """Tensor.copy_: reads and writes `count_bytes` each."""
+    import torch
+
+    source = _words(count_bytes, torch_device)
+    target = torch.empty_like(source)
+    size = f"{_mib(count_bytes)}, Tensor.copy_"
+    return Work(lambda: target.copy_(source), target, 2.0 * _bytes(source), size, lambda: _copy_fault(source, target))
+
+
+def kernel_copy(count_bytes: int, torch_device: str) -> Work:
+    """The same by an elementwise kernel: a copy may be left to another unit of the device, which may be slower."""
+    import torch
+
+    source = _words(count_bytes, torch_device)
+    target = torch.empty_like(source)
+    return Work(
+        lambda: torch.bitwise_or(source, 0, out=target),
+        target,
+        2.0 * _bytes(source),
+        f"{_mib(count_bytes)}, torch.bitwise_or with 0",
+        lambda: _copy_fault(source, target),
+    )
+
+
+def read(count_bytes: int, torch_device: str) -> Work:
+    """Sums of rows of 256 words: what is written is 1/256 of what is read, and both are counted."""
+    import torch
+
+    source = _words(count_bytes, torch_device).view(-1, SUMMED_WORDS)
+    result = torch.empty(source.shape[0], dtype=torch.int32, device=torch_device)
+    return Work(
+        lambda: torch.sum(source, dim=1, dtype=torch.int32, out=result),
+        result,
+        float(_bytes(source) + _bytes(result)),
+        f"{_mib(count_bytes)}, torch.sum over rows of {SUMMED_WORDS}",
+        lambda: _sum_fault(source, result),
+    )
+
+
+def nothing(torch_device: str) -> Work:
+    """The smallest kernel that torch can launch and that can be seen to have run: a sum of one element."""
+    import torch
+
+    one = torch.ones(1, device=torch_device)
+    result = torch.empty_like(one)
+    return Work(
+        lambda: torch.add(one, 1.0, out=result),
+        result,
+        1.0,
+        "torch.add of 1 element",
+        lambda: "" if float(result) == 2.0 else f"torch.add of 1 and 1 gave {float(result)}",
+    )
+
+
+def _copy_fault(source: torch.Tensor, target: torch.Tensor) -> str:
+    import torch
+
+    starts = range(0, source.numel(), CHUNK)
+    equal = all(torch.equal(source[start : start + CHUNK], target[start : start + CHUNK]) for start in starts)
+    return "" if equal else "the copy differs from its source"
+
+
+def _sum_fault(source: torch.Tensor, result: torch.Tensor) -> str:
+    """int32 sums wrap around, and so does the narrowing of the same sums in int64."""
+    import torch
+
+    rows = CHUNK // SUMMED_WORDS
+    for start in range(0, source.shape[0], rows):
+        sums = source[start : start + rows].to(torch.int64).sum(dim=1)
+        if not torch.equal(sums.to(torch.int32), result[start : start + rows]):
+            return "the sums of what was read are wrong"
+    return ""
+
+
+def _normal(shape: tuple[int, ...], torch_device: str, seed: int = SEED) -> torch.Tensor:
+    import torch
+
+    generator = torch.Generator(torch_device).manual_seed(seed)
+    return torch.randn(shape, generator=generator, device=torch_device)
+
+
+def _words(count_bytes: int, torch_device: str) -> torch.Tensor:
+    """The bits of normal random numbers, as integers: these compare bit by bit and add exactly."""
+    import torch
+
+    count = max(1, count_bytes // (_WORD_BYTES * SUMMED_WORDS)) * SUMMED_WORDS
+    return _normal((count,), torch_device).view(torch.int32)
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _mib(count_bytes: int) -> str:
+    return f"{count_bytes / 2**20:g} MiB"

@@ -1,0 +1,289 @@
+"""What one process finds a device to reach: FLOP/s by type, bytes per second, microseconds per launch.
+
+Work of torch's own, over growing sizes until the rate grows no more, each size proven right immediately before it is
+timed, and timed as cases are: replays of a graph on a GPU, after a rest. These are rates that were reached, so they
+are lower bounds of what the device can do, and say nothing of whether a rate is a good one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import repeat
+from pathlib import Path
+
+import msgspec
+
+from pytest_attnperf.environment.device import describe_device
+from pytest_attnperf.environment.device_specs import BYTES_PER_MIB
+from pytest_attnperf.environment.fingerprint import take_fingerprint
+from pytest_attnperf.errors import AttnperfError, CaseFailedError
+from pytest_attnperf.measure import ceiling_work as work_of
+from pytest_attnperf.measure.ceiling_walk import (
+    BYTES,
+    FLOPS,
+    PLANS,
+    US,
+    Bench,
+    Figure,
+    Plan,
+    best_of,
+    clock_of,
+    noted,
+    prove,
+    timed,
+    timed_size,
+    walk,
+)
+from pytest_attnperf.measure.cold_cache import TIMES_THE_CACHE, cold_size
+from pytest_attnperf.measure.out_of_memory import free_cached_memory
+from pytest_attnperf.measure.rejection import CompileWatch
+from pytest_attnperf.measure.sampling import sample
+from pytest_attnperf.measure.stopping import StoppingRule
+from pytest_attnperf.measure.timers.capture import first_line
+from pytest_attnperf.measure.timers.host import HostTimer
+from pytest_attnperf.measure.warm_up import warm_device, warm_up
+from pytest_attnperf.records import DeviceInfo, Fingerprint
+
+COPY, READ, CACHE, LAUNCH, EAGER = "copy", "read", "cache", "launch", "eager launch"
+OBLONG = "f16 oblong"
+
+CACHE_SHARES = (1 / 16, 1 / 8, 1 / 4, 3 / 8)
+"""Of the last-level cache, for the source of a copy within it: source and target together fill it by 3/4 at most."""
+
+EAGER_CALLS = 1000
+EAGER_BLOCKS = 7
+GRAPH_LAUNCHES_LEAST = 100
+MEMORY_SHARE = 8
+"""A copy's source takes 1/8 of the memory at most: there are a target and a check beside it, and other processes."""
+
+PROGRESS = "ceilings: "
+"""Begins the lines of standard error that a person is shown."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ProcessCeilings:
+    """What one process found. `left_out` gives the reason for every figure that it could not measure."""
+
+    device: DeviceInfo
+    fingerprint: Fingerprint
+    figures: dict[str, Figure] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@dataclass
+class _Process(Bench):
+    """The process's device and plan, and what it has found so far."""
+
+    say: Say
+    began: float = field(default_factory=time.monotonic)
+    figures: dict[str, Figure] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    def take(self, name: str, measure: Callable[[], Figure]) -> None:
+        """Measure a figure, or leave it out with the reason."""
+        spent = time.monotonic() - self.began
+        try:
+            if spent > self.plan.seconds:
+                raise CaseFailedError(f"no time was left: {spent:.1f} s of {self.plan.seconds:g} s had passed")
+            self.figures[name] = measure()
+        except CaseFailedError as error:
+            self.left_out[name] = error.summary
+        except Exception as error:  # what this torch lacks, or refuses on this device, must not cost the other figures
+            self.left_out[name] = f"torch refuses it here: {type(error).__name__}: {first_line(error)}"
+        free_cached_memory()
+        self.say(f"{name}: {_told(self.figures[name]) if name in self.figures else f'left out: {self.left_out[name]}'}")
+
+
+def measure_ceilings(torch_device: str, plan: Plan | None = None, say: Say = lambda line: None) -> ProcessCeilings:
+    """Every ceiling of 'cuda' (both vendors) or 'cpu', as this process finds it; see `PLANS` for how long it takes.
+
+    Raises UsageError where torch sees no GPU.
+    """
+    device = describe_device(torch_device)
+    process = _Process(device, plan or PLANS[torch_device], say)
+    warm_device(torch_device)
+    _bandwidths(process)
+    _launches(process)
+    _products(process)
+    return ProcessCeilings(
+        device, take_fingerprint(device), process.figures, process.left_out, time.monotonic() - process.began
+    )
+
+
+def _products(process: _Process) -> None:
+    f32_in, tf32_counts = work_of.fp32_products(process.torch_device)
+    for dtype in process.plan.dtypes:
+        name = fp8_format(process.device) if dtype == "f8" else dtype
+        if dtype == "tf32" and not tf32_counts:
+            process.left_out[name] = "allowing TF32 changes no bit of a product of f32 on this device"
+        elif dtype == "f8" and not fp8_multiplies(process.device):
+            process.left_out[name] = f"{process.device.arch} multiplies no {name} in hardware"
+        else:
+            process.take(name, partial(_square_product, process, name, f32_in if dtype == "f32" else name))
+    if "f16" in process.figures:
+        process.take(OBLONG, partial(_oblong_product, process))
+
+
+def _square_product(process: _Process, dtype: str, computed_in: str) -> Figure:
+    make = partial(work_of.gemm, dtype, torch_device=process.torch_device, computed_in=computed_in)
+    sizes = [(2.0 * size**3, partial(make, (size, size, size))) for size in process.plan.gemm_sizes]
+    with work_of.tf32_matmul() if dtype == "tf32" else contextlib.nullcontext():
+        figure = walk(process, FLOPS, sizes)
+    return noted(figure, "" if computed_in == dtype else "this process multiplies f32 in TF32 without being asked")
+
+
+def _oblong_product(process: _Process) -> Figure:
+    """One product that is not square, K a quarter of M and N as where heads are joined, of the size of the best."""
+    square = process.figures["f16"]
+    side = int(square.size.partition(" ")[0])
+    point = timed_size(process, partial(work_of.gemm, "f16", (side, max(1, side // 4), side), process.torch_device))
+    note = "faster than every square one: the ceiling of f16 is higher" if point.rate > square.value * 1.03 else ""
+    return Figure(point.rate, FLOPS, point.size, point.clock_mhz, note, (point,))
+
+
+def fp8_format(device: DeviceInfo) -> str:
+    """The e4m3 format of a GPU: AMD's CDNA3 has one of its own, everything else that has one has OCP's."""
+    return "f8e4m3fnuz" if device.arch.startswith("gfx94") else "f8e4m3"
+
+
+def fp8_multiplies(device: DeviceInfo) -> bool:
+    """Whether a GPU multiplies that format in hardware: from sm_89 on, gfx94x, gfx950 and gfx12.
+
+    Sources: CUDA programming guide, and AMD's instruction set guides.
+    """
+    digits = device.arch.removeprefix("sm_")
+    if device.kind == "cuda":
+        return digits.isdigit() and int(digits) >= 89
+    return device.arch.startswith(("gfx94", "gfx95", "gfx12"))
+
+
+def _bandwidths(process: _Process) -> None:
+    cold = cold_size(process.device)
+    cache_bytes = cold.round_bytes // TIMES_THE_CACHE
+    process.take(COPY, partial(_far_copy, process, cache_bytes, cold.note))
+    process.take(READ, partial(_far_read, process, cache_bytes, cold.note))
+    process.take(CACHE, partial(_cached_copy, process, cache_bytes))
+
+
+def copy_sizes(cache_bytes: int, most_bytes: int, cache_times: int) -> list[int]:
+    """Bytes of sources to copy: powers of two far beyond the cache, at most five.
+
+    Raises CaseFailedError where the least of them is too many.
+    """
+    first = 1 << max(0, cache_times * cache_bytes - 1).bit_length()
+    sizes = [size for size in (first << step for step in range(5)) if size <= most_bytes]
+    if not sizes:
+        raise CaseFailedError(
+            f"the last-level cache holds {cache_bytes / BYTES_PER_MIB:g} MiB, and only up to "
+            f"{most_bytes / BYTES_PER_MIB:g} MiB are copied here, which would not show the memory's rate"
+        )
+    return sizes
+
+
+def _sizes(process: _Process, cache_bytes: int) -> list[int]:
+    most_bytes = min(process.plan.copy_bytes_max, process.device.memory_bytes // MEMORY_SHARE)
+    return copy_sizes(cache_bytes, most_bytes, process.plan.cache_times)
+
+
+def _far_copy(process: _Process, cache_bytes: int, cache_note: str) -> Figure:
+    """Copies far beyond every cache, at the best size by a kernel, too."""
+    sizes = _sizes(process, cache_bytes)
+    walked = walk(process, BYTES, [(2.0 * n, partial(work_of.copy, n, process.torch_device)) for n in sizes])
+    at = max(range(len(walked.tried)), key=lambda index: walked.tried[index].rate)
+    by_kernel = timed_size(process, partial(work_of.kernel_copy, sizes[at], process.torch_device))
+    return noted(best_of((*walked.tried, by_kernel), BYTES, walked.note), cache_note)
+
+
+def _far_read(process: _Process, cache_bytes: int, cache_note: str) -> Figure:
+    sizes = _sizes(process, cache_bytes)
+    walked = walk(process, BYTES, [(1.0 * n, partial(work_of.read, n, process.torch_device)) for n in sizes])
+    return noted(noted(walked, "a lower bound of what can be read"), cache_note)
+
+
+def _cached_copy(process: _Process, cache_bytes: int) -> Figure:
+    """The fastest copy within the cache. Raises CaseFailedError where it is not faster than one far beyond it."""
+    points = [
+        timed_size(process, partial(make, int(cache_bytes * share), process.torch_device))
+        for share in CACHE_SHARES
+        for make in (work_of.copy, work_of.kernel_copy)
+    ]
+    best, beyond = best_of(points, BYTES), process.figures.get(COPY)
+    if beyond is not None and best.value <= beyond.value:
+        raise CaseFailedError(
+            f"copies within {cache_bytes / BYTES_PER_MIB:g} MiB reached {best.value / 1e9:.4g} GB/s at {best.size}, no "
+            f"more than the {beyond.value / 1e9:.4g} GB/s of copies far beyond: no rate of the cache was seen"
+        )
+    return best
+
+
+def _launches(process: _Process) -> None:
+    if process.torch_device == "cpu":
+        process.left_out[LAUNCH] = "a CPU launches no kernels"
+    else:
+        process.take(LAUNCH, partial(_graph_launch, process))
+    process.take(EAGER, partial(_eager_launch, process))
+
+
+def _graph_launch(process: _Process) -> Figure:
+    samples, size, _ = timed(process, partial(work_of.nothing, process.torch_device))
+    if samples.calls_per_block < GRAPH_LAUNCHES_LEAST or samples.timer != "graph":
+        raise CaseFailedError(
+            f"{samples.calls_per_block} launches in a block of the {samples.timer} timer, wanted are "
+            f"{GRAPH_LAUNCHES_LEAST} in a graph{f' ({samples.note})' if samples.note else ''}"
+        )
+    size = f"{size}, graph of {samples.calls_per_block}"
+    return Figure(statistics.median(samples.block_us), US, size, clock_of(samples))
+
+
+def _eager_launch(process: _Process) -> Figure:
+    """Host and device together: calls from Python one after the other, waited for once behind the last."""
+    import torch
+
+    work = work_of.nothing(process.torch_device)
+
+    def many() -> None:
+        for _ in repeat(None, EAGER_CALLS):
+            work.call()
+        if process.torch_device == "cuda":
+            torch.cuda.synchronize()
+
+    warm_up(many, process.torch_device)
+    timer = HostTimer()
+    timer.prepare(many, 1.0)
+    prove(timer, work)
+    time.sleep(process.plan.rest_seconds)
+    with CompileWatch() as watch:
+        samples = sample(timer, StoppingRule(EAGER_BLOCKS, EAGER_BLOCKS), watch)
+    us = statistics.median(samples.block_us) / EAGER_CALLS
+    return Figure(us, US, f"{work.size}, {EAGER_CALLS} calls from Python")
+
+
+def _told(figure: Figure) -> str:
+    factor, unit = {FLOPS: (1e12, "TFLOP/s"), BYTES: (1e9, "GB/s"), US: (1.0, "us")}[figure.unit]
+    return f"{figure.value / factor:.4g} {unit} at {figure.size}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """A process of `attnperf calibrate-device`: TORCH_DEVICE FILE. Writes what it found to the file."""
+    torch_device, path = arguments
+
+    def say(line: str) -> None:
+        sys.stderr.write(f"{PROGRESS}{line}\n")
+        sys.stderr.flush()
+
+    try:
+        found = measure_ceilings(torch_device, say=say)
+    except AttnperfError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    Path(path).write_bytes(msgspec.json.encode(found))
+    return 0
