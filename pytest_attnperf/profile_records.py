@@ -18,7 +18,7 @@ Size3 = tuple[int, int, int]
 class KernelShape:
     """What all dispatches of one kernel with the same sizes have in common.
 
-    name            as the profiler wrote it; of a copy its direction
+    name            as the profiler wrote it, without '.kd' and ' [clone .kd]'; of a copy its direction
     kind            'kernel', 'copy' or 'set'
     agent           the device as the file names it ('Agent 4', '8'), '' where it does not
     workgroup       threads of a workgroup (block) in x, y, z
@@ -300,6 +300,7 @@ class Change:
     """One kernel or family in two profiles, per forward pass where both have passes, else in total.
 
     share_of_change   of the whole difference in time; None where the whole did not change
+    note              'gone', 'new', 'within the spread', or how two names were matched; '' where nothing is to be said
     """
 
     name: str
@@ -308,16 +309,19 @@ class Change:
     before_calls: float
     after_calls: float
     share_of_change: float | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True)
 class PeakRatio:
-    """How two devices compare in one figure, and how much of that the measured ratio uses. Ratios are other / own."""
+    """How two devices compare in one figure. Ratios are other / own. Kinds: 'data sheet' or 'measured'."""
 
     what: str
     own: float
     other: float
     unit: str
+    own_kind: str = ""
+    other_kind: str = ""
 
     @property
     def ratio(self) -> float:
@@ -364,6 +368,8 @@ class CaseProfile:
     first_ns        device time of that first call as profiled, None where it was not
     host_ns         self time of host operators and runtime calls over the profiled calls, by name, largest first
     allocations     requests for memory per call, and their bytes; None where unknown
+    cache_state     'cold' where every call found its inputs out of the cache, as a cold workload is timed
+    notes           what must be known of these figures, a sentence each
     """
 
     calls: int
@@ -377,6 +383,8 @@ class CaseProfile:
     allocations: int | None = None
     allocated_bytes: int | None = None
     bound: BoundVerdict | None = None
+    cache_state: str = "hot"
+    notes: tuple[str, ...] = ()
 
     @property
     def total_ns(self) -> int:

@@ -2,8 +2,8 @@
 
 `.attnperf/results.json` is a `RunResult` encoded field by field; reports see nothing else.
 
-Format history: 1 = first published form; `CaseResult.code` and `CaseResult.breakdown` were added to it with defaults,
-so that files without them are read.
+Format history: 1 = first published form; `CaseResult.code`, `CaseResult.breakdown` and `CaseResult.profile` were
+added to it with defaults, so that files without them are read.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from pytest_attnperf.code_records import CodeResult, KernelCode
 from pytest_attnperf.pairs import PairSummary
+from pytest_attnperf.profile_records import CaseProfile
 from pytest_attnperf.records import (
     CaseKey,
     CheckReport,
@@ -40,7 +41,8 @@ class CaseResult:
     the ratio beyond which it would be SLOWER, `standard_error` the relative standard deviation of `ratio` as known by
     `degrees_of_freedom`. `launches` is what one call of the first look ran, empty where unknown. `code` holds those of
     its kernels whose machine code is known, if the case was timed: each once for every size of its launch, without its
-    source lines. `breakdown` says where the time of one process went, where the test asked for it.
+    source lines. `breakdown` says where the time of one process went, where the test asked for it; `profile` what
+    torch's profiler saw in a process of its own, where the run asked for it.
     """
 
     key: CaseKey
@@ -77,6 +79,7 @@ class CaseResult:
     reproduce: str = ""
     log: str = ""
     seconds: float = 0.0
+    profile: CaseProfile | None = None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import inspection, trace
 from pytest_attnperf.measure.chosen_configs import recording
 from pytest_attnperf.measure.inspection import OtherWorkError
+from pytest_attnperf.measure.live_profile import profile_case
 from pytest_attnperf.measure.memory import PeakMemory, peak_memory
 from pytest_attnperf.measure.out_of_memory import free_cached_memory, guarded
 from pytest_attnperf.measure.proving import Prover, ReplayWrongError, forget_references
@@ -24,6 +25,7 @@ from pytest_attnperf.measure.timers.profiler import ProfilerTimer
 from pytest_attnperf.measure.timing import Timing
 from pytest_attnperf.measure.warm_up import warm_up
 from pytest_attnperf.pairs import Turn, TurnPlan
+from pytest_attnperf.profile_records import CaseProfile
 from pytest_attnperf.records import CheckReport, DeviceInfo, FinalReport, Launch, NotProvenRightError, Rotation, Samples
 from pytest_attnperf.stage_records import Breakdown
 
@@ -115,6 +117,16 @@ class TorchSubject:
         except (ReplayWrongError, OtherWorkError):
             self._proven = False
             raise
+
+    def profile(self) -> CaseProfile:
+        """Profile some proven calls with torch's profiler; nothing may be timed in this process afterwards.
+
+        Raises NotProvenRightError without a passing check, and CaseFailedError where a time would say nothing, or the
+        profiler sees nothing.
+        """
+        self._require_proven(ProfilerTimer.name)
+        found = self._guarded(lambda: profile_case(self._prover, self._ready))
+        return replace(found, build_ms=self._build_ms, first_call_ms=self._first_call_ms)
 
     def turns(self, block_us: float, timer: str = AUTO) -> TurnPlan:
         """Make the proven case ready for `turn`, at several places in memory at once. Raises as `blocks` does."""

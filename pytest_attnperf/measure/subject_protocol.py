@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from pytest_attnperf.pairs import Turn, TurnPlan
+    from pytest_attnperf.profile_records import CaseProfile
     from pytest_attnperf.records import CheckReport, FinalReport, Rotation, Samples
     from pytest_attnperf.stage_records import Breakdown
 
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 class Subject(Protocol):
     """One case inside its worker, asked in this order: reasons, `prepare`, `check`, then times, then `finish`.
 
-    Times are asked for by `blocks` and then `rotated` and `stages`, or by `turns` and then `turn` as often as wanted.
+    Times are asked for by `blocks` and then `rotated` and `stages`, or by `turns` and then `turn` as often as wanted;
+    or, in their place, `profile`.
     Wherever a timer is named, 'auto' leaves the choice to the rule (see `timers`); any other name is used, or
     CaseFailedError says why not.
 
@@ -53,6 +55,12 @@ class Subject(Protocol):
 
         Raises as `blocks`: ReplayWrongError where the stages give another result than the call, OtherWorkError where
         one of them goes through the host. Any other failure says nothing against the case, which may be finished.
+        """
+
+    def profile(self) -> CaseProfile:
+        """Profile some proven calls; no time may be asked for in this process afterwards.
+
+        Raises NotProvenRightError before a passing `check`.
         """
 
     def turns(self, block_us: float, timer: str = "auto") -> TurnPlan:

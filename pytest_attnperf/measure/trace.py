@@ -13,10 +13,12 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.correctness.what_ran import Trace, per_call
+from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.records import Launch
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ Call = Callable[[], Any]
 KINDS = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "set"}
 """Categories of GPU work in a Kineto trace, on CUDA and ROCm alike."""
 
+NS_PER_US = 1e3
+
 _used: list[bool] = []
 """Not empty once Kineto has been used in this process."""
 
@@ -36,6 +40,18 @@ _MOVES_NOTHING = re.compile(
     "resolve_conj|resolve_neg|lift_fresh|empty|empty_like|empty_strided|new_empty|new_empty_strided|resize_)"
 )
 """Operators that make views or allocate: which of them run differs between torch versions and says nothing."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What Kineto wrote of some work, and its own total of it, which it adds up from records of its own.
+
+    events         of a Chrome trace; numbers with a fraction are text, as written: a float may lose nanoseconds
+    own_total_ns   device time of all kernels, copies and memory sets; on a CPU the self time of all operators
+    """
+
+    events: list[dict[str, Any]]
+    own_total_ns: int
 
 
 def operators(call: Call) -> Trace:
@@ -70,14 +86,54 @@ def profiled(work: Call) -> list[dict[str, Any]]:
 
     No timer but the profiler's own may be used in the process afterwards.
     """
+    return _exported(_ran_under_kineto(work, "cuda"))
+
+
+def recorded(work: Call, torch_device: str) -> Recording:
+    """What `work` does on 'cuda' or 'cpu', under Kineto and waited for; nothing may be timed in the process afterwards.
+
+    Raises CaseFailedError where this torch has no Kineto.
+    """
     import torch
 
+    if not torch._C._autograd.kineto_available():
+        raise CaseFailedError(
+            f"torch {torch.__version__} was built without Kineto, its profiler of kernels and operators"
+        )
+    profiler = _ran_under_kineto(work, torch_device)
+    return Recording(_exported(profiler, parse_float=str), own_total_ns(profiler, torch_device))
+
+
+def _ran_under_kineto(work: Call, torch_device: str) -> profile:
     _used.append(True)
-    torch.cuda.synchronize()
-    with _kineto() as profiler:
+    _wait(torch_device)
+    with _kineto(torch_device) as profiler:
         work()
+        _wait(torch_device)
+    recorded: profile = profiler
+    return recorded
+
+
+def _wait(torch_device: str) -> None:
+    if torch_device == "cuda":
+        import torch
+
         torch.cuda.synchronize()
-    return _exported(profiler)
+
+
+def own_total_ns(profiler: Any, torch_device: str) -> int:
+    """As torch adds it up for the last line of its own table."""
+    own = [average for average in profiler.key_averages() if not getattr(average, "is_user_annotation", False)]
+    if torch_device == "cpu":
+        return round(sum(float(average.self_cpu_time_total) for average in own) * NS_PER_US)
+    on_device = [average for average in own if "CPU" not in str(average.device_type)]
+    return round(sum(_self_device_us(average) for average in on_device) * NS_PER_US)
+
+
+def _self_device_us(average: Any) -> float:
+    """Older releases say cuda where newer ones say device."""
+    new = getattr(average, "self_device_time_total", None)
+    return float(average.self_cuda_time_total if new is None else new)
 
 
 def spent() -> bool:
@@ -89,7 +145,7 @@ def trace_of(events: Iterable[dict[str, Any]]) -> Trace:
     """The trace of Kineto's events, the earliest kernel left out: it marks the stream the call was made on."""
     every = list(events)
     found = sorted((event for event in every if event.get("cat") in KINDS), key=lambda event: float(event["ts"]))
-    work = [(_launch(event), _stream(event)) for event in found[1:]]
+    work = [(launch_of(event), _stream(event)) for event in found[1:]]
     ours = _stream(found[0]) if found else None
     return Trace(
         launches=per_call(launch for launch, _ in work),
@@ -99,21 +155,22 @@ def trace_of(events: Iterable[dict[str, Any]]) -> Trace:
     )
 
 
-def _kineto() -> profile:
+def _kineto(torch_device: str) -> profile:
     # Not torch.profiler: importing that loads Inductor, which takes 2 s.
     from torch.autograd.profiler import profile
 
-    return profile(use_cpu=True, use_device="cuda", use_kineto=True)
+    return profile(use_cpu=True, use_device="cuda" if torch_device == "cuda" else None, use_kineto=True)
 
 
-def _exported(profiler: profile) -> list[dict[str, Any]]:
+def _exported(profiler: profile, parse_float: Callable[[str], Any] = float) -> list[dict[str, Any]]:
     """The profile as a Chrome trace: the one form that holds grids, blocks and streams."""
     handle, name = tempfile.mkstemp(suffix=".json", prefix="attnperf-trace-")
     os.close(handle)
     path = Path(name)
     try:
         profiler.export_chrome_trace(str(path))  # type: ignore[no-untyped-call]
-        events: list[dict[str, Any]] = json.loads(path.read_text(errors="replace"))["traceEvents"]
+        whole = json.loads(path.read_text(errors="replace"), parse_float=parse_float)
+        events: list[dict[str, Any]] = whole["traceEvents"]
     finally:
         path.unlink(missing_ok=True)
     return events
@@ -123,7 +180,8 @@ def _stream(event: dict[str, Any]) -> object:
     return event.get("args", {}).get("stream", event.get("tid"))
 
 
-def _launch(event: dict[str, Any]) -> Launch:
+def launch_of(event: dict[str, Any]) -> Launch:
+    """The kernel, copy or memory set of an event of one of KINDS."""
     args, kind = event.get("args", {}), KINDS[event["cat"]]
     if kind != "kernel":
         return Launch(event["name"], kind, grid=(int(args.get("bytes", 0)),))

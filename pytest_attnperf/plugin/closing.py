@@ -23,6 +23,7 @@ from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports import json_results
 from pytest_attnperf.reports.code_objects import code_line, code_table, code_warning_lines
 from pytest_attnperf.reports.conditions import condition_lines, interleaved_line
+from pytest_attnperf.reports.profile_cases import case_lines
 from pytest_attnperf.reports.proof import cost_line, determinism_lines
 from pytest_attnperf.reports.stages import stage_text
 from pytest_attnperf.reports.tables import published_table, suite_table, tolerance_notes
@@ -31,6 +32,7 @@ from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.session.case_records import DRIFTED, LOOSENED, NOT_TO_BE_TIMED
 from pytest_attnperf.session.judge import LOCAL
 from pytest_attnperf.session.plausibility import CHANGED, NEAR_FLOOR
+from pytest_attnperf.session.profiling import NOT_PROFILED
 from pytest_attnperf.session.suite_findings import run_findings
 from pytest_attnperf.workers.look import STAGES_NOT_TIMED
 
@@ -85,7 +87,7 @@ class Closing:
             findings += unused_entries(run, store) if whole else []
             findings += self._kernel_findings(run, store, whole=whole) if run.code else []
         run = replace(run, findings=tuple(findings), baseline_paths=merged)
-        if run.mode != "check":
+        if run.mode != "check" or _has_profiles(run):
             json_results.write(self._results_path, run)
         self._run = run
         self._failed_for += self._strict_reasons(run)
@@ -106,7 +108,7 @@ class Closing:
             reporter.section(f"attnperf: {suite}")
             shown = [case for case in cases if not _only_proven(case)]
             if shown:
-                reporter.write_line(suite_table(shown, width=shutil.get_terminal_size((LOG_WIDTH, 24)).columns))
+                reporter.write_line(suite_table(shown, width=_width()))
             if left_out := len(cases) - len(shown):
                 reporter.write_line(f"{left_out} cases right, and not timed: their tests say timed=False")
             published = self._published(sorted({case.key.workload for case in cases}))
@@ -117,6 +119,7 @@ class Closing:
         if run.code:
             reporter.section(f"attnperf: {CODE_SUITE}")
             reporter.write_line(code_table(run.code))
+        _show_profiles(reporter, run)
         reporter.section("attnperf")
         for line in [*unresolved_lines(run), *kernel_lines(run)]:
             reporter.write_line(line)
@@ -136,8 +139,11 @@ class Closing:
 
     def _show_proof(self, reporter: Any, run: RunResult) -> None:
         """What a run that only checks has to say beside pytest's own report: often nothing."""
+        _show_profiles(reporter, run)
         lines = [*tolerance_notes(run.cases), *determinism_lines(run.cases)]
         lines += [*kernel_lines(run), *filter(None, [code_line(run.code)])]
+        if _has_profiles(run):
+            lines.append(f"results: {self._relative(self._results_path)}")
         if lines:
             reporter.section("attnperf")
         for line in lines:
@@ -228,6 +234,26 @@ def _only_proven(case: CaseResult) -> bool:
         and not case.fails
         and any(note.startswith(NOT_TO_BE_TIMED) for note in case.notes)
     )
+
+
+def _has_profiles(run: RunResult) -> bool:
+    return any(case.profile is not None for case in run.cases)
+
+
+def _show_profiles(reporter: Any, run: RunResult) -> None:
+    """What binds each profiled case, and which cases have no profile, the first few, each with the reason."""
+    lost = [f"{case.key}: {note}" for case in run.cases for note in case.notes if note.startswith(NOT_PROFILED)]
+    if len(lost) > SHOWN_UNRESOLVED:
+        lost = [*lost[:SHOWN_UNRESOLVED], f"{NOT_PROFILED} {len(lost) - SHOWN_UNRESOLVED} more cases"]
+    lines = [*case_lines(run, _width()), *lost]
+    if lines:
+        reporter.section("attnperf: profiles")
+    for line in lines:
+        reporter.write_line(line)
+
+
+def _width() -> int:
+    return shutil.get_terminal_size((LOG_WIDTH, 24)).columns
 
 
 def _without_stages(run: RunResult) -> list[str]:

@@ -49,6 +49,8 @@ def refuse_contradictions(config: pytest.Config, *, on_gpu: bool) -> None:
     """Usage errors for options that would turn a verdict into something else, each with the way out."""
     if config.getoption("attnperf_calibrate") == "":
         raise pytest.UsageError("--attnperf-calibrate is empty; give the number of fresh processes, e.g. 20")
+    if config.getoption("attnperf_profile"):
+        _refuse_profile(config)
     if not timed(config):
         return
     _refuse_two_modes(config)
@@ -75,6 +77,20 @@ def refuse_contradictions(config: pytest.Config, *, on_gpu: bool) -> None:
         )
     if config.getoption("attnperf_update_baselines") and options.run_text(config, "isolate") == "none":
         raise pytest.UsageError("--update-baselines needs fresh processes; drop --attnperf-isolate=none")
+
+
+def _refuse_profile(config: pytest.Config) -> None:
+    """A profile needs processes of its own, and stands in no baseline and no calibration."""
+    for option, flag in (("update_baselines", "--update-baselines"), ("calibrate", "--attnperf-calibrate")):
+        if config.getoption(f"attnperf_{option}"):
+            raise pytest.UsageError(
+                f"{flag} with --attnperf-profile: only cases that are gated or checked are profiled; drop one"
+            )
+    if options.run_text(config, "isolate") == "none":
+        raise pytest.UsageError(
+            "--attnperf-profile needs processes of its own, because torch's profiler slows what comes after it; drop "
+            "--attnperf-isolate=none"
+        )
 
 
 def _refuse_two_modes(config: pytest.Config) -> None:

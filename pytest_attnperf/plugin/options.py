@@ -163,6 +163,12 @@ def add_options(parser: pytest.Parser) -> None:
         action="store_true",
         help="run autotuned and compiled backends with the configuration stored in the baseline",
     )
+    group.addoption(
+        "--attnperf-profile",
+        action="store_true",
+        help="profile every right case with torch's profiler, in a process of its own, and say what binds it; "
+        "with --attnperf by its time, alone without",
+    )
     group.addoption("--no-attnperf-strict", dest="attnperf_strict", action="store_false", help="they do not")
     group.addoption(
         "--attnperf-override",

@@ -239,6 +239,7 @@ def run_settings(config: pytest.Config, cases: int) -> RunSettings:
         given_options=options.given(config),
         pin_config=bool(config.getoption("attnperf_pin_config")),
         accepted=options.run_text(config, "accept"),
+        profile=bool(config.getoption("attnperf_profile")),
     )
 
 

@@ -35,6 +35,7 @@ from pytest_attnperf.session.case_records import (
     with_notes,
 )
 from pytest_attnperf.session.interleaved import Against, supported_there
+from pytest_attnperf.session.profiling import with_profile
 from pytest_attnperf.session.settings import Case, Mode, RunSettings
 from pytest_attnperf.stats.noise import NoiseEstimate, NoiseModel
 from pytest_attnperf.workers.conversation import BlockPlan, OpenRequest
@@ -78,7 +79,10 @@ class Session:
             result = case_result(case, Verdict.ERROR, first_line(error), reasons=(str(error),))
             if isinstance(error, WorkerError):
                 result = replace(result, reasons=(error.summary,), log=error.log_tail)
-        result = replace(result, seconds=self.clock() - started, fails=result.fails or self._fails(case, result))
+        if self.settings.profile and case.timed:
+            result = with_profile(result, self.pool, lambda: self._request(case, None), self.store)
+        fails = result.fails or result.verdict in case.policy.fail_on
+        result = replace(result, seconds=self.clock() - started, fails=fails)
         return replace(result, reproduce=self._reproduce(result))
 
     def shutdown(self) -> None:
@@ -388,9 +392,6 @@ class Session:
 
     def _device(self, place: int = GATE_PLACE) -> DeviceInfo:
         return self.pool.ready(place).device
-
-    def _fails(self, case: Case, result: CaseResult) -> bool:
-        return result.verdict in case.policy.fail_on
 
     def _reproduce(self, result: CaseResult) -> str:
         seed = f" --attnperf-seed={self.settings.seed}" if result.verdict is Verdict.INCORRECT else ""

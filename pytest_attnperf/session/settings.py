@@ -26,6 +26,7 @@ class RunSettings:
     given_options         options of the command line, quoted, without which a case could not be run again as it was
     determinism_repeats   calls on the same inputs whose bits are compared; 0 compares none
     pin_config            whether backends run with the configuration stored in the baseline
+    profile               whether every right case is profiled in a process of its own
     accepted              why a recorded slowdown since the creep guard's anchor is wanted; '' where nobody said so
     """
 
@@ -42,6 +43,7 @@ class RunSettings:
     determinism_repeats: int = 0
     pin_config: bool = False
     accepted: str = ""
+    profile: bool = False
 
 
 @dataclass(frozen=True)

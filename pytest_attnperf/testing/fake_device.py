@@ -15,10 +15,11 @@ budget), flops, bytes_min, times_on_cpu, kernels (names of what runs), remembers
 change), bit_equal (false when results differ from call to call), spent (true when a profiler was used), timer, config
 (what was chosen; a pinned backend reports what it was sent instead, and 'pinned', and refuses one that holds 'refuse'),
 places (of inputs in an interleaved look), stages (their times in us by name; none unless said), build_ms,
-first_call_ms. `device.canary` holds the canaries' times in us. Faults: wrong, nan, nothing,
+first_call_ms, profile (nanoseconds of each kernel of a profiled call by name; all of time_us in one kernel unless
+said). `device.canary` holds the canaries' times in us. Faults: wrong, nan, nothing,
 late (right first, wrong on the last replay), replay (right when called, wrong when replayed), fallback (another kernel
 than declared), stage (one cannot be timed), crossing (one goes through the host), crash, hang, raise, oom, poison,
-prepare, chatter.
+prepare, chatter, unprofiled (the profiler sees nothing), profile_crash, profile_hang.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from pytest_attnperf.backends import Backend, Prepared, Registry, Tensors
 from pytest_attnperf.errors import CaseFailedError, UsageError
 from pytest_attnperf.measure.pinned_backend import PINNED_KEY, PinnedBackend
 from pytest_attnperf.pairs import Turn, TurnPlan
+from pytest_attnperf.profile_records import CaseProfile, KernelShape, LiveKernel
 from pytest_attnperf.records import (
     METHOD_VERSION,
     CheckReport,
@@ -203,6 +205,34 @@ class FakeSubject:
             launches=tuple(launch for stage in stages for launch in stage.launches or ()),
             allocations=sum(stage.allocations or 0 for stage in stages),
             allocated_bytes=sum(stage.allocated_bytes or 0 for stage in stages),
+        )
+
+    def profile(self) -> CaseProfile:
+        """Scripted: five calls of the kernels in `profile`, all in one block of 128 threads."""
+        if not self.checked:
+            raise NotProvenRightError("a profile was asked for before a passing check")
+        if self.fault == "profile_crash":
+            print("scripted abort under the profiler", file=sys.stderr, flush=True)
+            os.kill(os.getpid(), signal.SIGABRT)
+        if self.fault == "profile_hang":
+            time.sleep(3600)
+        if self.fault == "unprofiled":
+            raise CaseFailedError("torch's profiler saw no kernel, copy or memory set in 5 calls (scripted)")
+        one_ns = {"fake_kernel": round(float(self.script["time_us"]) * 1e3)}
+        kernels = tuple(
+            LiveKernel(KernelShape(name, workgroup=(128, 1, 1), grid_items=(1024, 1, 1), vgprs=32), (int(ns),) * 5)
+            for name, ns in self.script.get("profile", one_ns).items()
+        )
+        return CaseProfile(
+            calls=5,
+            kernels=kernels,
+            profiler_ns=sum(sum(kernel.durations_ns) for kernel in kernels),
+            device="fake device",
+            build_ms=float(self.script.get("build_ms", 5.0)),
+            first_call_ms=float(self.script.get("first_call_ms", 2.0)),
+            host_ns={"fakeLaunchKernel": 5000 * len(kernels)},
+            allocations=len(kernels),
+            allocated_bytes=1024 * len(kernels),
         )
 
     def finish(self) -> FinalReport:

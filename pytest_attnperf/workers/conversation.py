@@ -11,6 +11,7 @@ import msgspec
 
 from pytest_attnperf.errors import WorkerError
 from pytest_attnperf.pairs import Turn, TurnPlan
+from pytest_attnperf.profile_records import CaseProfile
 from pytest_attnperf.records import CaseKey, CheckReport, FinalReport, Rotation, Samples, WorkloadFigures
 from pytest_attnperf.stage_records import Breakdown
 from pytest_attnperf.workers.controller import Worker
@@ -76,6 +77,7 @@ class Conversation(Protocol):
     def blocks(self, plan: BlockPlan) -> Samples: ...  # noqa: D102
     def rotated(self, block_us: float) -> Rotation: ...  # noqa: D102
     def stages(self, block_us: float) -> Breakdown: ...  # noqa: D102
+    def profile(self) -> CaseProfile: ...  # noqa: D102
     def turns(self, block_us: float, timer: str) -> TurnPlan: ...  # noqa: D102
     def turn(self, place: int) -> Turn: ...  # noqa: D102
     def finish(self) -> FinalReport: ...  # noqa: D102
@@ -134,6 +136,11 @@ class RemoteCase:
         """Measure the stages of the call, where it has any, and the call in turns with them."""
         return msgspec.convert(self._ask("stages", block_us=block_us), Breakdown)
 
+    def profile(self) -> CaseProfile:
+        """Profile the call; the worker is used for nothing else, and is replaced when the case is closed."""
+        self.spent = True
+        return msgspec.convert(self._ask("profile"), CaseProfile)
+
     def turns(self, block_us: float, timer: str) -> TurnPlan:
         """Make the case ready for turns; refused by the worker unless the check passed."""
         return msgspec.convert(self._ask("turns", block_us=block_us, timer=timer), TurnPlan)
@@ -148,7 +155,7 @@ class RemoteCase:
         A spent worker is replaced after it, but where nothing is timed anyway: there it was told to use a profiler.
         """
         final = msgspec.convert(self._ask("finish"), FinalReport)
-        self.spent = final.spent and not self._profiled
+        self.spent = self.spent or (final.spent and not self._profiled)
         return final
 
     def close(self) -> Closed:

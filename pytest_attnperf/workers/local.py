@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_attnperf.errors import CaseFailedError, UsageError
 from pytest_attnperf.pairs import Turn, TurnPlan
+from pytest_attnperf.profile_records import CaseProfile
 from pytest_attnperf.records import CheckReport, FinalReport, ProcessSummary, Role, Rotation, Samples, WorkloadFigures
 from pytest_attnperf.stage_records import Breakdown
 from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
@@ -102,6 +103,10 @@ class LocalCase:
         """Measure the stages of the call."""
         with _wrong_as_timed():
             return self.subject.stages(block_us)
+
+    def profile(self) -> CaseProfile:
+        """Profile the call."""
+        return self.subject.profile()
 
     def turns(self, block_us: float, timer: str) -> TurnPlan:
         """Make ready for turns."""

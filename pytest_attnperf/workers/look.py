@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.pairs import TurnPlan
+from pytest_attnperf.profile_records import CaseProfile
 from pytest_attnperf.records import (
     CheckReport,
     FinalReport,
@@ -100,6 +101,21 @@ def _with_stages(case: Conversation, look: Look, block_us: float) -> tuple[Look,
         raise
     except CaseFailedError as error:
         return look, f"{STAGES_NOT_TIMED} {error.summary}"
+
+
+def take_profile(pool: Pool, place: int, request: OpenRequest) -> CaseProfile:
+    """Open, check, profile and close one case in the process at `place`, which is replaced afterwards.
+
+    Raises as `take_look`, and CaseFailedError where the case is not found right there, or no time of it says anything.
+    """
+    ready = pool.ready(place)
+    with pool.case(place, request) as case:
+        look = begin(case, ready, profiled=False)
+        if look.ending is not Ending.RIGHT:
+            raise CaseFailedError(f"{look.ending.value} in the process that was to profile it: {look.reasons[0]}")
+        if look.note:
+            raise CaseFailedError(look.note)
+        return case.profile()
 
 
 def begin(case: Conversation, ready: Ready, *, profiled: bool) -> Look:

@@ -33,7 +33,9 @@ class State(str, enum.Enum):
 
 ALLOWED: dict[State, frozenset[str]] = {
     State.IDLE: frozenset({"list", "open", "canary", "exit", "ping"}),
-    State.OPEN: frozenset({"check", "block", "rotate", "stages", "turns", "turn", "finish", "close", "ping"}),
+    State.OPEN: frozenset(
+        {"check", "block", "rotate", "stages", "profile", "turns", "turn", "finish", "close", "ping"}
+    ),
     State.FINISHED: frozenset({"close", "ping"}),
     State.ENDED: frozenset(),
 }

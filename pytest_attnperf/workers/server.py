@@ -141,6 +141,7 @@ class Server:
             "block": lambda request: subject.blocks(*_block_arguments(request)),
             "rotate": lambda request: subject.rotated(float(request["block_us"])),
             "stages": lambda request: subject.stages(float(request["block_us"])),
+            "profile": lambda request: subject.profile(),
             "turns": lambda request: subject.turns(float(request["block_us"]), _timer(request)),
             "turn": lambda request: subject.turn(int(request["place"])),
             "finish": lambda request: self._finish(subject),

@@ -11,7 +11,8 @@ import torch
 
 from pytest_attnperf.backends import Backend, Outputs, Prepared, Tensors
 from pytest_attnperf.errors import CaseFailedError
-from pytest_attnperf.measure import trace
+from pytest_attnperf.measure import live_profile, trace
+from pytest_attnperf.measure.cold_cache import ColdSize
 from pytest_attnperf.measure.proving import ReplayWrongError
 from pytest_attnperf.measure.seeds import Seeds, timed_seed
 from pytest_attnperf.measure.subject import TorchSubject
@@ -100,6 +101,62 @@ def _subject(backend: Backend, device: DeviceInfo = CPU, workload: Workload | No
 
 def _blocks(subject: TorchSubject, max_blocks: int = 3) -> Samples:
     return subject.blocks(max_blocks, block_us=200.0, budget_us=1e9)
+
+
+def test_a_proven_call_is_profiled_and_nothing_is_timed_after_it() -> None:
+    """Only behind a passing check; operators by self time, which the profiler's own total confirms."""
+    subject = _subject(Inline(_honest))
+    with pytest.raises(NotProvenRightError, match="no check of it has passed"):
+        subject.profile()
+    assert subject.check().right
+    found = subject.profile()
+    products = next(kernel for kernel in found.kernels if kernel.shape.name == "aten::mm")
+    assert (products.shape.kind, len(products.durations_ns)) == ("operator", found.calls)
+    assert found.total_ns == pytest.approx(found.profiler_ns, abs=100)
+    assert (found.host_ns, found.cache_state, found.notes) == ({}, "hot", ())
+    assert found.build_ms > 0
+    assert found.first_call_ms > 0
+    assert (found.allocations, found.allocated_bytes) == (1, 1024)
+    with pytest.raises(NotProvenRightError, match="a profiler has been used"):
+        _blocks(subject)
+
+
+def test_a_cold_case_is_profiled_on_other_inputs_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls go round over the copies that its timer would use."""
+    monkeypatch.setattr(live_profile, "cold_size", lambda device: ColdSize(6 * 2048, "sizes are scripted"))
+    seen: list[int] = []
+
+    def noting(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        seen.append(x.data_ptr())
+        return x @ w
+
+    subject = _subject(Inline(noting), workload=Product(cache_state="cold"))
+    assert subject.check().right
+    found = subject.profile()
+    assert (found.cache_state, found.notes) == ("cold", ("sizes are scripted",))
+    profiled = seen[-found.calls - 1 : -1]  # one more call says what it allocates
+    assert len(set(profiled[:6])) == 6
+    assert profiled[:6] == profiled[6:12]
+
+
+def test_a_case_too_small_for_a_cold_round_is_profiled_hot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And says so."""
+    monkeypatch.setattr(live_profile, "cold_size", lambda device: ColdSize(1 << 40))
+    subject = _subject(Inline(_honest), workload=Product(cache_state="cold"))
+    assert subject.check().right
+    found = subject.profile()
+    assert found.cache_state == "hot"
+    assert found.notes[0].startswith(
+        "profiled with its inputs in the cache: test.inline on product-s16-f32 is too small"
+    )
+
+
+def test_a_case_whose_time_says_nothing_is_not_profiled() -> None:
+    """As Triton's interpreter."""
+    subject = _subject(Inline(_honest, times_on_cpu=False))
+    assert subject.check().right
+    with pytest.raises(CaseFailedError, match="its time there says nothing"):
+        subject.profile()
 
 
 def test_it_is_a_subject() -> None:
@@ -307,3 +364,18 @@ def test_a_replay_that_goes_wrong_later_is_caught_at_the_end() -> None:
     subject.blocks(7, 1000.0, 120_000.0)
     factor.fill_(0.5)
     assert not subject.finish().check.right
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("cache_state", ["hot", "cold"])
+def test_a_gpu_s_kernels_are_profiled(cache_state: str) -> None:
+    """Every call's kernels with their sizes; the profiler's own total of them is the same within rounding."""
+    subject = _subject(Inline(_honest), GPU, Product(size=1024, cache_state=cache_state))
+    assert subject.check().right
+    found = subject.profile()
+    assert sum(len(kernel.durations_ns) for kernel in found.kernels if kernel.shape.kind == "kernel") >= found.calls
+    assert found.total_ns == pytest.approx(found.profiler_ns, rel=0.01)
+    assert (found.cache_state, found.notes) == (cache_state, ())
+    assert any("Launch" in name for name in found.host_ns)
+    if torch.version.hip is None:
+        assert all(kernel.shape.workgroups for kernel in found.kernels if kernel.shape.kind == "kernel")

@@ -156,6 +156,24 @@ def test_turns_are_scripted(script: Path) -> None:
     assert len(set(taken)) == 4
 
 
+def test_a_profile_is_scripted(script: Path) -> None:
+    """Five calls of what `profile` says, or of one kernel that takes all the time; 'unprofiled' sees nothing."""
+    case = subject(script, time_us=100.0)
+    with pytest.raises(NotProvenRightError, match="before a passing check"):
+        case.profile()
+    assert case.check().right
+    assert [(kernel.shape.name, kernel.durations_ns) for kernel in case.profile().kernels] == [
+        ("fake_kernel", (100_000,) * 5)
+    ]
+    several = subject(script, profile={"flash": 60_000, "cast": 30_000})
+    assert several.check().right
+    assert (several.profile().total_ns, several.profile().profiler_ns) == (450_000, 450_000)
+    unseen = subject(script, fault="unprofiled")
+    assert unseen.check().right
+    with pytest.raises(CaseFailedError, match="saw no kernel"):
+        unseen.profile()
+
+
 def test_the_canary_is_scripted(script: Path) -> None:
     """`device.canary` holds its times; without it both take 100 us. Processes differ by a quarter of `process_sd`."""
     script.write_text(json.dumps({"backends": {}}))

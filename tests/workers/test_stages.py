@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from pytest_attnperf.profile_records import CaseProfile
 from pytest_attnperf.records import CaseKey, Role
 from pytest_attnperf.stage_records import Breakdown
 from pytest_attnperf.testing.fake_device import FakeBackend, FakeDevice
@@ -69,3 +70,15 @@ def test_stages_come_behind_a_check(asked: Asked) -> None:
     assert (found.call_us, found.timer) == (100.0, "host")
     asked.ask("finish")
     assert asked.ask("stages", block_us=600.0)["error"]["kind"] == "protocol"
+
+
+def test_a_profile_comes_behind_a_check(asked: Asked) -> None:
+    """Refused before it, answered with every kernel's durations behind it, and no more after `finish`."""
+    assert asked.ask("profile")["error"]["kind"] == "not_proven"
+    asked.ask("check")
+    found = msgspec.convert(asked.ask("profile")["ok"], CaseProfile)
+    (kernel,) = found.kernels
+    assert (kernel.shape.name, kernel.shape.workgroups, kernel.durations_ns) == ("fake_kernel", 8, (100_000,) * 5)
+    assert (found.calls, found.total_ns, found.profiler_ns) == (5, 500_000, 500_000)
+    asked.ask("finish")
+    assert asked.ask("profile")["error"]["kind"] == "protocol"

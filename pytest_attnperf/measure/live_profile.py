@@ -1,0 +1,229 @@
+"""Where the time of a proven call goes, as torch's profiler sees it: every kernel, copy and memory set of some calls.
+
+The profiler slows what it watches, and what comes after it in the process: its durations are no measurement of the
+case, and nothing may be timed in the process afterwards (see `trace`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.measure import trace
+from pytest_attnperf.measure.allocations import allocations
+from pytest_attnperf.measure.cold_cache import cold_size
+from pytest_attnperf.measure.copies import Copies, make_copies
+from pytest_attnperf.measure.timers.base import WARM_UP_CALLS
+from pytest_attnperf.measure.warm_up import warm_device, warm_up
+from pytest_attnperf.profile_records import CaseProfile, KernelShape, LiveKernel, Size3
+
+if TYPE_CHECKING:
+    from pytest_attnperf.backends import Prepared
+    from pytest_attnperf.measure.proving import Prover
+    from pytest_attnperf.measure.timers.base import Call
+
+Event = dict[str, Any]
+
+SECONDS = 0.3
+"""Profiled calls take about this long, as far as their number allows."""
+
+CALLS_LEAST = 5
+CALLS_MOST = 50
+AGREES = 0.01
+"""Durations of events and the profiler's own total of them differ by rounding only; more is said."""
+
+OPERATOR = "cpu_op"
+HOST = frozenset({OPERATOR, "cuda_runtime", "cuda_driver", "user_annotation"})
+"""Categories of what the host does, on CUDA and ROCm alike; HIP's functions have the category of CUDA's."""
+
+NOT_COUNTED = frozenset({"user_annotation"})
+"""Stretches of the host's time that someone named: what they hold has events of its own."""
+
+
+def profile_case(prover: Prover, prepared: Prepared) -> CaseProfile:
+    """Profile some calls of a proven case behind its warm-up; without what came before the first call.
+
+    Cold workloads go round over copies of their inputs, as they are timed. Raises CaseFailedError where the profiler
+    sees nothing, or this torch has none.
+    """
+    torch_device = prover.device.torch_device
+    copies, notes = _copies(prover, prepared)
+    turns = itertools.cycle((*copies.calls, prepared.run))
+    warm_device(torch_device)
+    warm_up(prepared.run, torch_device)
+    # Behind a whole round nothing is left in the cache of what the next call reads.
+    call_us = _mean_us(turns, max(WARM_UP_CALLS, len(copies.others)), torch_device)
+    count = calls_to_profile(call_us)
+
+    def calls() -> None:
+        for call in itertools.islice(turns, count):
+            call()
+
+    recording = trace.recorded(calls, torch_device)
+    kernels = of_gpu(recording.events) if torch_device == "cuda" else of_cpu(recording.events)
+    if not kernels:
+        raise CaseFailedError(
+            f"torch's profiler saw no {'operator' if torch_device == 'cpu' else 'kernel, copy or memory set'} in "
+            f"{count} calls of {prover.case}: its work is hidden from the profiler"
+        )
+    taken = allocations(prepared.run, torch_device)
+    return CaseProfile(
+        calls=count,
+        kernels=kernels,
+        profiler_ns=recording.own_total_ns,
+        device=prover.device.name or prover.device.product,
+        host_ns=host_times(recording.events) if torch_device == "cuda" else {},
+        allocations=None if taken is None else taken.count,
+        allocated_bytes=None if taken is None else taken.allocated_bytes,
+        cache_state="cold" if copies.others else "hot",
+        notes=(*notes, *disagreement(kernels, recording.own_total_ns)),
+    )
+
+
+def calls_to_profile(call_us: float) -> int:
+    """As many as take SECONDS, within bounds."""
+    return max(CALLS_LEAST, min(CALLS_MOST, int(SECONDS * 1e6 / max(call_us, 1e-3))))
+
+
+def of_gpu(events: Iterable[Event]) -> tuple[LiveKernel, ...]:
+    """Kernels, copies and memory sets by name and size of launch, those that took most time first."""
+    work = sorted((event for event in events if event.get("cat") in trace.KINDS), key=_start_ns)
+    return _by_shape((_shape(event), _duration_ns(event)) for event in work)
+
+
+def of_cpu(events: Iterable[Event]) -> tuple[LiveKernel, ...]:
+    """torch's operators by their self time, those that took most of it first."""
+    own = [timed for timed in self_times(events) if timed.category == OPERATOR]
+    return _by_shape((KernelShape(timed.name, "operator"), timed.self_ns) for timed in own)
+
+
+def host_times(events: Iterable[Event]) -> dict[str, int]:
+    """Self time of operators and of the runtime's functions by name, largest first.
+
+    Waiting for the whole device outside of any operator is the profiler's and ours, not the call's.
+    """
+    found: dict[str, int] = defaultdict(int)
+    for timed in self_times(events):
+        waits = timed.outermost and timed.name.endswith("DeviceSynchronize")
+        if timed.category not in NOT_COUNTED and not waits:
+            found[timed.name] += timed.self_ns
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+@dataclass
+class HostEvent:
+    """Something that the host did; `self_ns` is without what it called in turn."""
+
+    name: str
+    category: str
+    end_ns: int
+    self_ns: int
+    outermost: bool
+
+
+def self_times(events: Iterable[Event]) -> list[HostEvent]:
+    """Events of the host in the order they began, each without those of its thread that lie within it."""
+    threads: dict[tuple[object, object], list[HostEvent]] = defaultdict(list)
+    found = []
+    for event in sorted(_of_host(events), key=lambda event: (_start_ns(event), -_duration_ns(event))):
+        open_ones = threads[event.get("pid"), event.get("tid")]
+        start, duration = _start_ns(event), _duration_ns(event)
+        while open_ones and open_ones[-1].end_ns <= start:
+            open_ones.pop()
+        if open_ones:
+            open_ones[-1].self_ns -= duration
+        made = HostEvent(str(event["name"]), str(event["cat"]), start + duration, duration, outermost=not open_ones)
+        open_ones.append(made)
+        found.append(made)
+    return found
+
+
+def disagreement(kernels: Iterable[LiveKernel], own_total_ns: int) -> tuple[str, ...]:
+    """What is said where the durations of events and the profiler's own total of them are apart."""
+    total_ns = sum(sum(kernel.durations_ns) for kernel in kernels)
+    if own_total_ns > 0 and abs(total_ns / own_total_ns - 1) <= AGREES:
+        return ()
+    return (f"durations add up to {total_ns:,} ns, and the profiler's own total is {own_total_ns:,} ns",)
+
+
+def _copies(prover: Prover, prepared: Prepared) -> tuple[Copies, tuple[str, ...]]:
+    """Copies that keep the cache cold, and what must be known of them."""
+    if prover.workload.cache_state != "cold":
+        return Copies(()), ()
+    try:
+        copies = make_copies(prepared, cold_size(prover.device), prover.case)
+    except CaseFailedError as error:
+        return Copies(()), (f"profiled with its inputs in the cache: {error.summary}",)
+    return copies, ((copies.note,) if copies.note else ())
+
+
+def _mean_us(turns: Iterator[Call], count: int, torch_device: str) -> float:
+    """Microseconds per call of `count` calls, waited for."""
+    wait = _waiting(torch_device)
+    wait()
+    begin = time.perf_counter()
+    for call in itertools.islice(turns, count):
+        call()
+    wait()
+    return (time.perf_counter() - begin) * 1e6 / count
+
+
+def _waiting(torch_device: str) -> Callable[[], None]:
+    if torch_device == "cpu":
+        return lambda: None
+    import torch
+
+    return torch.cuda.synchronize
+
+
+def _by_shape(work: Iterable[tuple[KernelShape, int]]) -> tuple[LiveKernel, ...]:
+    found: dict[KernelShape, list[int]] = defaultdict(list)
+    for shape, duration_ns in work:
+        found[shape].append(duration_ns)
+    kernels = [LiveKernel(shape, tuple(durations)) for shape, durations in found.items()]
+    return tuple(sorted(kernels, key=lambda kernel: -sum(kernel.durations_ns)))
+
+
+def _shape(event: Event) -> KernelShape:
+    launch, args = trace.launch_of(event), event.get("args", {})
+    agent = str(args.get("device", ""))
+    if launch.kind != "kernel":
+        return KernelShape(launch.name, launch.kind, agent, bytes=launch.grid[0] if "bytes" in args else None)
+    block = _size3(launch.block)
+    grid = _size3(launch.grid)
+    items = None if block is None or grid is None else (grid[0] * block[0], grid[1] * block[1], grid[2] * block[2])
+    return KernelShape(
+        launch.name,
+        agent=agent,
+        workgroup=block,
+        grid_items=items,
+        lds_bytes=launch.shared_bytes if "shared memory" in args else None,
+        vgprs=int(args["registers per thread"]) if "registers per thread" in args else None,
+    )
+
+
+def _size3(sizes: tuple[int, ...]) -> Size3 | None:
+    return (sizes[0], sizes[1], sizes[2]) if len(sizes) == 3 else None
+
+
+def _of_host(events: Iterable[Event]) -> Iterator[Event]:
+    return (event for event in events if event.get("cat") in HOST and event.get("ph") == "X")
+
+
+def _start_ns(event: Event) -> int:
+    return _ns(event["ts"])
+
+
+def _duration_ns(event: Event) -> int:
+    return _ns(event.get("dur", 0))
+
+
+def _ns(us: object) -> int:
+    """Whole nanoseconds of microseconds as the trace writes them."""
+    return round(Decimal(str(us)) * 1000)

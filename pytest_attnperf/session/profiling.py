@@ -1,0 +1,95 @@
+"""The profile of a judged case, taken in a process of its own, and what binds the case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.baselines.ceilings_store import ceilings_for
+from pytest_attnperf.environment.device_specs import spec_for
+from pytest_attnperf.errors import AttnperfError, BaselineError
+from pytest_attnperf.profile_records import CaseProfile
+from pytest_attnperf.records import DeviceInfo, Launch, NotProvenRightError, Verdict
+from pytest_attnperf.results import CaseResult
+from pytest_attnperf.roofline.bound import classify
+from pytest_attnperf.roofline_records import BoundClass, BoundVerdict, DeviceCeilings
+from pytest_attnperf.workers.look import take_profile
+
+if TYPE_CHECKING:
+    from pytest_attnperf.baselines.store import BaselineStore
+    from pytest_attnperf.workers.conversation import OpenRequest
+    from pytest_attnperf.workers.pool import Pool
+
+PROFILE_PLACE = 990
+
+NOT_PROFILED = "not profiled:"
+"""Begins the note of a case that was to be profiled and has no profile."""
+
+NOT_RIGHT = frozenset({Verdict.INCORRECT, Verdict.SUSPICIOUS, Verdict.ERROR, Verdict.UNSUPPORTED})
+"""Verdicts of cases that are not profiled: where the time of a wrong result goes is of no interest."""
+
+
+def with_profile(result: CaseResult, pool: Pool, ask: Callable[[], OpenRequest], store: BaselineStore) -> CaseResult:
+    """The result with its case's profile and what binds it; with a note where there is none. Never another verdict.
+
+    A case whose time says nothing here, as the result's own note says, is not asked.
+
+    ask   gives the request that opens the case; it may fail like everything else here
+    """
+    if result.verdict in NOT_RIGHT:
+        return result
+    if result.median_us is None and result.notes:
+        return replace(result, notes=(*result.notes, f"{NOT_PROFILED} {result.notes[0]}"))
+    try:
+        profile = take_profile(pool, PROFILE_PLACE, ask())
+    except (AttnperfError, NotProvenRightError) as error:
+        return replace(result, notes=(*result.notes, f"{NOT_PROFILED} {_in_one_line(error)}"))
+    known = pool.known()
+    assert known is not None, "a process has just answered"
+    return replace(result, profile=replace(profile, bound=bound_of(result, profile, known.device, store)))
+
+
+def bound_of(result: CaseResult, profile: CaseProfile, device: DeviceInfo, store: BaselineStore) -> BoundVerdict:
+    """What binds the case, by its time as gated: the profiler slows what it watches."""
+    if result.median_us is None or result.figures is None:
+        return BoundVerdict(
+            BoundClass.UNDECIDED,
+            "no time was taken: this run only checks, and a profiler's durations are no measurement",
+            "pytest --attnperf --attnperf-profile, which times the case first",
+        )
+    try:
+        ceilings = _ceilings(store, device)
+    except BaselineError as error:
+        return BoundVerdict(BoundClass.UNDECIDED, f"the stored ceilings cannot be used: {error}", "a sound file")
+    return classify(
+        result.figures,
+        result.median_us,
+        spec=spec_for(device),
+        ceilings=ceilings,
+        launches=result.launches or launches_of(profile),
+        code=result.code,
+    )
+
+
+def launches_of(profile: CaseProfile) -> tuple[Launch, ...] | None:
+    """What one call launched by its profile; None where the profile is of operators of a CPU."""
+    kernels = [kernel for kernel in profile.kernels if kernel.shape.kind != "operator"]
+    return (
+        tuple(
+            Launch(kernel.shape.name, kernel.shape.kind, calls=len(kernel.durations_ns) / profile.calls)
+            for kernel in kernels
+        )
+        or None
+    )
+
+
+def _ceilings(store: BaselineStore, device: DeviceInfo) -> DeviceCeilings | None:
+    """Of the first root that has some for this device. Raises BaselineError for an unsound file."""
+    return next((found for root in store.roots if (found := ceilings_for(root, device)) is not None), None)
+
+
+def _in_one_line(error: Exception) -> str:
+    """Its first line: what follows is a log or a traceback."""
+    lines = str(getattr(error, "summary", error)).splitlines()
+    return lines[0] if lines else type(error).__name__
