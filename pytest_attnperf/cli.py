@@ -13,8 +13,10 @@ from pytest_attnperf import (
     __version__,
     bisect_command,
     build_kernels_command,
+    calibrate_device_command,
     ladder_command,
     occupancy_command,
+    profile_command,
     run_kernel_command,
     stages_command,
     worker_command,
@@ -29,6 +31,7 @@ EPILOG = """examples:
   pytest --attnperf suites/                  make one
   attnperf bisect v1.2 main NODEID           find the commit that made a case slower
   attnperf ladder .attnperf/results.json     every step's time, registers, LDS, occupancy and loads
+  attnperf profile DIR                       where GPU time goes, from rocprofv3's or torch.profiler's files
   attnperf stages .attnperf/results.json     where a layer's time goes; staged attention against fused
   attnperf occupancy --arch gfx942 --vgprs 96 --sgprs 40 --lds 8192 --threads 256
 
@@ -67,6 +70,8 @@ COMMANDS: dict[str, tuple[Callable[[Subparsers], None], Callable[[argparse.Names
     "bisect": (bisect_command.add_to, bisect_command.run),
     "occupancy": (occupancy_command.add_to, occupancy_command.run),
     "ladder": (ladder_command.add_to, ladder_command.run),
+    "profile": (profile_command.add_to, profile_command.run),
+    "calibrate-device": (calibrate_device_command.add_to, calibrate_device_command.run),
     "stages": (stages_command.add_to, stages_command.run),
     "build-kernels": (build_kernels_command.add_to, build_kernels_command.run),
     "run-kernel": (run_kernel_command.add_to, run_kernel_command.run),

@@ -1,0 +1,25 @@
+"""Claims that were checked: what is contradicted, what cannot be checked, and what holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_attnperf.profile_records import Finding
+from pytest_attnperf.reports.figures import one_line
+
+TEXT_LIMIT = 2000
+
+
+def finding_lines(findings: Sequence[Finding]) -> list[str]:
+    """A line per finding, contradictions first, and a line of counts behind them."""
+    wrong = [found for found in findings if found.holds is False]
+    open_ = [found for found in findings if found.holds is None]
+    right = [found for found in findings if found.holds]
+    lines = [_line("CONTRADICTED", found) for found in wrong]
+    lines += [_line("NOT CHECKED", found) for found in open_]
+    lines += [_line("holds", found) for found in right]
+    return [*lines, f"{len(wrong)} contradicted, {len(open_)} cannot be checked, {len(right)} hold"]
+
+
+def _line(word: str, found: Finding) -> str:
+    return one_line(f"{word} {found.rule}: {found.text}", TEXT_LIMIT)

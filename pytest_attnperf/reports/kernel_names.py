@@ -1,0 +1,40 @@
+"""Names of kernels, which profilers give with all template arguments, cut to what tells them apart."""
+
+from __future__ import annotations
+
+from pytest_attnperf.reports.figures import one_line
+
+ELLIPSIS = "..."
+_OPEN, _CLOSE = "(<[{", ")>]}"
+
+
+def short_name(name: str, width: int) -> str:
+    """A kernel's name in at most `width` columns: without return type and parameters, then without its middle.
+
+    'void at::native::f<4, Add<float> >(int, Add<float>)' -> 'at::native::f<4, Add<float> >'. The end stays, because
+    names of one library differ there.
+    """
+    clean = one_line(name, 4 * max(width, 1) + len(name)).strip()
+    return middle_cut(_without_parameters(clean.removeprefix("void ")), width)
+
+
+def middle_cut(text: str, width: int) -> str:
+    """The text in at most `width` columns, its middle left out; three fifths of what is kept are its beginning."""
+    if len(text) <= width:
+        return text
+    kept = max(width - len(ELLIPSIS), 0)
+    behind = kept * 2 // 5
+    return f"{text[: kept - behind]}{ELLIPSIS[: max(width, 0)]}{text[len(text) - behind :] if behind else ''}"
+
+
+def _without_parameters(name: str) -> str:
+    """Up to the last parenthesis that opens outside of every other bracket; '(anonymous namespace)' is a part of it."""
+    depth, cut = 0, 0
+    for position, letter in enumerate(name):
+        if letter in _OPEN:
+            if letter == "(" and depth == 0 and position and not name.startswith("(anonymous", position):
+                cut = position
+            depth += 1
+        elif letter in _CLOSE:
+            depth = max(0, depth - 1)
+    return name[:cut].rstrip() if cut else name

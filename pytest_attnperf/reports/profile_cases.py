@@ -1,0 +1,91 @@
+"""What binds each profiled case, in a table: its class, the share of its own roof, and the evidence below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_attnperf.profile_records import CaseProfile
+from pytest_attnperf.reports.figures import ABSENT, format_rate, format_us, one_line
+from pytest_attnperf.reports.kernel_names import middle_cut
+from pytest_attnperf.reports.profile_figures import percent
+from pytest_attnperf.reports.wide_tables import Column, Table, terminal
+from pytest_attnperf.results import CaseResult, RunResult
+from pytest_attnperf.roofline_records import BoundClass, BoundVerdict, RooflinePoint
+
+NAME_WIDTH = 56
+TEXT_LIMIT = 1000
+SHOWN_REASONS = 8
+NS_PER_US = 1e3
+PER_TERA = 1e12
+PER_GIGA = 1e9
+COLUMNS = ("bound by", "of its roof", "roof", "us", "profiled us", "launches", "TFLOP/s", "GB/s", "FLOP/B")
+LEFT = frozenset({"bound by", "roof"})
+LEGEND = (
+    "what binds each case: us as gated; profiled us: device time of one call under torch's profiler, which slows what "
+    "it watches and is no measurement; of its roof: the least time by useful FLOPs and compulsory bytes over us"
+)
+
+
+def profiled(cases: Sequence[CaseResult]) -> list[tuple[CaseResult, CaseProfile]]:
+    """Cases that were profiled."""
+    return [(case, case.profile) for case in cases if case.profile is not None]
+
+
+def case_lines(run: RunResult, width: int, *, reasons: int = SHOWN_REASONS) -> list[str]:
+    """The table of all profiled cases and the evidence of the first `reasons`; nothing where none was profiled."""
+    found = profiled(run.cases)
+    if not found:
+        return []
+    table = bound_table(found)
+    lines = terminal((LEGEND,), [table], width).splitlines()
+    told = [line for pair in found for line in reason_lines(*pair)]
+    return [*lines, "", *told[:reasons], *([f"and {len(told) - reasons} more lines"] if len(told) > reasons else [])]
+
+
+def bound_table(found: Sequence[tuple[CaseResult, CaseProfile]]) -> Table:
+    """A row per case."""
+    columns = tuple(Column(header, align="left" if header in LEFT else "right") for header in COLUMNS)
+    rows = tuple((middle_cut(one_line(case.key.entry), NAME_WIDTH), *_cells(case, profile)) for case, profile in found)
+    return Table("", "case", columns, rows)
+
+
+def reason_lines(case: CaseResult, profile: CaseProfile) -> list[str]:
+    """Why the case is of its class, what would decide it where nothing does, and what its profile's notes say."""
+    name, lines = case.key.entry, []
+    verdict = profile.bound
+    if verdict is not None:
+        decide = f"; what would decide it: {verdict.decide}" if verdict.decide else ""
+        lines.append(f"{name}: {verdict.bound.value}: {verdict.reason}{decide}")
+    return [one_line(line, TEXT_LIMIT) for line in (*lines, *(f"{name}: note: {note}" for note in profile.notes))]
+
+
+def _cells(case: CaseResult, profile: CaseProfile) -> tuple[str, ...]:
+    verdict = profile.bound
+    point = verdict.point if verdict is not None else None
+    return (
+        _class(verdict),
+        percent(point.share if point is not None else None),
+        one_line(point.roof, NAME_WIDTH) if point is not None and point.roof else ABSENT,
+        format_us(case.median_us),
+        format_us(profile.total_ns / profile.calls / NS_PER_US if profile.calls else None),
+        f"{_launches(profile):g}",
+        *_rates(point),
+    )
+
+
+def _class(verdict: BoundVerdict | None) -> str:
+    if verdict is None:
+        return ABSENT
+    return "not decidable" if verdict.bound is BoundClass.UNDECIDED else verdict.bound.value
+
+
+def _launches(profile: CaseProfile) -> float:
+    return sum(len(kernel.durations_ns) for kernel in profile.kernels) / max(profile.calls, 1)
+
+
+def _rates(point: RooflinePoint | None) -> tuple[str, str, str]:
+    if point is None:
+        return ABSENT, ABSENT, ABSENT
+    flops = point.flops_per_s / PER_TERA if point.flops_per_s is not None else None
+    size = point.bytes_per_s / PER_GIGA if point.bytes_per_s is not None else None
+    return format_rate(flops), format_rate(size), format_rate(point.intensity)
