@@ -119,13 +119,19 @@ class TorchSubject:
             raise
 
     def profile(self) -> CaseProfile:
-        """Profile some proven calls with torch's profiler; nothing may be timed in this process afterwards.
+        """Profile some proven calls with torch's profiler, then free the case.
+
+        Nothing may be timed in this process afterwards.
 
         Raises NotProvenRightError without a passing check, and CaseFailedError where a time would say nothing, or the
         profiler sees nothing.
         """
         self._require_proven(ProfilerTimer.name)
-        found = self._guarded(lambda: profile_case(self._prover, self._ready))
+        try:
+            found = self._guarded(lambda: profile_case(self._prover, self._ready))
+        finally:  # the process waits for the next case while others are timed, which may need all of the memory
+            self._release()
+            free_cached_memory()
         return replace(found, build_ms=self._build_ms, first_call_ms=self._first_call_ms)
 
     def turns(self, block_us: float, timer: str = AUTO) -> TurnPlan:
@@ -155,13 +161,13 @@ class TorchSubject:
         return self._prover.case
 
     def _require_proven(self, timer: str) -> None:
-        if not self._proven:
-            raise NotProvenRightError(
-                f"{self._name} may not be timed: no check of it has passed in this process; ask for check() first"
-            )
         if trace.spent() and timer != ProfilerTimer.name:
             raise NotProvenRightError(
                 f"{self._name} may not be timed: a profiler has been used in this process, and slows what comes after"
+            )
+        if not self._proven:
+            raise NotProvenRightError(
+                f"{self._name} may not be timed: no check of it has passed in this process; ask for check() first"
             )
         if reason := self.not_timed_reason():
             raise CaseFailedError(f"{self._name} is not timed {reason}")

@@ -58,7 +58,7 @@ class Subject(Protocol):
         """
 
     def profile(self) -> CaseProfile:
-        """Profile some proven calls; no time may be asked for in this process afterwards.
+        """Profile some proven calls, and free everything the case holds; nothing is timed in this process afterwards.
 
         Raises NotProvenRightError before a passing `check`.
         """

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from pytest_attnperf.environment.device import describe_device
 from pytest_attnperf.environment.fingerprint import take_fingerprint
+from pytest_attnperf.measure import trace
 from pytest_attnperf.measure.canary import take_canary
 from pytest_attnperf.measure.seeds import Seeds, timed_seed
 from pytest_attnperf.measure.subject import TorchSubject
+from pytest_attnperf.records import NotProvenRightError
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend
@@ -42,7 +44,14 @@ class TorchDevice:
         return TorchSubject(backend, workload, self.device, Seeds(timed_seed(workload), check, final))
 
     def canary(self) -> dict[str, Samples]:
-        """Time the fixed GEMM ('gemm') and the fixed copy ('copy')."""
+        """Time the fixed GEMM ('gemm') and the fixed copy ('copy').
+
+        Raises NotProvenRightError where a profiler has been used in this process.
+        """
+        if trace.spent():
+            raise NotProvenRightError(
+                "the canary may not be timed: a profiler has been used in this process, and slows what comes after"
+            )
         return take_canary(self.device.torch_device)
 
     def healthy(self) -> bool:

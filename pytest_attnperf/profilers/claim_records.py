@@ -212,6 +212,14 @@ class Performance(Record, frozen=True, kw_only=True):
     own_roof: Share | None = None
 
 
+class Verdict(Claim, frozen=True, kw_only=True):
+    """What binds the kernel, or, where `denied`, what does not; counters: names of hardware counters it was read of."""
+
+    bound: Literal["memory", "compute", "launch", "instruction latency", "occupancy", "cache"]
+    denied: bool = False
+    counters: tuple[Name, ...] = ()
+
+
 class Member(Record, frozen=True, kw_only=True):
     """A kernel within a row. nature: what it really does; found by its name where not given."""
 
@@ -303,6 +311,7 @@ class Claims(Record, frozen=True, kw_only=True):
     bounds: tuple[OccupancyBound, ...] = ()
     model: Model = Model()
     performance: Performance = Performance()
+    verdicts: tuple[Verdict, ...] = ()
     table: Table | None = None
     ratios: tuple[Ratio, ...] = ()
     gains: tuple[Parts, ...] = ()

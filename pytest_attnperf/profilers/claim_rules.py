@@ -23,6 +23,9 @@ from pytest_attnperf.profilers.claim_records import Claims, Device, Model
 
 ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "f8": 1, "i8": 1}
 
+WARP = 32
+"""Threads of a wave of NVIDIA."""
+
 UNRELIABLE = "C"
 """Confidence of rows of `device_specs` that nothing is held against."""
 
@@ -63,11 +66,21 @@ class Known:
         return kernel.threads.count if kernel.threads else None
 
     @property
+    def grid(self) -> tuple[int, int, int] | None:
+        """Workgroups of a launch in x, y, z."""
+        kernel = self.claims.kernel
+        if not (kernel.grid_items and kernel.workgroup):
+            return kernel.grid_workgroups
+        x, y, z = (-(-items // size) for items, size in zip(kernel.grid_items, kernel.workgroup, strict=True))
+        return x, y, z
+
+    @property
     def wave_size(self) -> int | None:
-        """As the document says where the architecture has it, else the architecture's own."""
-        said = self.claims.device.wave_size if self.claims.device else None
+        """As the document says where the architecture has it, else the architecture's own; warps of NVIDIA are 32."""
+        device = self.claims.device
+        said = device.wave_size if device else None
         if self.limits is None:
-            return said
+            return WARP if device and device.arch.startswith("sm_") else said
         return said if said in self.limits.wave_sizes else self.limits.wave_sizes[0]
 
     @property

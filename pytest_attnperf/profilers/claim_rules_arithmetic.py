@@ -32,7 +32,9 @@ def _ratio(said: Ratio) -> Iterator[Finding]:
         yield contradicts("ratio", said.said, f"{said.top.text} and {said.bottom.text} are of different units")
         return
     ratio = said.top.interval.over(said.bottom.interval)
-    text = f"{said.top.text} / {said.bottom.text} = {ratio.middle:.4g}"
+    # A bottom that was rounded to 0 is anything down to it.
+    equals = "is at least" if math.isinf(ratio.high) else "="
+    text = f"{said.top.text} / {said.bottom.text} {equals} {ratio.middle:.4g}"
     if ratio.meets(said.ratio.interval):
         yield agrees("ratio", said.said, f"{said.said}: {text}{_rounding(ratio, said)}")
     else:

@@ -62,14 +62,15 @@ def _waves(known: Known) -> Iterator[Finding]:
     said, threads = known.claims.kernel.waves, known.threads
     if said is None:
         return
-    if known.limits is None or known.waves is None or threads is None:
+    if known.waves is None or threads is None:
         yield undecided("waves", said.said, f"{said.said}: the wave size or the workgroup is not known")
         return
     text = f"{threads} threads are {plural(known.waves, 'wave')} of {known.wave_size}"
     if said.count == known.waves:
         yield agrees("waves", said.said, f"{said.said}: {text}")
         return
-    others = [size for size in known.limits.wave_sizes if -(-threads // size) == said.count]
+    sizes = known.limits.wave_sizes if known.limits else ()
+    others = [size for size in sizes if -(-threads // size) == said.count]
     yield contradicts("waves", said.said, text + (f" ({said.count} only in wave{others[0]})" if others else ""))
 
 

@@ -63,13 +63,7 @@ def _passes(known: Known) -> Iterator[Finding]:
 def _launch(known: Known) -> Iterator[Finding]:
     """Whether the launch is large enough to hold every head of every sequence."""
     kernel, model = known.claims.kernel, known.claims.model
-    groups = kernel.grid_workgroups
-    if kernel.grid_items and kernel.workgroup:
-        groups = (
-            -(-kernel.grid_items[0] // kernel.workgroup[0]),
-            -(-kernel.grid_items[1] // kernel.workgroup[1]),
-            -(-kernel.grid_items[2] // kernel.workgroup[2]),
-        )
+    groups = known.grid
     if groups is None or not model.heads or not model.sequences or kernel.family != "attention":
         return
     count, needed = math.prod(groups), model.heads * model.sequences
@@ -222,7 +216,10 @@ def _own_roof(known: Known) -> Iterator[Finding]:
     text = f"{computing.rate.text} / {lower.text} = {percent(share.middle)} of its own roof"
     said = performance.own_roof
     if said is None:
-        should = f"{text}, which is never said: shares of peaks that do not bind it say nothing of how far it is"
+        why = "only kernels that read from caches, or do not do the work, are above it"
+        if share.low <= 1:
+            why = "shares of peaks that do not bind it say nothing of how far it is"
+        should = f"{text}, which is never said: {why}"
         yield contradicts("own roof", computing.said, should)
     elif not share.meets(said.percent.interval):
         yield contradicts("own roof", said.said, text)

@@ -14,6 +14,7 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.profile_records import Finding, ProfileSummary
 from pytest_attnperf.profilers import (
     claim_rules_arithmetic,
+    claim_rules_bound,
     claim_rules_device,
     claim_rules_occupancy,
     claim_rules_profile,
@@ -38,6 +39,7 @@ def check_claims(claims: Claims, summary: ProfileSummary | None = None) -> tuple
         *claim_rules_device.check(known),
         *claim_rules_occupancy.check(known),
         *claim_rules_work.check(known),
+        *claim_rules_bound.check(known),
         *claim_rules_table.check(known),
         *claim_rules_arithmetic.check(known),
     ]

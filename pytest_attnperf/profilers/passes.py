@@ -7,7 +7,12 @@ then what runs once per pass does not divide. So the number that explains most d
 the largest.
 
 Order. The dispatches that fit, cut into P stretches of equal length, must hold the same kernels the same number of
-times each. Two benchmarks one after the other have fitting counts, and fail here.
+times each, and what runs once per pass must come at the same place in each. Two benchmarks one after the other have
+fitting counts, and fail here; so do a prefill whose layers number as many as some kernel's calls, and a trace that
+ends within a pass.
+
+Layers of one pass repeat as passes do. Where attention runs once in each stretch and other kernels less often, it is
+left open which of the two they are.
 
 Copies and fills by the runtime are left out: loading a model makes them too.
 """
@@ -29,6 +34,9 @@ WITNESSES = 2
 
 DISPLACED_SHARE = 0.02
 """Of the dispatches, which may lie in another stretch than they should: queues run beside each other."""
+
+DRIFT_SHARE = 0.10
+"""Of a stretch, by which the place of a kernel that runs once in each may vary."""
 
 TRIED = 8
 """Candidates whose order is looked at, those that explain most first."""
@@ -93,18 +101,44 @@ def _inferred(calls: Calls, layers: int | None) -> tuple[int | None, str, tuple[
     total = sum(calls.counts.values())
     if len(calls.counts) < 2:
         return None, "no passes inferred: that needs at least two kernels", ()
+    if layers and layers == _most_attention(calls):
+        begins = _in_order(calls, 1)[0] if calls.order is not None else ()
+        return 1, f"1 pass: {layers:,} calls of attention are the {layers} layers given", begins
     candidates = _candidates(calls, total, layers)
     needed = WITNESSES if calls.order is None else 1
     fitting = [found for found in candidates if found.share >= FITTING_SHARE and found.witnesses >= needed]
     if not fitting:
         return None, f"no passes inferred: {_nearest(candidates)}", ()
     if calls.order is None:
-        return _by_counts(candidates, fitting)
+        count, how, begins = _by_counts(candidates, fitting)
+        return (count, how, begins) if count is None else _or_layers(calls, count, how, begins)
     for found in fitting[:TRIED]:
         begins, same = _in_order(calls, found.count)
         if begins:
-            return found.count, f"{found}; the order of dispatches confirms it: {same}", begins
+            how = f"{found}; the order of dispatches confirms it: {same}"
+            return _or_layers(calls, found.count, how, begins)
     return None, f"no passes inferred: {fitting[0]}, but they do not come in as many equal stretches", ()
+
+
+def _or_layers(
+    calls: Calls, count: int, how: str, begins: tuple[int, ...]
+) -> tuple[int | None, str, tuple[int, ...]]:
+    """A number that fits, unless what repeats may as well be the layers of one pass: then none, or that is said."""
+    attention = _most_attention(calls)
+    rare = sorted((calls_of, name) for name, calls_of in calls.counts.items() if calls_of < count)
+    if (attention and attention != count) or not (attention or rare):
+        return count, how, begins
+    less = f"{len(rare)} {'kernel runs' if len(rare) == 1 else 'kernels run'} less often" if rare else ""
+    if attention and rare:
+        example = f"{_short(rare[0][1])}: {rare[0][0]:,}"
+        how = f"{count} stretches with one call of attention each may be passes, or layers, for {less} ({example})"
+        return None, f"no passes inferred: {how}; --passes or --layers tells", ()
+    why = "each has one call of attention" if attention else less
+    return count, f"{how}; {why}: were these layers of one pass, --passes 1 would say so", begins
+
+
+def _most_attention(calls: Calls) -> int:
+    return max((calls.counts[name] for name in calls.attention), default=0)
 
 
 def _by_counts(
@@ -142,7 +176,7 @@ def _candidates(calls: Calls, total: int, layers: int | None) -> list[_Candidate
         if count > 1
     ]
     found.sort(key=lambda each: (-each.share, -each.count))
-    attention = max((calls.counts[name] for name in calls.attention), default=0)
+    attention = _most_attention(calls)
     if layers and attention and attention % layers == 0 and attention > layers:
         count = attention // layers
         share = sum(each * kernels for each, kernels in numbers.items() if each % count == 0) / total
@@ -189,9 +223,21 @@ def _in_order(calls: Calls, passes: int) -> tuple[tuple[int, ...], str]:
         return begins, f"{passes} times the same {length:,} dispatches"
     each = Counter({kernel: count // passes for kernel, count in Counter(kernels).items()})
     displaced = sum((Counter(stretch) - each).total() for stretch in stretches)
-    if displaced > DISPLACED_SHARE * len(kernels):
+    if displaced > DISPLACED_SHARE * len(kernels) or _drifts(calls, kernels, passes, length):
         return (), ""
     return begins, f"{passes} stretches of {length:,} dispatches, {displaced} of them in another than they should be"
+
+
+def _drifts(calls: Calls, kernels: Sequence[int], passes: int, length: int) -> bool:
+    """Whether most kernels that run once per pass come at another place in some of them."""
+    once = {calls.numbers[name] for name, count in calls.counts.items() if count == passes}
+    offsets: dict[int, list[int]] = {kernel: [] for kernel in once}
+    for place, kernel in enumerate(kernels):
+        if kernel in once:
+            offsets[kernel].append(place - length * len(offsets[kernel]))
+    allowed = max(2.0, DRIFT_SHARE * length)
+    drifting = sum(max(places) - min(places) > allowed for places in offsets.values())
+    return 2 * drifting > len(once)
 
 
 def _layers(calls: Calls, passes: int, layers: int | None) -> tuple[int | None, str]:
@@ -205,10 +251,25 @@ def _layers(calls: Calls, passes: int, layers: int | None) -> tuple[int | None, 
             return layers, f"{layers} layers as given fit the calls of attention"
         said = ", ".join(f"{count:,}" for count in attention)
         return layers, f"{layers} layers as given do not fit: attention has {said} calls, {expected:,} expected"
+    if len(attention) > 1 and all(count % passes == 0 for count in attention) and attention[0] > passes:
+        each = " and ".join(f"{count // passes:,}" for count in attention)
+        return None, f"attention runs {each} times in each, which may hold several forward passes"
     if len(attention) != 1 or attention[0] % passes or attention[0] == passes:
         return None, ""
     found = attention[0] // passes
+    part = next((each for each in _parts(calls, passes) if found % each == 0 and found > each), 0)
+    if part:
+        which = f"{found} layers, or {part} forward passes of {found // part} layers"
+        return None, f"{attention[0]:,} calls of attention: each of the {passes} has {which}"
     return found, f"{attention[0]:,} calls of attention = {passes} passes x {found} layers"
+
+
+def _parts(calls: Calls, passes: int) -> list[int]:
+    """Numbers of equal parts that a pass may have, by what runs once in each: micro-batches of a training step."""
+    total = sum(calls.counts.values())
+    candidates = _candidates(calls, total, None)
+    fitting = [found for found in candidates if found.share >= FITTING_SHARE and found.witnesses >= WITNESSES]
+    return [found.count // passes for found in fitting if found.count > passes and found.count % passes == 0]
 
 
 def _run_that_often(kernels: int) -> str:

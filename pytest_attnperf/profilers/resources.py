@@ -97,7 +97,8 @@ def _occupancy(shape: KernelShape, agent: Agent | None, form: str) -> tuple[Occu
         return _nvidia(shape, arch)
     if not arch:
         return None, [
-            f"no occupancy: the profile does not say the architecture of agent {shape.agent!r}; agent_info and rocpd do"
+            f"no occupancy: the profile does not say the architecture of agent {shape.agent!r}; agent_info and rocpd "
+            "do, and --device NAME of attnperf profile"
         ]
     limits = ARCHS.get(arch)
     if limits is None:

@@ -1,4 +1,4 @@
-"""Claims that were checked: what is contradicted, what cannot be checked, and what holds."""
+"""Claims that were checked: what is contradicted, what stays open, and what holds."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def finding_lines(findings: Sequence[Finding]) -> list[str]:
     open_ = [found for found in findings if found.holds is None]
     right = [found for found in findings if found.holds]
     lines = [_line("CONTRADICTED", found) for found in wrong]
-    lines += [_line("NOT CHECKED", found) for found in open_]
+    lines += [_line("OPEN", found) for found in open_]
     lines += [_line("holds", found) for found in right]
-    return [*lines, f"{len(wrong)} contradicted, {len(open_)} cannot be checked, {len(right)} hold"]
+    return [*lines, f"{len(wrong)} contradicted, {len(open_)} open, {len(right)} hold"]
 
 
 def _line(word: str, found: Finding) -> str:

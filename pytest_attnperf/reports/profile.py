@@ -85,7 +85,7 @@ def conclusion_lines(summary: ProfileSummary) -> list[str]:
     """What stands below the tables: Amdahl, first calls, contradictions, advice, and what could not be read."""
     lines = [*_first_lines(summary)]
     lines += [f"contradiction: {_text(found.text)}" for found in summary.findings if found.holds is False]
-    lines += [f"not checked: {_text(found.text)}" for found in summary.findings if found.holds is None]
+    lines += [f"open: {_text(found.text)}" for found in summary.findings if found.holds is None]
     for advice in summary.advice:
         most = f" (at most {gain(advice.gain)} overall)" if advice.gain is not None else ""
         lines.append(f"advice: {_text(advice.text)}{most}; evidence: {_text(advice.evidence)}")

@@ -41,8 +41,8 @@ CALIBRATE = "attnperf calibrate-device on this device"
 
 COUNTERS_NVIDIA = (
     "Nsight Compute counters: dram__bytes.sum and lts__t_bytes.sum (bytes from memory and L2), "
-    "sm__pipe_tensor_cycles_active (matrix units busy), l1tex__data_bank_conflicts_pipe_lsu.sum (LDS conflicts), "
-    "sm__warps_active (resident waves)"
+    "sm__pipe_tensor_cycles_active (matrix units busy), l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum (shared "
+    "memory conflicts), sm__warps_active (resident waves)"
 )
 COUNTERS_CDNA = (
     "rocprofv3 --pmc counters: FETCH_SIZE and WRITE_SIZE (bytes from memory), TCC_HIT_sum and TCC_MISS_sum (L2), "

@@ -51,7 +51,8 @@ class Width:
 
     def __str__(self) -> str:
         if self.workgroups < self.units or self.waves is None:
-            return f"{self.workgroups} workgroups on {self.units} compute units"
+            groups = "1 workgroup" if self.workgroups == 1 else f"{self.workgroups} workgroups"
+            return f"{groups} on {self.units} compute units"
         return f"{self.waves} waves on {self.simds} SIMDs"
 
 

@@ -125,7 +125,8 @@ def latency_reason(seen: Evidence) -> str | None:
 def _tiny_reason(seen: Evidence) -> str | None:
     single = seen.launch_us or ASSUMED_LAUNCH_US
     units = seen.width.units if seen.width else seen.roofs.units
-    shares = [share for share in (seen.compute, seen.dram_most) if share is not None]
+    moved = seen.dram_most if seen.cache is None else seen.cache
+    shares = [share for share in (seen.compute, moved) if share is not None]
     given = sum(bool(work) for work in (seen.figures.flops, seen.figures.bytes_min))
     short = seen.time_us <= FEW_LAUNCH_TIMES * single * seen.launches
     if not short or not units or not shares or len(shares) < given:
@@ -143,7 +144,9 @@ def _tiny_reason(seen: Evidence) -> str | None:
 
 
 def occupancy_reason(seen: Evidence) -> str | None:
-    """OCCUPANCY: parts of the device have nothing to do, while those in use reach half of their part of a roof."""
+    """OCCUPANCY: parts of the device have nothing to do, while those in use reach half of their part of a roof, and
+    the idle part costs more than what those in use lack: with 128 of 132 units in use it is not the other 4 that bind.
+    """
     width = seen.width
     if width is None:
         return None
@@ -155,7 +158,7 @@ def occupancy_reason(seen: Evidence) -> str | None:
     busy = [
         (share / used, used, ceiling)
         for share, used, ceiling in parts
-        if share is not None and ceiling is not None and used < 1.0 and share / used >= USED_PART
+        if share is not None and ceiling is not None and used < 1.0 and share / used >= max(USED_PART, used)
     ]
     if not busy:
         return None

@@ -1,4 +1,4 @@
-"""The profile of a judged case, taken in a process of its own, and what binds the case."""
+"""The profile of a judged case, taken in a process that only profiles, and what binds the case."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.workers.pool import Pool
 
 PROFILE_PLACE = 990
+"""Its process profiles one case after the other, and times none."""
 
 NOT_PROFILED = "not profiled:"
 """Begins the note of a case that was to be profiled and has no profile."""

@@ -108,6 +108,8 @@ class FakeSubject:
     pin: Mapping[str, str] = field(default_factory=dict)
     checked: bool = False
     taken: int = 0
+    profiled: list[bool] = field(default_factory=list)
+    """Not empty once something was profiled in this process, where nothing may be timed any more."""
 
     @property
     def fault(self) -> str:
@@ -147,8 +149,7 @@ class FakeSubject:
 
     def blocks(self, max_blocks: int, block_us: float, budget_us: float, timer: str = "auto") -> Samples:
         """Scripted times: the process's bias, and a little spread from block to block."""
-        if not self.checked:
-            raise NotProvenRightError("blocks were asked for before a passing check")
+        self._require_proven("blocks")
         if self.fault == "replay":
             raise ReplayWrongError("eager right, replay wrong", _report("replay", "wrong", 40.0))
         if self.fault == "untimeable" or timer not in ("auto", self.timer):
@@ -159,6 +160,13 @@ class FakeSubject:
         times = tuple(centre * (1 + spread.gauss(0, sd)) for _ in range(min(max_blocks, 9)))
         return Samples(times, calls_per_block=max(1, int(block_us / centre)), timer=self.timer)
 
+    def _require_proven(self, what: str) -> None:
+        """As the real subject does."""
+        if self.profiled:
+            raise NotProvenRightError(f"{what} were asked for where a profiler has been used")
+        if not self.checked:
+            raise NotProvenRightError(f"{what} were asked for before a passing check")
+
     @property
     def timer(self) -> str:
         """The scripted timer."""
@@ -166,8 +174,7 @@ class FakeSubject:
 
     def turns(self, block_us: float, timer: str = "auto") -> TurnPlan:
         """Scripted: `places` of inputs, 2 unless said."""
-        if not self.checked:
-            raise NotProvenRightError("turns were asked for before a passing check")
+        self._require_proven("turns")
         call_us = float(self.script["time_us"]) * self.bias
         return TurnPlan(self.timer, "hot", int(self.script.get("places", 2)), call_us, max(1, int(block_us / call_us)))
 
@@ -185,8 +192,7 @@ class FakeSubject:
 
     def stages(self, block_us: float) -> Breakdown:
         """Scripted: one kernel and one allocation for each stage that takes time, moved by the process's bias."""
-        if not self.checked:
-            raise NotProvenRightError("stages were asked for before a passing check")
+        self._require_proven("stages")
         if self.fault == "stage":
             raise CaseFailedError("stage 'rope': graph capture failed (scripted)")
         if self.fault == "crossing":
@@ -211,6 +217,7 @@ class FakeSubject:
         """Scripted: five calls of the kernels in `profile`, all in one block of 128 threads."""
         if not self.checked:
             raise NotProvenRightError("a profile was asked for before a passing check")
+        self.profiled.append(True)
         if self.fault == "profile_crash":
             print("scripted abort under the profiler", file=sys.stderr, flush=True)
             os.kill(os.getpid(), signal.SIGABRT)
@@ -274,6 +281,7 @@ class FakeDevice:
     kind: str
     worker: str
     poisoned: bool = False
+    profiled: list[bool] = field(default_factory=list)
 
     def info(self) -> DeviceInfo:
         """Scripted identity."""
@@ -306,10 +314,12 @@ class FakeDevice:
         self.poisoned = entry.get("fault") == "poison"
         own = backend.backend if isinstance(backend, PinnedBackend) else backend
         pin = dict(own.pin) if isinstance(own, FakeBackend) else {}
-        return FakeSubject(entry, 1 + draw.gauss(0, sd), seeds, pin=pin)
+        return FakeSubject(entry, 1 + draw.gauss(0, sd), seeds, pin=pin, profiled=self.profiled)
 
     def canary(self) -> dict[str, Samples]:
         """Scripted under `device.canary`: microseconds by name; moved by the process's bias like a case."""
+        if self.profiled:
+            raise NotProvenRightError("the canary was asked for where a profiler has been used")
         script = self._script()
         sd = float(script.get("process_sd", 0.0)) / 4
         found = {}

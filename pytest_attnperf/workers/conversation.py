@@ -137,9 +137,14 @@ class RemoteCase:
         return msgspec.convert(self._ask("stages", block_us=block_us), Breakdown)
 
     def profile(self) -> CaseProfile:
-        """Profile the call; the worker is used for nothing else, and is replaced when the case is closed."""
+        """Profile the call, and free the case. The worker may profile other cases, and times nothing any more.
+
+        Whatever else it answers, or does not, it is replaced when the case is closed.
+        """
         self.spent = True
-        return msgspec.convert(self._ask("profile"), CaseProfile)
+        found = msgspec.convert(self._ask("profile"), CaseProfile)
+        self.spent = False
+        return found
 
     def turns(self, block_us: float, timer: str) -> TurnPlan:
         """Make the case ready for turns; refused by the worker unless the check passed."""
@@ -152,10 +157,12 @@ class RemoteCase:
     def finish(self) -> FinalReport:
         """Check the last replay on fresh inputs, and free the case.
 
-        A spent worker is replaced after it, but where nothing is timed anyway: there it was told to use a profiler.
+        A spent worker is replaced after it, but where nothing is timed anyway: there it was told to use a profiler. One
+        that does not answer with a report may have used it.
         """
+        before, self.spent = self.spent, not self._profiled
         final = msgspec.convert(self._ask("finish"), FinalReport)
-        self.spent = self.spent or (final.spent and not self._profiled)
+        self.spent = before or (final.spent and not self._profiled)
         return final
 
     def close(self) -> Closed:

@@ -104,7 +104,7 @@ def _with_stages(case: Conversation, look: Look, block_us: float) -> tuple[Look,
 
 
 def take_profile(pool: Pool, place: int, request: OpenRequest) -> CaseProfile:
-    """Open, check, profile and close one case in the process at `place`, which is replaced afterwards.
+    """Open, check, profile and close one case in the process at `place`, where nothing is ever timed.
 
     Raises as `take_look`, and CaseFailedError where the case is not found right there, or no time of it says anything.
     """

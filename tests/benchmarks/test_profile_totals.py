@@ -59,3 +59,5 @@ def test_a_difference_is_exit_status_1(
     found = program.Totals("c", 1000.0, 1000.0, 1)
     assert program.main(["--backend", "b", "--workload", "w"]) == 0
     assert "1 of 1 within 1%" in capsys.readouterr().out
+    found = None
+    assert program.main(["--backend", "b", "--workload", "w"]) == 1

@@ -133,7 +133,8 @@ def test_conversions_are_fused(nature: str, ms: float, said: bool) -> None:
     for one in advice:
         assert (
             one.evidence
-            == "4.19 % of GPU time: 4.19 ms in 400 calls of 1 kernel: they only change how values are laid out or stored"
+            == "4.19 % of GPU time: 4.19 ms in 400 calls of 1 kernel: they only change how values are laid out or "
+            "stored"
         )
         assert one.gain == pytest.approx(0.0419 / 0.9581)
 

@@ -13,7 +13,7 @@ def test_contradictions_stand_first_and_all_are_counted() -> None:
     )
     assert finding_lines(found) == [
         "CONTRADICTED waves: 256 threads are 8 waves",
-        "NOT CHECKED hits: no counter",
+        "OPEN hits: no counter",
         "holds ratio: 121.89 / 2.35 is 51.9",
-        "1 contradicted, 1 cannot be checked, 1 hold",
+        "1 contradicted, 1 open, 1 hold",
     ]
