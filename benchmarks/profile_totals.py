@@ -3,8 +3,10 @@
     python benchmarks/profile_totals.py [--backend layer.triton.flash ...] [--workload block-... ...] [--device cpu]
 
 Each backend's call is profiled by torch.profiler; its table (`key_averages`) is the reference, and the trace that it
-exports is read as `attnperf profile trace.json` reads it. Exit status 1 where the two differ by more than 1 %. On a CPU
-nothing runs on a GPU, so that both say 0 there and the trace is only shown to be read.
+exports is read as `attnperf profile trace.json` reads it. Both are made from the same records: that none is lost or
+misread is what is shown, not that the profiler's durations are right. Exit status 1 where the two differ by more than
+1 %, or a GPU did nothing that was seen. On a CPU nothing runs on a GPU, so that both say 0 there and the trace is only
+shown to be read.
 """
 
 from __future__ import annotations
@@ -123,7 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = [totals_of(backend, workload, on_gpu=options.device == "gpu") for backend, workload in pairs]
     found = [one for one in asked if one is not None]
     print("\n".join(lines(found)))
-    return 0 if found and all(one.agrees for one in found) else 1
+    seen = options.device == "cpu" or all(one.torch_ns for one in found)
+    return 0 if found and seen and all(one.agrees for one in found) else 1
 
 
 if __name__ == "__main__":

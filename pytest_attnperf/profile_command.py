@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.profile_output import SHOWN, write, write_json, write_roofline
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_attnperf.environment.device_specs import DeviceSpec
-    from pytest_attnperf.profile_records import Agent, CaseProfile, Finding, ProfileComparison, ProfileSummary
-    from pytest_attnperf.profilers.kernel_families import Rules
+    from pytest_attnperf.profile_records import Agent, Finding, ProfileComparison, ProfileSummary
+    from pytest_attnperf.profilers.kernel_bounds import KernelWork
     from pytest_attnperf.profilers.peak_ratios import Peaks
-    from pytest_attnperf.records import DeviceInfo
-    from pytest_attnperf.reports.wide_tables import Table
-    from pytest_attnperf.results import CaseResult, RunResult
+    from pytest_attnperf.roofline_records import DeviceCeilings, KernelBound
 
 SNIFFED_BYTES = 4096
 PLOT_SUFFIXES = (".svg", ".png")
-WIDTH = 120
-"""Columns where output goes into a file or a pipe."""
-
-SHOWN = 15
-"""Kernels in a table, unless --all asks for every one."""
+BASELINES = Path("baselines")
+"""Where ceilings of a calibration lie, below the folder the command is typed in."""
 
 EPILOG = """PATH is a folder or a file: CSV of rocprofv3 (ROCm 6.2 and later) or rocprof, a rocpd database, a trace of
 torch.profiler (.json, .json.gz), or the results.json of pytest --attnperf --attnperf-profile.
@@ -39,6 +33,7 @@ exit status: 0 printed, 1 a claim of --claims is contradicted, 2 the command or 
 examples:
   attnperf profile out/                                     where the time goes, kernel by kernel
   attnperf profile before/ --against after/                 what a change changed
+  attnperf profile out/ --workload attn_fwd=prefill-b4-s4096-h32-d128-f16-causal   what binds this kernel
   attnperf profile out/ --claims report.json                are the figures of a report possible?
   attnperf profile .attnperf/results.json --plot roof.svg   what binds each profiled case
 """
@@ -83,7 +78,16 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument(
         "--case", action="append", default=[], metavar="TEXT", help="of results.json: cases with TEXT only"
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="of results.json: a roofline as .svg or .png")
+    parser.add_argument(
+        "--workload",
+        action="append",
+        default=[],
+        metavar="KERNEL=ID",
+        help="kernels with KERNEL in their names do this workload: say what binds them; may be repeated",
+    )
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="of --workload or results.json: a roofline as .svg or .png"
+    )
     parser.add_argument("--all", action="store_true", help="every kernel, not those that take longest")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
@@ -96,28 +100,78 @@ def run(options: argparse.Namespace) -> int:
     if options.path is None:
         return _claims_alone(options)
     if _is_results(options.path):
-        return _of_results(options)
+        from pytest_attnperf.profile_results import print_results
+
+        return print_results(options)
     summary = _summary(options.path, options, options.device)
     findings = _claims(options, summary)
     if options.against is not None:
         return _print_comparison(options, summary)
+    bounds = _bounds(options, summary)
+    if options.plot is not None:
+        write_roofline(options.plot, [(found.name, found.verdict) for found in bounds], str(options.path))
     if options.json:
-        _write_json({"profile": summary, **({"claims": findings} if options.claims is not None else {})})
+        asked = {"bounds": bounds} if options.workload else {}
+        write_json({"profile": summary, **asked, **({"claims": findings} if options.claims is not None else {})})
     else:
-        from pytest_attnperf.reports.profile import LEGEND, conclusion_lines, profile_lines, profile_tables
-
-        lines = [*profile_lines(summary), *LEGEND]
-        tables = profile_tables(summary, shown=len(summary.kernels) if options.all else SHOWN)
-        _write(options, lines, tables, [*conclusion_lines(summary), *_claim_lines(options, findings)])
+        _print_profile(options, summary, bounds, _claim_lines(options, findings))
     return _status(findings)
+
+
+def _print_profile(
+    options: argparse.Namespace, summary: ProfileSummary, bounds: Sequence[KernelBound], claims: Sequence[str]
+) -> None:
+    from pytest_attnperf.reports.profile import LEGEND, conclusion_lines, profile_lines, profile_tables
+    from pytest_attnperf.reports.profile_cases import kernel_bound_lines, kernel_bound_table
+
+    lines = [*profile_lines(summary), *LEGEND]
+    tables = profile_tables(summary, shown=len(summary.kernels) if options.all else SHOWN)
+    tables += [kernel_bound_table(bounds)] if bounds else []
+    write(options, lines, tables, [*kernel_bound_lines(bounds), *conclusion_lines(summary), *claims])
+
+
+def _bounds(options: argparse.Namespace, summary: ProfileSummary) -> tuple[KernelBound, ...]:
+    """What binds the kernels whose work the user names, on the device that the files or the user name."""
+    if not options.workload:
+        return ()
+    from pytest_attnperf.profilers.devices import spec_by
+    from pytest_attnperf.profilers.kernel_bounds import kernel_bounds
+
+    spec = spec_by(options.device, summary.agents)
+    return kernel_bounds(summary, [_work(text) for text in options.workload], spec, _ceilings(spec))
+
+
+def _work(text: str) -> KernelWork:
+    """'attn_fwd=prefill-b1-s512-h8-d64-f16'. Raises UsageError for another form, WorkloadError for no workload."""
+    from pytest_attnperf.profilers.kernel_bounds import KernelWork
+    from pytest_attnperf.records import WorkloadFigures
+    from pytest_attnperf.workloads.families import parse_workload
+
+    name, sign, identity = text.partition("=")
+    if not (name and sign and identity):
+        raise UsageError(f"--workload {text!r}: wanted is KERNEL=ID, e.g. attn_fwd=prefill-b4-s512-h8-d64-f16-causal")
+    work = parse_workload(identity)
+    figures = WorkloadFigures(work.flops, work.bytes_min, work.dtype, work.cache_state, work.definition())
+    return KernelWork(name, work.id, figures)
+
+
+def _ceilings(spec: DeviceSpec | None) -> DeviceCeilings | None:
+    from pytest_attnperf.baselines.ceilings_store import ceilings_for
+    from pytest_attnperf.records import DeviceInfo
+
+    if spec is None or not spec.products:
+        return None
+    device = DeviceInfo("", spec.arch, spec.products[0], compute_units=spec.compute_units)
+    return ceilings_for(BASELINES, device)
 
 
 def _refuse_unused(options: argparse.Namespace) -> None:
     """Raise UsageError for options that would be passed over in silence."""
     if options.path is None and options.claims is None:
         raise UsageError("attnperf profile wants a PATH, or --claims FILE; see attnperf profile --help")
-    if options.claims is not None and options.against is not None:
-        raise UsageError("--claims are checked against one profile: drop --against")
+    for name in ("claims", "workload"):
+        if options.against is not None and getattr(options, name):
+            raise UsageError(f"--{name} is of one profile: drop --against")
     for name in ("warm_up", "passes", "layers"):
         value, least = getattr(options, name), 0 if name == "warm_up" else 1
         if value is not None and value < least:
@@ -125,14 +179,21 @@ def _refuse_unused(options: argparse.Namespace) -> None:
     if options.plot is not None and options.plot.suffix.lower() not in PLOT_SUFFIXES:
         raise UsageError(f"--plot {options.plot}: known are {' and '.join(PLOT_SUFFIXES)}")
     results = options.path is not None and _is_results(options.path)
-    own = ("case", "plot") if not results else ("against", "claims", "run", "warm_up", "passes", "layers")
+    own = ("case",) if not results else ("against", "claims", "workload", "run", "warm_up", "passes", "layers")
+    if not results and options.plot is not None and not options.workload:
+        raise UsageError("--plot wants work that is known: give --workload KERNEL=ID, or a results.json")
     for name in ("against_device", "peaks", "against_peaks"):
         if options.against is None and getattr(options, name):
             raise UsageError(f"--{name.replace('_', '-')} compares two profiles: give --against, too")
+    if options.path is None:
+        own = (*own, "workload", "run", "warm_up", "passes", "layers", "device", "families", "all")
     for name in own:
-        if getattr(options, name) not in (None, "", []):
-            of = "a results.json of pytest --attnperf --attnperf-profile" if not results else "a profiler's files"
-            raise UsageError(f"--{name.replace('_', '-')} is of {of}, and {options.path or 'no PATH'} is not that")
+        value = getattr(options, name)
+        if value is not False and value not in (None, "", []):
+            alone = options.path is None and name != "case"
+            of = "a profiler's files" if results or alone else "a results.json of pytest --attnperf --attnperf-profile"
+            is_not = "no PATH is given" if options.path is None else f"{options.path} is not that"
+            raise UsageError(f"--{name.replace('_', '-')} is of {of}, and {is_not}")
 
 
 def _is_results(path: Path) -> bool:
@@ -145,7 +206,8 @@ def _is_results(path: Path) -> bool:
 
 
 def _summary(path: Path, options: argparse.Namespace, device: str) -> ProfileSummary:
-    from pytest_attnperf.profilers.devices import spec_named, told
+    from pytest_attnperf.profilers.devices import spec_by, spec_named, told
+    from pytest_attnperf.profilers.kernel_families import Rules
     from pytest_attnperf.profilers.reading import read_profile
     from pytest_attnperf.profilers.summary import summarise
 
@@ -154,43 +216,31 @@ def _summary(path: Path, options: argparse.Namespace, device: str) -> ProfileSum
         profile = told(profile, spec_named(device))
     return summarise(
         replace(profile, name=str(path)),
-        rules=_rules(options),
+        rules=Rules.read(options.families) if options.families is not None else None,
         warm_up=options.warm_up,
         passes=options.passes,
         layers=options.layers,
-        device=_spec(device, profile.agents),
+        device=spec_by(device, profile.agents),
     )
-
-
-def _spec(name: str, agents: Sequence[Agent]) -> DeviceSpec | None:
-    """The device of this name; without one that of the files, None where they say too little."""
-    from pytest_attnperf.profilers.devices import spec_named, spec_of
-
-    return spec_named(name) if name else spec_of(agents)
 
 
 def _peaks(text: str, name: str, agents: Sequence[Agent]) -> Peaks | None:
     """As the user gives them, else of the device's data sheet."""
+    from pytest_attnperf.profilers.devices import spec_by
     from pytest_attnperf.profilers.peak_ratios import Peaks, spec_peaks
 
     if text:
         return Peaks.parse(text)
-    spec = _spec(name, agents)
+    spec = spec_by(name, agents)
     return None if spec is None else spec_peaks(spec)
-
-
-def _rules(options: argparse.Namespace) -> Rules:
-    from pytest_attnperf.profilers.kernel_families import Rules
-
-    return Rules.read(options.families) if options.families is not None else Rules.default()
 
 
 def _claims_alone(options: argparse.Namespace) -> int:
     findings = _claims(options, None)
     if options.json:
-        _write_json({"claims": findings})
+        write_json({"claims": findings})
     else:
-        _write(options, [f"claims: {options.claims}"], [], _claim_lines(options, findings))
+        write(options, [f"claims: {options.claims}"], [], _claim_lines(options, findings))
     return _status(findings)
 
 
@@ -224,110 +274,9 @@ def _print_comparison(options: argparse.Namespace, before: ProfileSummary) -> in
         after_peaks=_peaks(options.against_peaks, options.against_device, after.agents),
     )
     if options.json:
-        _write_json({"before": before, "after": after, "comparison": found})
+        write_json({"before": before, "after": after, "comparison": found})
         return 0
     shown = len(found.kernels) if options.all else SHOWN
     problems = [f"problem: {problem}" for summary in (before, after) for problem in summary.problems]
-    _write(options, comparison_lines(found), comparison_tables(found, shown=shown), problems)
+    write(options, comparison_lines(found), comparison_tables(found, shown=shown), problems)
     return 0
-
-
-def _of_results(options: argparse.Namespace) -> int:
-    """Cases that pytest profiled: what binds each, and the kernels of each."""
-    from pytest_attnperf.reports import json_results
-    from pytest_attnperf.reports.profile_cases import LEGEND, bound_table, profiled, reason_lines
-
-    where = str(options.path)
-    results = json_results.decode(options.path.read_bytes(), where)
-    found = [pair for pair in profiled(results.cases) if _chosen(pair[0], options.case)]
-    if not found:
-        raise UsageError(_nothing_profiled(results, where, options.case))
-    if options.plot is not None:
-        _plot(options.plot, found, results)
-    detailed = found if options.json or options.case or len(found) == 1 else []
-    summaries = [(case, _case_summary(case, profile, options, results.device)) for case, profile in detailed]
-    if options.json:
-        _write_json(
-            {
-                "profiles": [
-                    {"case": case.key, "bound": case.profile.bound if case.profile else None, "profile": summary}
-                    for case, summary in summaries
-                ]
-            }
-        )
-        return 0
-    tables, below = [bound_table(found)], [line for pair in found for line in reason_lines(*pair)]
-    if not detailed:
-        below.append("kernel by kernel: --case TEXT, a part of a case's name")
-    from pytest_attnperf.reports.profile import profile_tables
-
-    for case, summary in summaries:
-        own = profile_tables(summary, shown=len(summary.kernels) if options.all else SHOWN)
-        own = own[1:] if len(summary.kernels) == 1 else own
-        tables += [replace(table, title=f"{case.key.entry}: {table.title}") for table in own]
-    _write(options, [f"device: {_device(results)}", LEGEND], tables, below)
-    return 0
-
-
-def _chosen(case: CaseResult, texts: Sequence[str]) -> bool:
-    return not texts or any(text in str(case.key) for text in texts)
-
-
-def _case_summary(
-    case: CaseResult, profile: CaseProfile, options: argparse.Namespace, device: DeviceInfo | None
-) -> ProfileSummary:
-    from pytest_attnperf.profilers.from_results import profile_of_case
-    from pytest_attnperf.profilers.summary import summarise
-
-    read = profile_of_case(case, profile, str(options.path), device)
-    summary = summarise(read, rules=_rules(options), warm_up=0, passes=profile.calls, device=_spec(options.device, ()))
-    return replace(summary, busy_ns=None, span_ns=None)
-
-
-def _plot(path: Path, found: Sequence[tuple[CaseResult, CaseProfile]], results: RunResult) -> None:
-    """Raises UsageError where no case has a point."""
-    from pytest_attnperf.reports.roofline_plot import write_plot
-
-    points = [
-        (case.key.entry, profile.bound.point, profile.bound.bound)
-        for case, profile in found
-        if profile.bound is not None and profile.bound.point is not None
-    ]
-    if not points:
-        raise UsageError("--plot: no profiled case has a time and exact FLOPs, so there is no point to draw")
-    write_plot(path, points, _device(results))
-    sys.stderr.write(f"wrote {path}\n")
-
-
-def _nothing_profiled(results: RunResult, where: str, chosen: Sequence[str]) -> str:
-    of = f" with {' or '.join(map(repr, chosen))} in its name" if chosen else ""
-    return (
-        f"{where} holds no profiled case{of} (mode {results.mode!r}, {len(results.cases)} cases); "
-        "pytest --attnperf --attnperf-profile profiles them"
-    )
-
-
-def _device(results: RunResult) -> str:
-    from pytest_attnperf.reports.figures import one_line
-
-    device = results.device
-    return (
-        "a device that is not known" if device is None else one_line(f"{device.name or device.product} ({device.arch})")
-    )
-
-
-def _write(options: argparse.Namespace, above: Sequence[str], tables: Sequence[Table], below: Sequence[str]) -> None:
-    from pytest_attnperf.reports.wide_tables import markdown, terminal
-
-    if options.markdown:
-        said = "\n\n".join(filter(None, (markdown(above, tables), markdown(below, ()))))
-    else:
-        width = shutil.get_terminal_size((WIDTH, 24)).columns
-        said = "\n\n".join(filter(None, (terminal(above, tables, width), terminal(below, (), width))))
-    sys.stdout.write(f"{said}\n")
-
-
-def _write_json(content: dict[str, object]) -> None:
-    from pytest_attnperf.reports.profile_json import profile_json
-
-    sys.stdout.write(profile_json(content))

@@ -69,6 +69,21 @@ class BoundVerdict:
 
 
 @dataclass(frozen=True)
+class KernelBound:
+    """What binds these kernels together.
+
+    name      the work and its kernels
+    time_us   of one call: steady medians of the kernels, each as often as it runs per call
+    note      how calls were counted where the kernels do not run equally often; '' where they do
+    """
+
+    name: str
+    time_us: float
+    verdict: BoundVerdict
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class DeviceCeilings:
     """What one device was measured to reach (`attnperf calibrate-device`): plateaus, not data sheet peaks.
 

@@ -59,11 +59,13 @@ def _dispatches(passes: int, gemm_ns: int) -> Iterable[tuple[str, int]]:
             yield from [(name, gemm_ns if name == GEMM else duration)] * calls
 
 
-def profiled_results(path: Path) -> Path:
+FLASH_FWD = KernelShape("flash_fwd", workgroup=(128, 1, 1), grid_items=(128 * 400, 1, 1), vgprs=168, lds_bytes=4096)
+
+
+def profiled_results(path: Path, *shapes: KernelShape) -> Path:
     """Results of one profiled case and one that is not."""
-    shape = KernelShape("flash_fwd", workgroup=(128, 1, 1), grid_items=(128 * 400, 1, 1), vgprs=168, lds_bytes=4096)
     profile = CaseProfile(
-        2, (LiveKernel(shape, (90_000, 110_000)),), 200_000, "NVIDIA H200",
+        2, tuple(LiveKernel(shape, (90_000, 110_000)) for shape in shapes or (FLASH_FWD,)), 200_000, "NVIDIA H200",
         bound=BoundVerdict(BoundClass.MEMORY, "41.7 % of DRAM", "", POINT),
     )  # fmt: skip
     key = CaseKey("decode", "triton.flash", "decode-b64-s4096")
@@ -176,6 +178,14 @@ def test_profiled_cases_of_a_run(run: Run, tmp_path: Path) -> None:
     assert [profile["bound"]["bound"] for profile in profiles] == ["memory"]
 
 
+def test_copies_of_a_run_are_held_against_its_device(run: Run, tmp_path: Path) -> None:
+    """results.json says which device it is: 4 GB within the device in 100 us are above its memory, without --device."""
+    copies = KernelShape("Memcpy DtoD (Device -> Device)", kind="copy", bytes=4 * 10**9, agent="0")
+    kernel = KernelShape("flash_fwd", agent="0")
+    (profile,) = json.loads(run(profiled_results(tmp_path / "results.json", copies, kernel), "--json"))["profiles"]
+    assert any(found["rule"] == "faster than memory" for found in profile["profile"]["findings"])
+
+
 def test_a_roofline_of_a_run(run: Run, tmp_path: Path) -> None:
     """--plot draws the profiled cases under their ceilings."""
     pytest.importorskip("matplotlib")
@@ -184,14 +194,38 @@ def test_a_roofline_of_a_run(run: Run, tmp_path: Path) -> None:
     assert "decode-b64-s4096" in plot.read_text()
 
 
+def test_what_binds_a_kernel_of_a_trace(run: Run, tmp_path: Path) -> None:
+    """With the work that the user names, a trace of rocprofv3 gives a class with evidence, as text, JSON and plot."""
+    trace = write_trace(tmp_path / "kernel_trace.csv")
+    asked = (trace, "--device", "MI300X", "--workload", "Cijk_=gemm-m4096-n4096-k4096-f16")
+    text = " ".join(run(*asked).split())
+    assert "Cijk_Ailk_Bljk_HB_MT128x128x16_SE as gemm-m4096-n4096-k4096-f16: not decidable" in text
+    assert "impossible" in text, "137 GFLOP in 100 us are 1,374 TFLOP/s, above MI300X's 1,307"
+    content = json.loads(run(*asked, "--json"))
+    assert content["bounds"][0]["time_us"] == 100.0
+    pytest.importorskip("matplotlib")
+    run(*asked, "--plot", tmp_path / "roof.svg")
+    assert (tmp_path / "roof.svg").is_file()
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         ((), "wants a PATH, or --claims FILE"),
-        (("{trace}", "--plot", "roof.svg"), "--plot is of a results.json"),
+        (("{trace}", "--plot", "roof.svg"), "--plot wants work that is known: give --workload KERNEL=ID"),
+        (("{trace}", "--workload", "flash"), "--workload 'flash': wanted is KERNEL=ID"),
+        (("{trace}", "--workload", "flash=prefill-x"), "prefill-x"),
+        (("{trace}", "--workload", "nothing=prefill-b1-s64-h4-d64-f16"), "no kernel has 'nothing' in its name"),
+        (("{trace}", "--against", "{trace}", "--workload", "a=b"), "--workload is of one profile"),
+        (("{results}", "--workload", "a=b"), "--workload is of a profiler's files"),
         (("{trace}", "--case", "x"), "--case is of a results.json"),
         (("{results}", "--against", "{trace}"), "--against is of a profiler's files"),
         (("{results}", "--layers", "3"), "--layers is of a profiler's files"),
+        (("{results}", "--device", "MI300X"), "--device MI300X is gfx942, but the results are of"),
+        (("{results}", "--warm-up", "0"), "--warm-up is of a profiler's files"),
+        (("--claims", "x.json", "--device", "MI999"), "--device is of a profiler's files, and no PATH is given"),
+        (("--claims", "x.json", "--warm-up", "0"), "--warm-up is of a profiler's files, and no PATH is given"),
+        (("--claims", "x.json", "--all"), "--all is of a profiler's files, and no PATH is given"),
         (("{results}", "--plot", "roof.jpg"), "--plot roof.jpg: known are .svg and .png"),
         (("{results}", "--case", "nothing"), "holds no profiled case with 'nothing' in its name"),
         (("{trace}", "--passes", "0"), "--passes 0 must be at least 1"),

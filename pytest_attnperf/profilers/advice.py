@@ -77,8 +77,8 @@ def gemm_dominates(summary: ProfileSummary) -> Iterator[Advice]:
         if family.family == GEMM and family.share >= DOMINATES:
             yield Advice(
                 "Measure these GEMM shapes against a calibrated GEMM ceiling (attnperf calibrate-device) before "
-                "libraries or batch sizes are changed: this profile holds no FLOPs, so it does not tell how far the "
-                "GEMMs are from what the device reaches",
+                "libraries or batch sizes are changed: times of kernels alone do not tell how far the GEMMs are from "
+                "what the device reaches",
                 _figures(family),
                 _limit(family.share),
             )

@@ -32,11 +32,24 @@ class _Seen:
 
 def check(known: Known, summary: ProfileSummary) -> Iterator[Finding]:
     """Every check of a document against a profile."""
+    yield from _device(known, summary)
     yield from _totals(known, summary)
     for row in known.claims.table.rows if known.claims.table else ():
         yield from _row(row, summary)
     yield from _kernel(known, summary)
     yield from _passes(known, summary)
+
+
+def _device(known: Known, summary: ProfileSummary) -> Iterator[Finding]:
+    device, archs = known.claims.device, {agent.arch for agent in summary.agents if agent.kind == "gpu" and agent.arch}
+    if device is None or not archs:
+        return
+    said = f"a report about {device.arch}"
+    text = f"{', '.join(sorted(archs))} in the profile"
+    if device.arch in archs:
+        yield agrees("profile: device", said, f"{said}: {text}")
+    else:
+        yield contradicts("profile: device", said, text)
 
 
 def _totals(known: Known, summary: ProfileSummary) -> Iterator[Finding]:

@@ -31,6 +31,11 @@ def spec_of(agents: Sequence[Agent]) -> DeviceSpec | None:
     return found.pop() if len(found) == 1 else None
 
 
+def spec_by(name: str, agents: Sequence[Agent]) -> DeviceSpec | None:
+    """The row of this name; without a name that of the agents, None where they say too little."""
+    return spec_named(name) if name else spec_of(agents)
+
+
 def told(profile: Profile, spec: DeviceSpec) -> Profile:
     """The profile with its GPUs known to be of this row: traces alone do not say what they ran on.
 

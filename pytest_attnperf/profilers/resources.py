@@ -98,7 +98,7 @@ def _occupancy(shape: KernelShape, agent: Agent | None, form: str) -> tuple[Occu
     if not arch:
         return None, [
             f"no occupancy: the profile does not say the architecture of agent {shape.agent!r}; agent_info and rocpd "
-            "do, and --device NAME of attnperf profile"
+            "do, or attnperf profile --device NAME"
         ]
     limits = ARCHS.get(arch)
     if limits is None:

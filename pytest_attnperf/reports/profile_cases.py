@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from pytest_attnperf.profile_records import CaseProfile
 from pytest_attnperf.reports.figures import ABSENT, format_rate, format_us, one_line
-from pytest_attnperf.reports.kernel_names import middle_cut
+from pytest_attnperf.reports.kernel_names import middle_cut, short_name
 from pytest_attnperf.reports.profile_figures import percent
 from pytest_attnperf.reports.wide_tables import Column, Table, terminal
 from pytest_attnperf.results import CaseResult, RunResult
-from pytest_attnperf.roofline_records import BoundClass, BoundVerdict, RooflinePoint
+from pytest_attnperf.roofline_records import BoundClass, BoundVerdict, KernelBound, RooflinePoint
 
 NAME_WIDTH = 56
 TEXT_LIMIT = 1000
@@ -55,8 +55,38 @@ def reason_lines(case: CaseResult, profile: CaseProfile) -> list[str]:
     verdict = profile.bound
     if verdict is not None:
         decide = f"; what would decide it: {verdict.decide}" if verdict.decide else ""
-        lines.append(f"{name}: {verdict.bound.value}: {verdict.reason}{decide}")
+        lines.append(f"{name}: {verdict.bound.value}: {verdict.reason}{_longest(profile)}{decide}")
     return [one_line(line, TEXT_LIMIT) for line in (*lines, *(f"{name}: note: {note}" for note in profile.notes))]
+
+
+KERNEL_COLUMNS = ("bound by", "of its roof", "roof", "us", "TFLOP/s", "GB/s", "FLOP/B")
+
+
+def kernel_bound_table(bounds: Sequence[KernelBound]) -> Table:
+    """A row per work that the user named: the class of its kernels, by their steady medians under the profiler."""
+    columns = tuple(Column(header, align="left" if header in LEFT else "right") for header in KERNEL_COLUMNS)
+    rows = tuple(
+        (
+            middle_cut(one_line(found.name), NAME_WIDTH),
+            _class(found.verdict),
+            *_roof(found.verdict.point),
+            format_us(found.time_us),
+            *_rates(found.verdict.point),
+        )
+        for found in bounds
+    )
+    return Table("what binds the named work (us: steady medians under a profiler)", "kernels", columns, rows)
+
+
+def kernel_bound_lines(bounds: Sequence[KernelBound]) -> list[str]:
+    """The evidence for each, and what would decide it."""
+    lines = []
+    for found in bounds:
+        verdict = found.verdict
+        decide = f"; what would decide it: {verdict.decide}" if verdict.decide else ""
+        note = f" ({found.note})" if found.note else ""
+        lines.append(one_line(f"{found.name}{note}: {verdict.bound.value}: {verdict.reason}{decide}", TEXT_LIMIT))
+    return lines
 
 
 def _cells(case: CaseResult, profile: CaseProfile) -> tuple[str, ...]:
@@ -64,13 +94,29 @@ def _cells(case: CaseResult, profile: CaseProfile) -> tuple[str, ...]:
     point = verdict.point if verdict is not None else None
     return (
         _class(verdict),
-        percent(point.share if point is not None else None),
-        one_line(point.roof, NAME_WIDTH) if point is not None and point.roof else ABSENT,
+        *_roof(point),
         format_us(case.median_us),
         format_us(profile.total_ns / profile.calls / NS_PER_US if profile.calls else None),
         f"{_launches(profile):g}",
         *_rates(point),
     )
+
+
+def _longest(profile: CaseProfile) -> str:
+    """Which kernel takes most of a call of several; '' for a call of one."""
+    total = profile.total_ns
+    if len(profile.kernels) < 2 or not total:
+        return ""
+    most = max(profile.kernels, key=lambda kernel: sum(kernel.durations_ns))
+    share = percent(sum(most.durations_ns) / total)
+    return f"; {share} of the profiled time is in {short_name(most.shape.name, NAME_WIDTH)}"
+
+
+def _roof(point: RooflinePoint | None) -> tuple[str, str]:
+    """The share of its own roof, and which that is."""
+    if point is None:
+        return ABSENT, ABSENT
+    return percent(point.share), one_line(point.roof, NAME_WIDTH) if point.roof else ABSENT
 
 
 def _class(verdict: BoundVerdict | None) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pytest_attnperf.roofline.bound_evidence import (
+    RDNA,
     Evidence,
     Width,
     ceiling_text,
@@ -60,7 +61,23 @@ def beyond_reason(seen: Evidence) -> str | None:
         text = _beyond(share, ceiling, seen.roofs.every) if share is not None and ceiling is not None else None
         if text is not None:
             return text
-    return None
+    return _beyond_width(seen)
+
+
+def _beyond_width(seen: Evidence) -> str | None:
+    """FLOP/s that the compute units with a workgroup cannot do, of a call of one kernel."""
+    width, peak = seen.width, next((one for one in seen.roofs.every if one.kind == PEAK and one.unit == "FLOP/s"), None)
+    if width is None or peak is None or seen.roofs.vector or seen.figures.flops is None or seen.launches != 1:
+        return None
+    # Whether a workgroup of RDNA runs on one compute unit or on both of a WGP is often not known.
+    part = min(1.0, width.of_units * (2 if seen.roofs.arch.startswith(RDNA) else 1))
+    reached = seen.figures.flops / (seen.time_us / US_PER_S) / (peak.rate * part)
+    if part == 1.0 or reached <= BEYOND_PEAK:
+        return None
+    return (
+        f"{width}, which would do {share_text(reached)} of their part of {ceiling_text(peak)}: impossible, so the "
+        "time, the work or the grid is not what it is said to be"
+    )
 
 
 def _beyond(share: float, ceiling: Ceiling, every: tuple[Ceiling, ...]) -> str | None:
@@ -163,9 +180,11 @@ def occupancy_reason(seen: Evidence) -> str | None:
     if not busy:
         return None
     reached, used, ceiling = max(busy, key=lambda part: part[0])
+    # One compute unit can draw more than its even part of a memory that it does not share with all others.
+    reach = f"reach {share_text(reached)} of their part" if reached <= 1 else "take more than their even part"
     return (
-        f"{width} use {share_text(used)} of the device, and these reach {share_text(reached)} of their part of "
-        f"{ceiling_text(ceiling)}; the whole call reaches {share_text(reached * used)}"
+        f"{width} use {share_text(used)} of the device, and these {reach} of {ceiling_text(ceiling)}; the whole call "
+        f"reaches {share_text(reached * used)}"
     )
 
 

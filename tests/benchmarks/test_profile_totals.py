@@ -61,3 +61,6 @@ def test_a_difference_is_exit_status_1(
     assert "1 of 1 within 1%" in capsys.readouterr().out
     found = None
     assert program.main(["--backend", "b", "--workload", "w"]) == 1
+    found = program.Totals("c", 0.0, 0.0, 0)
+    assert program.main(["--backend", "b", "--workload", "w"]) == 1  # a GPU did something
+    assert program.main(["--backend", "b", "--workload", "w", "--device", "cpu"]) == 0

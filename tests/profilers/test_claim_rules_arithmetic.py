@@ -117,3 +117,11 @@ def test_nature_of_members_may_be_said() -> None:
 def test_empty_table_claims_nothing() -> None:
     """A table without rows gives no finding."""
     assert found_in(table={"rows": []}) == []
+
+
+def test_bottom_that_was_rounded_to_zero_gives_a_least_ratio() -> None:
+    """0.0 ms is anything down to nothing, so that only the least ratio is known."""
+    ratio = {"said": "50x longer", "top": "2.0 ms", "bottom": "0.0 ms", "ratio": "50x"}
+    (found,) = found_in(ratios=[ratio])
+    assert found.holds is True
+    assert "2.0 ms / 0.0 ms is at least 39" in found.text

@@ -211,3 +211,23 @@ def test_passes_without_calls_are_open() -> None:
     """A number of batches alone cannot be checked."""
     (found,) = found_in(model={"passes": {"said": "3 batches", "count": 3}})
     assert (found.rule, found.holds) == ("passes", None)
+
+
+@pytest.mark.parametrize(("arch", "fields", "holds"), [("sm_90", {}, True), ("gfx9999", {"wave_size": 64}, False)])
+def test_waves_need_no_limits(arch: str, fields: dict[str, int], holds: bool) -> None:
+    """256 threads are 8 warps of NVIDIA, and 4 waves of an unknown device that is said to have 64 lanes."""
+    kernel = {"workgroup": [256, 1, 1], "waves": {"said": "8 waves", "count": 8}}
+    (found,) = found_in(device={"arch": arch, **fields}, kernel=kernel)
+    assert found.holds is holds
+    assert found.text.startswith("8 waves: 256 threads are ")
+
+
+def test_above_its_roof_is_not_called_below() -> None:
+    """A rate above the roof that the report draws, and a share that it never says."""
+    performance = {
+        "computing": {"said": "25.7 TFLOP/s", "rate": "25.7 TFLOP/s"},
+        "memory_roof": {"said": "r", "bandwidth": "212 GB/s", "intensity": "26.6 FLOP/B", "rate": "5,639 GFLOP/s"},
+    }
+    found = next(one for one in found_in(performance=performance) if one.rule == "own roof")
+    assert found.holds is False
+    assert "456% of its own roof, which is never said: only kernels that read from caches" in found.text

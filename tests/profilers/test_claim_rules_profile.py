@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.profile_records import (
+    Agent,
     FamilyTime,
     Finding,
     KernelShape,
@@ -164,3 +165,11 @@ def test_members_are_looked_up_by_name() -> None:
     families = (family("Memory Copy", "copy", 704, 5_410_000),)
     found = against(summary(kernels=kernels, families=families))["calls of __amd_rocclr_copyBuffer"]
     assert (found.holds, found.should) == (False, "300 calls in the profile")
+
+
+@pytest.mark.parametrize(("arch", "holds"), [("gfx1151", True), ("gfx1201", False)])
+def test_profile_of_another_device_is_found(arch: str, holds: bool) -> None:
+    """A report about gfx1151 beside a profile of another device; where the profile does not say its own, nothing is."""
+    found = against(summary(agents=(Agent("Agent 4", arch=arch), Agent("Agent 0", kind="cpu", arch="x86"))))["device"]
+    assert (found.holds, f"{arch} in the profile" in found.text) == (holds, True)
+    assert "device" not in against(summary())

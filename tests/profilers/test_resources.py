@@ -94,7 +94,7 @@ def test_registers_that_cannot_be_trusted_give_no_occupancy(
     [
         (shape(None), agent("gfx942"), "the file does not say the registers"),
         (KernelShape("flash", vgprs=64), agent("gfx942"), "the file does not say the size of a workgroup"),
-        (shape(), None, "the profile does not say the architecture of agent 'Agent 4'; agent_info and rocpd do, and --device"),
+        (shape(), None, "architecture of agent 'Agent 4'; agent_info and rocpd do, or attnperf profile --device NAME"),
         (shape(), agent(""), "the profile does not say the architecture of agent 'Agent 4'"),
         (shape(), agent("gfx1250"), "the limits of 'gfx1250' are not known; known: gfx906, gfx908, "),
         (shape(), agent("sm_75"), "the limits of 'sm_75' are not known; known: "),

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 from pytest_attnperf.profile_records import CaseProfile, KernelShape, LiveKernel
 from pytest_attnperf.records import CaseKey, DeviceInfo, Verdict
-from pytest_attnperf.reports.profile_cases import case_lines
+from pytest_attnperf.reports.profile_cases import case_lines, kernel_bound_lines, kernel_bound_table
+from pytest_attnperf.reports.wide_tables import terminal
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
-from pytest_attnperf.roofline_records import BoundClass, BoundVerdict, RooflinePoint
+from pytest_attnperf.roofline_records import BoundClass, BoundVerdict, KernelBound, RooflinePoint
 
 POINT = RooflinePoint(100.0, 5e7, 2e6, 5e11, 2e10, 25.0, 40.0, "DRAM", 0.4)
 PROFILE = CaseProfile(
@@ -42,9 +43,29 @@ def test_class_roof_times_launches_and_rates() -> None:
 def test_the_evidence_and_what_would_decide_it() -> None:
     """An undecided class names the measurement that would decide it."""
     assert (
-        "b0/decode-b1: not decidable from this data: 40 % of its memory roof; what would decide it: read L2 traffic"
-        in lines_of(PROFILE)
+        "b0/decode-b1: not decidable from this data: 40 % of its memory roof; 95.2 % of the profiled time is in flash; "
+        "what would decide it: read L2 traffic" in lines_of(PROFILE)
     )
+
+
+def test_a_call_of_one_kernel_names_none() -> None:
+    """Where all time is in one kernel nothing is said of it."""
+    alone = replace(PROFILE, kernels=PROFILE.kernels[:1])
+    assert not any("of the profiled time" in line for line in lines_of(alone))
+
+
+def test_works_that_a_user_named() -> None:
+    """Kernels of a trace have their class and evidence as cases do, and how calls were counted."""
+    assert PROFILE.bound is not None
+    bounds = (KernelBound("flash as decode-b1", 100.0, PROFILE.bound, "counted per call of flash"),)
+    table = terminal((), [kernel_bound_table(bounds)], 160)
+    assert (
+        " ".join(table.splitlines()[-1].split()) == "flash as decode-b1 not decidable 40.0 % DRAM 100.0 0.500 20.0 25.0"
+    )
+    assert kernel_bound_lines(bounds) == [
+        "flash as decode-b1 (counted per call of flash): not decidable from this data: 40 % of its memory roof; what "
+        "would decide it: read L2 traffic"
+    ]
 
 
 def test_evidence_is_cut_and_counted() -> None:

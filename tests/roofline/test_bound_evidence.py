@@ -56,3 +56,4 @@ def test_parts_in_use() -> None:
     assert Width(30, 40, None, 80).of_simds == 0.75
     assert (Width(90, 40, 360, 80).of_units, Width(90, 40, 360, 80).of_simds) == (1.0, 1.0)
     assert str(Width(90, 40, 60, 80)) == "60 waves on 80 SIMDs"
+    assert str(Width(1, 40, 8, 80)) == "1 workgroup on 40 compute units"

@@ -45,6 +45,8 @@ ORDER: tuple[tuple[str, ...], ...] = (
         "run_kernel_command",
         "build_kernels_command",
         "profile_command",
+        "profile_results",
+        "profile_output",
         "calibrate_device_command",
     ),
 )
