@@ -112,6 +112,10 @@ def chosen_kind(options: argparse.Namespace) -> str:
         raise UsageError(f"--processes {options.processes} must be at least 1; {PROCESSES} is the default")
     if options.against is not None:
         _read_against(options.against)  # before minutes are spent on measuring
+    if not options.dry_run:
+        from pytest_attnperf.baselines.ceilings_store import refuse_root
+
+        refuse_root(options.out)
     if torch_build() is None:
         raise UsageError("torch is not installed for this Python, and its products and copies are what is timed here")
     found, why = has_gpu(os.environ)
@@ -225,10 +229,10 @@ def conclude(found: Sequence[ProcessCeilings], state: DeviceState, options: argp
     measured = over_processes(found, datetime.datetime.now(datetime.timezone.utc).date().isoformat())
     refused = impossible(measured, spec)
     stored = without(measured, refused)
+    against = _read_against(options.against) if options.against is not None else None
     if options.json:
-        sys.stdout.write(json.dumps(as_json(stored, spec, device, refused), indent=2) + "\n")
+        sys.stdout.write(json.dumps(as_json(stored, spec, device, refused, against), indent=2) + "\n")
     else:
-        against = _read_against(options.against) if options.against is not None else None
         sys.stdout.write(f"{text(stored, spec, device, state, refused, against)}\n")
     if options.dry_run:
         said = "nothing was stored (--dry-run)"
@@ -282,7 +286,7 @@ def text(
     against: StoredCeilings | None = None,
 ) -> str:
     """The table, what stands above it, and what must be known."""
-    from pytest_attnperf.baselines.ceilings_store import figures_of
+    from pytest_attnperf.baselines.ceilings_store import figures_of, shape_of
     from pytest_attnperf.reports.wide_tables import Column, Table, terminal
 
     found = stored.ceilings
@@ -296,7 +300,10 @@ def text(
         row += ["-" if clock is None else f"{clock:.0f}"]
         row += [_change(name, value, against)] if against is not None else []
         rows.append((name, *row))
-    table = Table("", "figure", (Column("reached"), *columns), tuple(rows), _notes(stored, refused))
+    notes = _notes(stored, refused)
+    if against is not None and shape_of(against.ceilings) != shape_of(found):
+        notes = (*notes, f"change: from another device, {shape_of(against.ceilings)}")
+    table = Table("", "figure", (Column("reached"), *columns), tuple(rows), notes)
     return terminal(_head(stored, spec, device, state), [table], 130)
 
 
@@ -371,9 +378,13 @@ def _told(name: str, value: float) -> str:
 
 
 def as_json(
-    stored: StoredCeilings, spec: DeviceSpec | None, device: DeviceInfo, refused: Mapping[str, str]
+    stored: StoredCeilings,
+    spec: DeviceSpec | None,
+    device: DeviceInfo,
+    refused: Mapping[str, str],
+    against: StoredCeilings | None = None,
 ) -> dict[str, Any]:
-    """What was found, as stored, and beside it the device, the peaks it is held against, and what was refused."""
+    """What was found, as stored, the device, the peaks it is held against, what was refused, and `--against`."""
     from pytest_attnperf.baselines.ceilings_store import figures_of
     from pytest_attnperf.baselines.schema import plain
 
@@ -384,4 +395,5 @@ def as_json(
         "peaks": peaks,
         "peak_source": spec.source if spec is not None and peaks else "",
         "refused": dict(refused),
+        "against": None if against is None else plain(against),
     }

@@ -158,6 +158,29 @@ def test_a_change_from_stored_ceilings(tmp_path: Path, capsys: Any) -> None:
     assert last["launch"][-1] == "-"
 
 
+def test_a_change_from_another_device_is_said(tmp_path: Path, capsys: Any) -> None:
+    """A file of another device is compared with, too, and named; --json holds it beside what was found."""
+    path = CeilingsStore(tmp_path).write(tmp_path, over_processes([process()], "2026-01-02"))
+    cut = replace(H200, compute_units=66)
+    _, said = concluded([process(cut)], capsys, "--dry-run", "--against", str(path))
+    assert "change: from another device, sm_90 h200 with 132 compute units" in said
+    _, said = concluded([process()], capsys, "--dry-run", "--against", str(path))
+    assert "another device" not in said
+    _, said = concluded([process()], capsys, "--dry-run", "--json", "--against", str(path))
+    assert json.loads(said)["against"]["ceilings"]["flops_per_s"]["f16"] == 7e14
+    _, said = concluded([process()], capsys, "--dry-run", "--json")
+    assert json.loads(said)["against"] is None
+
+
+def test_a_root_that_holds_nothing_costs_no_measurement(tmp_path: Path) -> None:
+    """A file in the place of a folder is refused before a process starts; with --dry-run nothing is stored."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BaselineError, match=r"/file/deep: .*/file is no folder; name another folder"):
+        module.chosen_kind(parsed("--device", "cpu", "--out", str(tmp_path / "file" / "deep")))
+    assert module.chosen_kind(parsed("--device", "cpu", "--dry-run", "--out", str(tmp_path / "file"))) == "cpu"
+    assert module.chosen_kind(parsed("--device", "cpu", "--out", str(tmp_path / "new" / "deep"))) == "cpu"
+
+
 def test_a_cpu_says_what_it_is(tmp_path: Path, capsys: Any) -> None:
     """Figures of a CPU are stored under its own architecture, and are said to tell nothing of a GPU."""
     cpu = DeviceInfo("cpu", "cpu-x86_64", "amd-epyc", "AMD EPYC", compute_units=1)

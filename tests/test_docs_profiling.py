@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.cli import COMMANDS
+from pytest_attnperf.cli import COMMANDS, main
 from pytest_attnperf.profilers.forms import FORMS
 from pytest_attnperf.roofline_records import BoundClass
 
@@ -160,3 +160,27 @@ def test_files_and_links_exist() -> None:
     assert named
     assert [link for link in links if not (PAGE.parent / link).is_file()] == []
     assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
+@pytest.mark.parametrize("shown", re.findall(r"```text\n\$ (attnperf .*?)```", TEXT, re.DOTALL))
+def test_outputs_are_what_is_printed(
+    shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each output on the page is what its command prints on 120 columns; '...' stands for lines that are left out."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "120")
+    command, _, output = shown.partition("\n")
+    assert main(shlex.split(command)[1:]) in (0, 1)
+    printed = "".join(f"{line.rstrip()}\n" for line in capsys.readouterr().out.splitlines())
+    parts = [part for part in re.split(r"^\.\.\.\n", output, flags=re.MULTILINE) if part]
+    assert parts
+    at = 0
+    for part in parts:
+        assert part in printed
+        at = printed.index(part, at) + len(part)
+
+
+def test_the_page_shows_a_profile_a_comparison_and_claims() -> None:
+    """There is an output for each way of reading a profile."""
+    assert len(re.findall(r"```text\n\$ attnperf profile ", section("Reading it"))) == 3
+    assert "<!-- output" not in TEXT

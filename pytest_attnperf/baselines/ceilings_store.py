@@ -9,6 +9,7 @@ Format history: 1 = first published form.
 from __future__ import annotations
 
 import math
+import os
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -104,10 +105,10 @@ def over_processes(found: Sequence[ProcessCeilings], measured: str) -> StoredCei
     """
     device = found[0].device
     for other in found[1:]:
-        if _shape(other.device) != _shape(device):
+        if shape_of(other.device) != shape_of(device):
             raise BaselineError(
-                f"the processes of one calibration ran on {_shape(device)} and on {_shape(other.device)}; make one GPU "
-                "visible, and run again"
+                f"the processes of one calibration ran on {shape_of(device)} and on {shape_of(other.device)}; make one "
+                "GPU visible, and run again"
             )
     several = len(found) > 1
     left_out = {name: reason for one in found for name, reason in one.left_out.items()}
@@ -185,7 +186,16 @@ def figures_of(stored: StoredCeilings) -> dict[str, float]:
     return {**found.flops_per_s, **stored.oblong, **{name: value for name, value in named.items() if value is not None}}
 
 
-def _shape(device: DeviceInfo) -> str:
+def refuse_root(root: Path) -> None:
+    """Raises BaselineError for a folder that nothing can be stored in."""
+    there = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK)):
+        what = "cannot be written to" if there.is_dir() else "is no folder"
+        raise BaselineError(f"{root}: {there} {what}; name another folder")
+
+
+def shape_of(device: DeviceInfo | DeviceCeilings) -> str:
+    """Whose ceilings they are."""
     return f"{device.arch} {device.product} with {device.compute_units} compute units"
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pytest_attnperf.correctness import poison
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure.canary import BLOCK_US, REST_SECONDS
-from pytest_attnperf.measure.ceiling_work import Work
+from pytest_attnperf.measure.ceiling_work import READERS, Reader, Work
 from pytest_attnperf.measure.out_of_memory import guarded
 from pytest_attnperf.measure.rejection import CompileWatch
 from pytest_attnperf.measure.sampling import sample
@@ -24,7 +24,7 @@ FLOPS, BYTES, US = "FLOP/s", "B/s", "us"
 US_PER_S = 1e6
 
 GROWTH = 0.02
-"""A rate that grew by less than this over the best before it, twice in a row, grows no more."""
+"""A rate whose best of two more sizes is less than this above the best before them grows no more."""
 
 CALLS_PER_SIZE = 40
 """About how many calls preparing, proving and timing one size take when a call is longer than a block."""
@@ -38,6 +38,7 @@ class Plan:
     cache_times      how many times the last-level cache the source of a copy holds at least; a cache that evicts at
                      random still serves 1 / (2 * cache_times) of the bytes
     figure_seconds   beyond which no larger size of one figure is begun, and `seconds` no further figure
+    readers          that compete at the smallest size; the fastest reads the others
     """
 
     dtypes: tuple[str, ...]
@@ -49,6 +50,7 @@ class Plan:
     blocks: int = 20
     budget_us: float = 60_000.0
     rest_seconds: float = REST_SECONDS
+    readers: tuple[Reader, ...] = READERS[:1]
 
 
 PLANS = {
@@ -59,6 +61,7 @@ PLANS = {
         copy_bytes_max=8 << 30,
         figure_seconds=2.0,
         seconds=18.0,
+        readers=READERS,
     ),
     "cpu": Plan(
         ("f32", "bf16", "f16"),
@@ -112,10 +115,8 @@ class Bench:
 
 
 def grows_no_more(rates: Sequence[float]) -> bool:
-    """Whether each of the last two rates is less than GROWTH above the best before it."""
-    if len(rates) < 3:
-        return False
-    return all(rates[at] < (1 + GROWTH) * max(rates[:at]) for at in (len(rates) - 1, len(rates) - 2))
+    """Whether the last two rates are less than GROWTH above the best before them."""
+    return len(rates) >= 3 and max(rates[-2:]) < (1 + GROWTH) * max(rates[:-2])
 
 
 def walk(bench: Bench, unit: str, sizes: Sequence[tuple[float, Callable[[], Work]]]) -> Figure:

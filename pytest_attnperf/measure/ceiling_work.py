@@ -41,9 +41,27 @@ CHECKED_LINES = 4
 CHUNK = 1 << 25
 """Elements compared or converted at a time, so that a check needs little memory beside what it checks."""
 
-SUMMED_WORDS = 256
-"""Words that a read adds to one: it writes 1 byte for every 256 that it reads."""
 _WORD_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How memory is read: an operator of torch, 'sum', 'amax' or 'mv', makes one number of each row.
+
+    words   in a row; 0 for one row of everything
+    """
+
+    operator: str
+    words: int
+
+    @property
+    def name(self) -> str:
+        """As stored."""
+        return f"torch.{self.operator} over " + (f"rows of {self.words}" if self.words else "everything")
+
+
+READERS = (Reader("sum", 256), Reader("sum", 8192), Reader("sum", 0), Reader("amax", 8192), Reader("mv", 8192))
+"""What is written is 1/256 of what is read at most."""
 
 
 @dataclass(frozen=True)
@@ -195,19 +213,27 @@ def kernel_copy(count_bytes: int, torch_device: str) -> Work:
     )
 
 
-def read(count_bytes: int, torch_device: str) -> Work:
-    """Sums of rows of 256 words: what is written is 1/256 of what is read, and both are counted."""
+def read(count_bytes: int, torch_device: str, reader: Reader = READERS[0]) -> Work:
+    """A number for each row of words: what is read and what is written are counted, a vector of `mv` is not."""
     import torch
 
-    source = _words(count_bytes, torch_device).view(-1, SUMMED_WORDS)
-    result = torch.empty(source.shape[0], dtype=torch.int32, device=torch_device)
-    return Work(
-        lambda: torch.sum(source, dim=1, dtype=torch.int32, out=result),
-        result,
-        float(_bytes(source) + _bytes(result)),
-        f"{_mib(count_bytes)}, torch.sum over rows of {SUMMED_WORDS}",
-        lambda: _sum_fault(source, result),
-    )
+    words = _words(count_bytes, torch_device, reader.words or READERS[0].words)
+    source = words.view(-1, reader.words or words.numel())
+    product = reader.operator == "mv"
+    result = torch.empty(source.shape[0], dtype=torch.float32 if product else torch.int32, device=torch_device)
+    matrix, vector = source.view(torch.float32), _normal((source.shape[1] if product else 1,), torch_device, SEED + 1)
+    calls: dict[str, Callable[[], Any]] = {
+        "sum": lambda: torch.sum(source, dim=1, dtype=torch.int32, out=result),
+        "amax": lambda: torch.amax(source, dim=1, out=result),
+        "mv": lambda: torch.mv(matrix, vector, out=result),
+    }
+    faults = {
+        "sum": lambda: _sum_fault(source, result),
+        "amax": lambda: _amax_fault(source, result),
+        "mv": lambda: _mv_fault(matrix, vector, result),
+    }
+    amount = float(_bytes(source) + _bytes(result))
+    return Work(calls[reader.operator], result, amount, f"{_mib(count_bytes)}, {reader.name}", faults[reader.operator])
 
 
 def nothing(torch_device: str) -> Work:
@@ -237,12 +263,43 @@ def _sum_fault(source: torch.Tensor, result: torch.Tensor) -> str:
     """int32 sums wrap around, and so does the narrowing of the same sums in int64."""
     import torch
 
-    rows = CHUNK // SUMMED_WORDS
-    for start in range(0, source.shape[0], rows):
-        sums = source[start : start + rows].to(torch.int64).sum(dim=1)
-        if not torch.equal(sums.to(torch.int32), result[start : start + rows]):
-            return "the sums of what was read are wrong"
-    return ""
+    exact = torch.zeros(source.shape[0], dtype=torch.int64, device=source.device)
+    for rows, words in _parts(source):
+        exact[rows] += source[rows, words].to(torch.int64).sum(dim=1)
+    return "" if torch.equal(exact.to(torch.int32), result) else "the sums of what was read are wrong"
+
+
+def _amax_fault(source: torch.Tensor, result: torch.Tensor) -> str:
+    """No word of a row is larger than its result, and one is the same."""
+    import torch
+
+    met = torch.zeros_like(result, dtype=torch.bool)
+    for rows, words in _parts(source):
+        limit = result[rows, None]
+        if bool((source[rows, words] > limit).any()):
+            return "the maxima of what was read are wrong"
+        met[rows] |= (source[rows, words] == limit).any(dim=1)
+    return "" if bool(met.all()) else "the maxima of what was read are wrong"
+
+
+def _mv_fault(matrix: torch.Tensor, vector: torch.Tensor, result: torch.Tensor) -> str:
+    """Within what products of TF32 are off by at worst, which a row read in part is beyond."""
+    import torch
+
+    exact = torch.zeros(matrix.shape[0], dtype=torch.float64, device=matrix.device)
+    for rows, words in _parts(matrix):
+        exact[rows] += matrix[rows, words].to(torch.float64) @ vector[words].to(torch.float64)
+    right = bool(((result - exact).abs() <= product_tolerance("tf32", matrix.shape[1])).all())
+    return "" if right else "the products of what was read are wrong"
+
+
+def _parts(source: torch.Tensor) -> Iterator[tuple[slice, slice]]:
+    """Rows and columns of parts of CHUNK elements."""
+    count, words = source.shape
+    rows = max(1, CHUNK // words)
+    for row in range(0, count, rows):
+        for word in range(0, words, CHUNK):
+            yield slice(row, row + rows), slice(word, word + CHUNK)
 
 
 def _normal(shape: tuple[int, ...], torch_device: str, seed: int = SEED) -> torch.Tensor:
@@ -252,11 +309,11 @@ def _normal(shape: tuple[int, ...], torch_device: str, seed: int = SEED) -> torc
     return torch.randn(shape, generator=generator, device=torch_device)
 
 
-def _words(count_bytes: int, torch_device: str) -> torch.Tensor:
-    """The bits of normal random numbers, as integers: these compare bit by bit and add exactly."""
+def _words(count_bytes: int, torch_device: str, row: int = READERS[0].words) -> torch.Tensor:
+    """Whole rows of the bits of normal random numbers, as integers: these compare bit by bit and add exactly."""
     import torch
 
-    count = max(1, count_bytes // (_WORD_BYTES * SUMMED_WORDS)) * SUMMED_WORDS
+    count = max(1, count_bytes // (_WORD_BYTES * row)) * row
     return _normal((count,), torch_device).view(torch.int32)
 
 

@@ -123,7 +123,8 @@ class ControllerSession:
         """Fill the registry before tests are parametrised."""
         with usage_errors():
             self._collectors.register()
-            if is_xdist_controller(self._config) and timed(self._config):
+            shows = timed(self._config) or self._config.getoption("attnperf_profile")
+            if shows and is_xdist_controller(self._config):
                 self._start([], [])
 
     @pytest.hookimpl(trylast=True)

@@ -166,7 +166,7 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--attnperf-profile",
         action="store_true",
-        help="profile every right case with torch's profiler, in a process of its own, and say what binds it; "
+        help="profile every right case with torch's profiler, in a process that times nothing, and say what binds it; "
         "with --attnperf by its time, alone without",
     )
     group.addoption("--no-attnperf-strict", dest="attnperf_strict", action="store_false", help="they do not")

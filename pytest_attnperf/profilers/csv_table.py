@@ -82,13 +82,17 @@ class CsvTable:
         return self.columns.index(name)
 
     def needs(self, form: str, names: Sequence[str]) -> None:
-        """Raise ProfileError unless all these columns are there."""
+        """Raise ProfileError unless all these columns are there, once each."""
         missing = [name for name in names if name not in self.columns]
         if missing:
             raise ProfileError(
                 f"{self.path}: a {form} needs the columns {', '.join(names)}; missing: {', '.join(missing)}; the file "
                 f"has: {', '.join(self.columns)}"
             )
+        twice = [name for name in names if self.columns.count(name) > 1]
+        if twice:
+            count = self.columns.count(twice[0])
+            raise ProfileError(f"{self.path}: column {twice[0]} is there {count} times, in line 1: which is meant?")
 
     def __iter__(self) -> Iterator[list[str]]:
         width = len(self.columns)
@@ -118,9 +122,10 @@ class CsvTable:
         line, values = self._misfit
         self._misfit = None
         text = f"has {values} values, there are {len(self.columns)} columns"
-        if last and values < len(self.columns):
+        missing = self.columns[values] if values < len(self.columns) else ""
+        if last and missing:
             text = f"the last row is cut short: it {text}"
-        self.problems.add(line, text, kind="another number of values than columns")
+        self.problems.add(line, text, kind="another number of values than columns", column=missing)
 
 
 def columns_of(path: Path) -> tuple[str, ...]:

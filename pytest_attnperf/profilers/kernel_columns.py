@@ -26,6 +26,9 @@ SIZES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 """Stem of the columns _X, _Y and _Z, and the names of a total."""
 
+NAMELESS = "(no name)"
+"""What a kernel is called whose name is empty."""
+
 SUFFIXES = (" [clone .kd]", ".kd")
 """What tools put behind a name: it is that of the kernel's descriptor."""
 
@@ -58,6 +61,9 @@ class KernelColumns:
         name = clean_name(values[0])
         if "\0" in values[0]:
             report(self.used[0], "the name holds NUL bytes")
+        if not name.strip():
+            report(self.used[0], f"is {values[0][:40]!r}, wanted is a name; it is called {NAMELESS!r}")
+            name = NAMELESS
         return KernelShape(name, agent=of.get(self._agent, ""), **numbers, **sizes)  # type: ignore[arg-type]
 
 

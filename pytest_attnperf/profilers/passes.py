@@ -120,9 +120,7 @@ def _inferred(calls: Calls, layers: int | None) -> tuple[int | None, str, tuple[
     return None, f"no passes inferred: {fitting[0]}, but they do not come in as many equal stretches", ()
 
 
-def _or_layers(
-    calls: Calls, count: int, how: str, begins: tuple[int, ...]
-) -> tuple[int | None, str, tuple[int, ...]]:
+def _or_layers(calls: Calls, count: int, how: str, begins: tuple[int, ...]) -> tuple[int | None, str, tuple[int, ...]]:
     """A number that fits, unless what repeats may as well be the layers of one pass: then none, or that is said."""
     attention = _most_attention(calls)
     rare = sorted((calls_of, name) for name, calls_of in calls.counts.items() if calls_of < count)
@@ -131,8 +129,8 @@ def _or_layers(
     less = f"{len(rare)} {'kernel runs' if len(rare) == 1 else 'kernels run'} less often" if rare else ""
     if attention and rare:
         example = f"{_short(rare[0][1])}: {rare[0][0]:,}"
-        how = f"{count} stretches with one call of attention each may be passes, or layers, for {less} ({example})"
-        return None, f"no passes inferred: {how}; --passes or --layers tells", ()
+        how = f"{count} stretches with one call of attention each may be passes, or layers of one, since {less}"
+        return None, f"no passes inferred: {how} ({example}); --passes or --layers tells", ()
     why = "each has one call of attention" if attention else less
     return count, f"{how}; {why}: were these layers of one pass, --passes 1 would say so", begins
 
@@ -202,7 +200,8 @@ def _compared(calls: Calls, passes: int, layers: int | None) -> tuple[int, str, 
     share = sum(count for count in calls.counts.values() if count % passes == 0) / total if total else 0.0
     begins = _in_order(calls, passes)[0] if calls.order is not None and share >= FITTING_SHARE else ()
     inferred, how, _ = _inferred(calls, layers)
-    fitting = f"{passes} passes as given: the calls of kernels with {share:.1%} of the dispatches divide by it"
+    given = f"{passes} {'pass' if passes == 1 else 'passes'} as given"
+    fitting = f"{given}: the calls of kernels with {share:.1%} of the dispatches divide by it"
     if inferred == passes:
         return passes, f"{fitting}, and as inferred: {how}", begins
     return passes, f"{fitting}; {'inferred are ' if inferred else ''}{how}", begins
@@ -253,7 +252,7 @@ def _layers(calls: Calls, passes: int, layers: int | None) -> tuple[int | None, 
         return layers, f"{layers} layers as given do not fit: attention has {said} calls, {expected:,} expected"
     if len(attention) > 1 and all(count % passes == 0 for count in attention) and attention[0] > passes:
         each = " and ".join(f"{count // passes:,}" for count in attention)
-        return None, f"attention runs {each} times in each, which may hold several forward passes"
+        return None, f"attention runs {each} times per pass on average: one may hold several forward passes"
     if len(attention) != 1 or attention[0] % passes or attention[0] == passes:
         return None, ""
     found = attention[0] // passes

@@ -66,9 +66,9 @@ class _Read:
     rows: int = 0
     replayed: int = 0
 
-    def problem(self, text: str, used: str = "") -> None:
+    def problem(self, text: str, used: str = "", column: str = "") -> None:
         """Adds one, once."""
-        problem = Problem(self.path, text, used)
+        problem = Problem(self.path, text, used, column=column)
         if problem not in self.problems:
             self.problems.append(problem)
 
@@ -197,9 +197,9 @@ def _read_dispatches(connection: sqlite3.Connection, tables: Tables, agents: dic
     times = Times("dispatches")
     add, number_of, first_pass = read.builder.add, read.builder.number_of, _first_pass(connection, tables)
     cut = len(_SHAPE)
-    for row in rows_of(connection, tables, DISPATCHES, (*_SHAPE, "start", "end", "replay_pass")):
+    for row in rows_of(connection, tables, DISPATCHES, (*_SHAPE, "start", "end", "replay_pass", "id")):
         start, end = row[cut], row[cut + 1]
-        if not times.usable(start, end):
+        if not times.usable(start, end, row[cut + 3]):
             continue
         if row[cut + 2] not in (None, first_pass):
             read.replayed += 1
@@ -252,9 +252,9 @@ def _read_copies(
     read: _Read,
 ) -> None:
     times = Times("copies")
-    columns = ("start", "end", "name_id", "src_agent_id", "dst_agent_id", "size")
-    for start, end, name, source, target, size in rows_of(connection, tables, COPIES, columns):
-        if not times.usable(start, end):
+    columns = ("start", "end", "name_id", "src_agent_id", "dst_agent_id", "size", "id")
+    for start, end, name, source, target, size, number in rows_of(connection, tables, COPIES, columns):
+        if not times.usable(start, end, number):
             continue
         ends = [agents[one] for one in (target, source) if one in agents]
         device = next((agent for agent in ends if agent.kind == "gpu"), None)
@@ -310,7 +310,8 @@ def _tell(times: Times, read: _Read) -> None:
     """Adds what was good to `rows`, and the rest as problems."""
     read.rows += times.good
     for how, count in times.bad.items():
-        read.problem(f"{count} of {times.good + times.bad.total()} {times.what} {how}", "the others are used")
+        counted = f"{count} of {times.good + times.bad.total()} {times.what} {how}"
+        read.problem(f"{counted}, the first of them {times.first[how]}", "the others are used", "start, end")
 
 
 def _counters(read: _Read) -> tuple[KernelCounter, ...]:

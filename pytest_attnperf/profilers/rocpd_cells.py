@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from pytest_attnperf.profile_records import Size3
+from pytest_attnperf.profilers.timed_rows import LONGEST_NS
 
 
 def text_of(value: object) -> str:
@@ -24,22 +25,30 @@ def size3_of(values: tuple[object, ...]) -> Size3 | None:
 
 
 class Times:
-    """Checks starts and ends of one table, and counts those that cannot be used by what is wrong with them."""
+    """Checks starts and ends of one table, and counts those that cannot be used by what is wrong with them.
+
+    first    of each kind of these: its id, start and end in words
+    """
 
     def __init__(self, what: str) -> None:
         self.what = what
         self.good = 0
         self.bad: Counter[str] = Counter()
+        self.first: dict[str, str] = {}
 
-    def usable(self, start: object, end: object) -> bool:
-        """Whether both are nanoseconds, in order."""
+    def usable(self, start: object, end: object, number: object) -> bool:
+        """Whether both are nanoseconds, in order and less than a day apart; number: the row's id."""
         if type(start) is not int or type(end) is not int or start < 0:
-            self.bad["have a start or end that is no whole number from 0"] += 1
+            how = "have a start or end that is no whole number from 0"
         elif not end:
-            self.bad["have no times"] += 1
+            how = "have no times"
         elif end < start:
-            self.bad["end before they start"] += 1
+            how = "end before they start"
+        elif end - start > LONGEST_NS:
+            how = "take more than a day"
         else:
             self.good += 1
             return True
+        self.bad[how] += 1
+        self.first.setdefault(how, f"id {number!r:.40}: start {start!r:.40}, end {end!r:.40}")
         return False

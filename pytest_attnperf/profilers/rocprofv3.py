@@ -24,7 +24,7 @@ from pytest_attnperf.profilers.forms import (
 )
 from pytest_attnperf.profilers.kernel_columns import KernelColumns, Report
 from pytest_attnperf.profilers.stats_files import direction, read_stats
-from pytest_attnperf.profilers.timed_rows import BEYOND, LONGEST_NS, add_rows
+from pytest_attnperf.profilers.timed_rows import BEYOND, LONGEST_NS, add_rows, tell_duration, tell_times
 
 TIMES = ("Start_Timestamp", "End_Timestamp")
 STATS_NAMES = {"kernel": "kernel_stats", "copy": "memory_copy_stats", "api": "api_stats", "domain": "domain_stats"}
@@ -87,10 +87,10 @@ def read_api(table: CsvTable, form: Form, builder: DispatchesBuilder) -> FilePar
         try:
             begin, finish = int(row[start]), int(row[end])
         except ValueError:
-            table.problems.add(table.line, "its times are no whole numbers", kind="times that are no numbers")
+            tell_times(table, row, *TIMES)
             continue
         if not (0 <= begin <= finish < BEYOND and finish - begin <= LONGEST_NS):
-            table.problems.add(table.line, "ends before it starts, or takes more than a day", kind="impossible times")
+            tell_duration(table, begin, finish, *TIMES)
             continue
         sums.setdefault(row[function], _Sum()).add(finish - begin)
         first = begin if first is None else min(first, begin)

@@ -140,6 +140,8 @@ def _notes(
 ) -> tuple[str, ...]:
     """What a reader must know of this profile, and of how much the GPU waited."""
     notes = []
+    if not kernels:
+        notes.append("no kernel, copy or memory set is in these files: of GPU time nothing is known")
     unspread = [kernel for kernel in kernels if kernel.spread.median_ns is None]
     if unspread:
         whose = "every kernel" if len(unspread) == len(kernels) else f"{len(unspread)} of {len(kernels)} kernels"
@@ -156,7 +158,7 @@ def _notes(
     share = sum(kernel.share for kernel in unknown)
     if unknown and share > UNKNOWN_SHARE:
         notes.append(
-            f"{len(unknown)} kernels with {share:.1%} of GPU time are of no known family; a rules file can name theirs "
-            "(--families)"
+            f"{share:.1%} of GPU time is in kernels of no known family ({len(unknown)} of {len(kernels)}); a rules "
+            "file can name theirs (--families)"
         )
     return tuple(notes)

@@ -42,11 +42,11 @@ def add_rows(
         try:
             begin, finish = int(row[begin_at]), int(row[finish_at])
         except ValueError:
-            _tell_times(table, row, start, end)
+            tell_times(table, row, start, end)
             continue
         if not (0 <= begin < finish < BEYOND and finish - begin <= LONGEST_NS):
             if begin != finish or not 0 <= begin < BEYOND:
-                _tell_duration(table, begin, finish, start, end)
+                tell_duration(table, begin, finish, start, end)
                 continue
             zero += 1
         key = key_of(row)
@@ -58,7 +58,8 @@ def add_rows(
     return len(builder) - before, zero
 
 
-def _tell_times(table: CsvTable, row: Sequence[str], start: str, end: str) -> None:
+def tell_times(table: CsvTable, row: Sequence[str], start: str, end: str) -> None:
+    """Which of the two is no whole number."""
     for column in (start, end):
         text = row[table.index(column)]
         try:
@@ -69,7 +70,8 @@ def _tell_times(table: CsvTable, row: Sequence[str], start: str, end: str) -> No
             return
 
 
-def _tell_duration(table: CsvTable, begin: int, finish: int, start: str, end: str) -> None:
+def tell_duration(table: CsvTable, begin: int, finish: int, start: str, end: str) -> None:
+    """What is impossible about a row's two times."""
     if not (0 <= begin < BEYOND and 0 <= finish < BEYOND):
         text, kind = f"{_short(begin)} to {_short(finish)} are no times of 64 bits", "times beyond 64 bits"
     elif finish < begin:

@@ -21,6 +21,7 @@ from pytest_attnperf.profile_records import Agent, KernelShape, Problem, Size3, 
 from pytest_attnperf.profilers.dispatches import DispatchesBuilder
 from pytest_attnperf.profilers.profile import Profile
 from pytest_attnperf.profilers.spreads import spread_of
+from pytest_attnperf.profilers.timed_rows import LONGEST_NS
 
 FORM = "torch.profiler"
 TEXT_BYTES_MOST = 1 << 29
@@ -144,7 +145,7 @@ class _Reader:
         if start is None or length is None:
             self._odd("no usable 'ts' or 'dur'", event)
             return None
-        if length < 0 or not -NS_MOST <= start <= NS_MOST - length:
+        if not 0 <= length <= LONGEST_NS or not -NS_MOST <= start <= NS_MOST - length:
             self._odd("a negative or impossible duration", event)
             return None
         self._whole_us = self._whole_us and length % 1000 == 0

@@ -87,7 +87,8 @@ def conclusion_lines(summary: ProfileSummary) -> list[str]:
     lines += [f"contradiction: {_text(found.text)}" for found in summary.findings if found.holds is False]
     lines += [f"open: {_text(found.text)}" for found in summary.findings if found.holds is None]
     for advice in summary.advice:
-        most = f" (at most {gain(advice.gain)} overall)" if advice.gain is not None else ""
+        known = advice.gain is not None and math.isfinite(advice.gain)
+        most = f" (at most {gain(advice.gain)} overall)" if known else ""
         lines.append(f"advice: {_text(advice.text)}{most}; evidence: {_text(advice.evidence)}")
     lines += [f"note: {_text(note)}" for note in summary.notes]
     lines += [f"problem: {_text(str(problem))}" for problem in summary.problems]
@@ -98,12 +99,11 @@ def gain_line(found: Gain) -> str:
     """Amdahl's law in a sentence, as 'attention takes 1.50 %: infinitely fast it gains at most +1.52 % overall'."""
     name = short_name(found.name, NAME_WIDTH)
     partial = "".join(f"; +{percent(own)} on it is +{percent(whole)} overall" for own, whole in found.partial)
-    if found.limit < 1:
-        limit = f"infinitely fast it gains at most {gain(found.limit)} overall"
-    else:
-        factor = "is all there is" if math.isinf(found.limit) else f"makes the whole {gain(found.limit)} as fast"
-        limit = f"infinitely fast it {factor}"
-    return f"{name} takes {percent(found.share)}: {limit}{partial}"
+    if math.isinf(found.limit):
+        return f"{name} takes all of the GPU time{partial}"
+    within = f"gains at most {gain(found.limit)} overall"
+    limit = within if found.limit < 1 else f"makes the whole {gain(found.limit)} as fast"
+    return f"{name} takes {percent(found.share)}: infinitely fast it {limit}{partial}"
 
 
 def _text(text: str) -> str:
@@ -116,6 +116,8 @@ def _source(path: str, form: str, version: str, rows: int) -> str:
 
 
 def _time_line(summary: ProfileSummary) -> str:
+    if not summary.calls:
+        return "GPU time: not known, these files hold no kernels"
     line = f"GPU time: {ns_as_ms(summary.total_ns)} ms in {summary.calls:,} dispatches"
     if not summary.span_ns or summary.busy_ns is None:
         return f"{line}; only totals are known, without a trace"

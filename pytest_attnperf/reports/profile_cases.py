@@ -39,7 +39,7 @@ def case_lines(run: RunResult, width: int, *, reasons: int = SHOWN_REASONS) -> l
     table = bound_table(found)
     lines = terminal((LEGEND,), [table], width).splitlines()
     told = [line for pair in found for line in reason_lines(*pair)]
-    return [*lines, "", *told[:reasons], *([f"and {len(told) - reasons} more lines"] if len(told) > reasons else [])]
+    return [*lines, "", *told[:reasons], *([f"and {len(told) - reasons} more of these"] if len(told) > reasons else [])]
 
 
 def bound_table(found: Sequence[tuple[CaseResult, CaseProfile]]) -> Table:

@@ -13,11 +13,13 @@ from pytest_attnperf.profile_records import CaseProfile
 from pytest_attnperf.records import DeviceInfo, Launch, NotProvenRightError, Verdict
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.roofline.bound import classify
+from pytest_attnperf.roofline.floors import MARGIN, UNRELIABLE
 from pytest_attnperf.roofline_records import BoundClass, BoundVerdict, DeviceCeilings
 from pytest_attnperf.workers.look import take_profile
 
 if TYPE_CHECKING:
     from pytest_attnperf.baselines.store import BaselineStore
+    from pytest_attnperf.environment.device_specs import DeviceSpec
     from pytest_attnperf.workers.conversation import OpenRequest
     from pytest_attnperf.workers.pool import Pool
 
@@ -59,14 +61,15 @@ def bound_of(result: CaseResult, profile: CaseProfile, device: DeviceInfo, store
             "no time was taken: this run only checks, and a profiler's durations are no measurement",
             "pytest --attnperf --attnperf-profile, which times the case first",
         )
+    spec = spec_for(device)
     try:
-        ceilings = _ceilings(store, device)
+        ceilings = _ceilings(store, device, spec)
     except BaselineError as error:
         return BoundVerdict(BoundClass.UNDECIDED, f"the stored ceilings cannot be used: {error}", "a sound file")
     return classify(
         result.figures,
         result.median_us,
-        spec=spec_for(device),
+        spec=spec,
         ceilings=ceilings,
         launches=result.launches or launches_of(profile),
         code=result.code,
@@ -85,9 +88,20 @@ def launches_of(profile: CaseProfile) -> tuple[Launch, ...] | None:
     )
 
 
-def _ceilings(store: BaselineStore, device: DeviceInfo) -> DeviceCeilings | None:
-    """Of the first root that has some for this device. Raises BaselineError for an unsound file."""
-    return next((found for root in store.roots if (found := ceilings_for(root, device)) is not None), None)
+def _ceilings(store: BaselineStore, device: DeviceInfo, spec: DeviceSpec | None) -> DeviceCeilings | None:
+    """Of the first root that has some for this device. Raises BaselineError for an unsound file, and for a figure
+    that `attnperf calibrate-device` would have refused.
+    """
+    found = next((found for root in store.roots if (found := ceilings_for(root, device)) is not None), None)
+    if found is None or spec is None or spec.confidence == UNRELIABLE:
+        return found
+    rates = {name: (rate, spec.peak_flops(name)) for name, rate in found.flops_per_s.items()}
+    rates["copy"] = (found.copy_bytes_per_s or 0.0, spec.peak_bytes_per_s)
+    rates["read"] = (found.read_bytes_per_s or 0.0, spec.peak_bytes_per_s)
+    for name, (rate, peak) in rates.items():
+        if peak is not None and rate > peak * (1 + MARGIN):
+            raise BaselineError(f"`{name}` is {rate:.4g} per second, and {peak:.4g} is the peak of {spec.name}")
+    return found
 
 
 def _in_one_line(error: Exception) -> str:

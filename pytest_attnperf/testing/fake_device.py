@@ -19,7 +19,7 @@ first_call_ms, profile (nanoseconds of each kernel of a profiled call by name; a
 said). `device.canary` holds the canaries' times in us. Faults: wrong, nan, nothing,
 late (right first, wrong on the last replay), replay (right when called, wrong when replayed), fallback (another kernel
 than declared), stage (one cannot be timed), crossing (one goes through the host), crash, hang, raise, oom, poison,
-prepare, chatter, unprofiled (the profiler sees nothing), profile_crash, profile_hang.
+prepare, finish (raises there), chatter, unprofiled (the profiler sees nothing), profile_crash, profile_hang.
 """
 
 from __future__ import annotations
@@ -244,6 +244,8 @@ class FakeSubject:
 
     def finish(self) -> FinalReport:
         """The last replay."""
+        if self.fault == "finish":
+            raise CaseFailedError("the profiler of the last run gave nothing (scripted)")
         report = _report("final", "wrong", 40.0) if self.fault == "late" else _report("final", "", 0.4)
         return FinalReport(
             check=report,

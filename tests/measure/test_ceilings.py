@@ -15,6 +15,8 @@ from pytest_attnperf.measure import ceiling_work
 from pytest_attnperf.measure import ceilings as module
 from pytest_attnperf.measure.ceiling_walk import FLOPS, PLANS, Bench, Plan, Point, grows_no_more, timed_size, walk
 from pytest_attnperf.measure.ceiling_work import (
+    READERS,
+    Reader,
     Work,
     copy,
     fp32_products,
@@ -25,9 +27,16 @@ from pytest_attnperf.measure.ceiling_work import (
     product_tolerance,
     read,
 )
-from pytest_attnperf.measure.ceilings import copy_sizes, fp8_format, fp8_multiplies, main, measure_ceilings
+from pytest_attnperf.measure.ceilings import (
+    copy_sizes,
+    fastest_reader,
+    fp8_format,
+    fp8_multiplies,
+    main,
+    measure_ceilings,
+)
 from pytest_attnperf.measure.cold_cache import ColdSize
-from pytest_attnperf.records import DeviceInfo
+from pytest_attnperf.records import DeviceInfo, Samples
 
 MIB = 2**20
 TINY = Plan(("f32", "bf16", "tf32", "f8"), (16, 32), 4, 4 * MIB, 0.05, 5.0, blocks=2, budget_us=1000.0, rest_seconds=0)
@@ -87,6 +96,50 @@ def test_bytes_are_moved_and_checked(make: Callable[[int, str], Work]) -> None:
     assert work.fault()
 
 
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
+def test_every_reader_reads_everything(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word less than all is a fault, wherever it lies and however the check divides what was read."""
+    monkeypatch.setattr(ceiling_work, "CHUNK", 3000)
+    work = read(1 * MIB, "cpu", reader)
+    work.call()
+    assert work.fault() == ""
+    assert work.amount == MIB + 4 * work.result.numel()
+    work.result[-1] += 8 * 90 if reader.operator == "mv" else 1
+    assert "what was read are wrong" in work.fault()
+    work.result.fill_(float("nan") if reader.operator == "mv" else 2**31 - 1)
+    assert "what was read are wrong" in work.fault()
+
+
+def test_the_fastest_right_reader_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is wrong and one that torch refuses are said, and cost nothing; without any there is no figure."""
+    rates: list[Any] = [100.0, 300.0, CaseFailedError("its result is wrong"), RuntimeError("no amax\nat all"), 200.0]
+    left = iter(rates)
+
+    def timed(bench: Bench, make: Callable[[], Work]) -> Point:
+        rate = next(left)
+        if isinstance(rate, Exception):
+            raise rate
+        return Point("a size", rate, 1.0, "graph")
+
+    monkeypatch.setattr(module, "timed_size", timed)
+    bench = Bench(CPU, replace(TINY, readers=READERS))
+    reader, raced, note = fastest_reader(bench, MIB)
+    assert (reader, [point.rate for point in raced]) == (READERS[1], [100.0, 300.0, 200.0])
+    assert note == "its result is wrong; torch refuses torch.amax over rows of 8192 here: RuntimeError: no amax"
+    left = iter([CaseFailedError("wrong")] * 5)
+    with pytest.raises(CaseFailedError, match="wrong; wrong"):
+        fastest_reader(bench, MIB)
+
+
+def test_the_fastest_group_of_calls_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that is busy during most of the groups does not move the figure, which says whose time it is."""
+    us = iter([9e3, 8e3, 6e3, 9e3, 7e3])
+    monkeypatch.setattr(module, "sample", lambda *_: Samples((next(us),) * 7, 1, "host"))
+    figure = module._eager_launch(module._Process(CPU, TINY, print))
+    assert figure.value == 6.0
+    assert figure.note.startswith("the time of the host")
+
+
 def test_the_smallest_kernel_is_seen_to_run() -> None:
     """The addition of one element is right only behind a call."""
     work = nothing("cpu")
@@ -110,10 +163,13 @@ def test_a_cpu_knows_no_tf32() -> None:
         ([100, 110, 111], False),
         ([100, 90, 91], True),
         ([100, 90, 110, 111, 112], True),
+        ([100, 101.9, 103.8], False),
     ],
 )
 def test_a_plateau_is_two_sizes_that_gain_nothing(rates: list[float], ended: bool) -> None:
-    """Growth below 2 % over the best before, twice in a row, ends the sizes; a dip that recovers does not."""
+    """Two sizes less than 2 % above the best before them end the sizes; neither a dip that recovers, nor small steps
+    that add up.
+    """
     assert grows_no_more(rates) is ended
 
 
@@ -197,7 +253,7 @@ def test_a_process_on_a_cpu() -> None:
 def test_one_figure_that_torch_refuses_costs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error of torch in one figure is its reason; a budget that is spent is that of the rest."""
 
-    def refusing(count: int, torch_device: str) -> Work:
+    def refusing(count: int, torch_device: str, reader: Reader) -> Work:
         raise NotImplementedError("not on this device\nand more")
 
     monkeypatch.setattr(ceiling_work, "read", refusing)

@@ -121,6 +121,17 @@ def test_a_proven_call_is_profiled_and_nothing_is_timed_after_it() -> None:
         _blocks(subject)
 
 
+def test_a_profiled_case_holds_nothing_any_more() -> None:
+    """Its process waits for the next case while others are timed; that one is profiled behind the first."""
+    for _ in range(2):
+        subject = _subject(Inline(_honest))
+        held = weakref.ref(subject._ready)
+        assert subject.check().right
+        assert subject.profile().calls
+        gc.collect()
+        assert held() is None
+
+
 def test_a_cold_case_is_profiled_on_other_inputs_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls go round over the copies that its timer would use."""
     monkeypatch.setattr(live_profile, "cold_size", lambda device: ColdSize(6 * 2048, "sizes are scripted"))

@@ -28,6 +28,11 @@ NAMES = {
         "gemm_stream_k_kernel",
         "triton_tem_fused_addmm_3",
         "aten::addmm",
+        "_ZN5aiter47fmoe_bf16_blockscaleFp8_g1u1_novs_silu_1tg_ps_32x256E",
+        "_matmul_ogs_NNT_bf16xbf16xmxfp4_16x256x128x1_swiglu",
+        "_w8a8_block_fp8_matmul",
+        "bmm_E4m3_E4m3E4m3_Fp32_t128x8x512u2_s6_et64x8_m64x8x32",
+        "_lora_shrink_kernel",
     ],
     "attention": [
         "void flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4, false, false, cutlass::half_t>>",
@@ -55,10 +60,15 @@ NAMES = {
         "staged_row_softmax_kernel",
         "qk_scores",
         "aten::_scaled_dot_product_flash_attention_for_cpu",
+        "pa_bf16_pertokenFp8_gqa8_1tg_4w",
+        "mla_a8w8_qh16_qseqlen1_gqaratio16_ps",
+        "reduce_segments",
+        "bwd_kernel_dk_dv",
     ],
     "quantised mat-mul": [
         "void mul_mat_q<(ggml_type)2, 128, false>(char const*, int const*, int const*) [clone .kd]",
         "void mul_mat_vec_q<(ggml_type)14, 1, false, false>(void const*, void const*, int const*)",
+        "void moe_q4_K<c10::Half, true>",
         "void marlin_moe_wna16::Marlin<x>(int4 const*)",
     ],
     "normalisation": [
@@ -73,6 +83,7 @@ NAMES = {
         "triton_per_fused_native_layer_norm_0",
         "layernorm_kernel",
         "aten::native_layer_norm",
+        "_fused_rms_mxfp4_quant_kernel",
     ],
     "softmax": [
         "void (anonymous namespace)::softmax_warp_forward<c10::Half, c10::Half, float, 7, false, false>",
@@ -85,11 +96,13 @@ NAMES = {
         "void vllm::rotary_embedding_kernel<c10::BFloat16, true>(long const*, c10::BFloat16*)",
         "void rope_norm<true, false, float, __half>(float const*, __half*, int, int) [clone .kd]",
         "rope_fused_3way_kernel_v2",
+        "void aiter::kn_entry_2c_sbhd_cached_indirect_inplace<x>",
         "void flashinfer::BatchQKApplyRotaryPosIdsCosSinCacheKernel<true, 128u>",
     ],
     "activation": [
         "void vllm::act_and_mul_kernel<c10::BFloat16, &(c10::BFloat16 vllm::silu_kernel<c10::BFloat16>), true>",
         "void unary_gated_op_kernel<&(op_silu(float)), float>(float const*, float const*, float*)",
+        "void vllm::act_and_mul_quant_kernel<c10::BFloat16, c10::Float8_e4m3fn>",
         "void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&)>",
     ],
     "elementwise": [
@@ -119,6 +132,8 @@ NAMES = {
         "quantize_q8_1(float const*, void*, long, long) [clone .kd]",
         "void vllm::dynamic_per_token_scaled_fp8_quant_kernel_strided<c10::BFloat16>",
         "void dequantize_block_q4_0<__half>(void const*, __half*)",
+        "void aiter::data_to_scale_kernel<c10::BFloat16>",
+        "cvt_fp16_to_fp4",
     ],
     "tensor copy": [
         "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::"
@@ -135,6 +150,7 @@ NAMES = {
     "reduction": [
         "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float>>>",
         "void cub::DeviceReduceSingleTileKernel<cub::Policy600>",
+        "void moe_sum_kernel<c10::BFloat16, 8>",
     ],
     "indexing": [
         "void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*, int)",
@@ -145,6 +161,7 @@ NAMES = {
     "KV cache": [
         "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, __nv_bfloat16, (vllm::Fp8KVCacheDataType)0>",
         "cp_mha_gather_cache_kernel",
+        "_fused_qk_rope_cat_and_cache_mla_kernel",
         "void k_set_rows<float, long, __half>(float const*, long const*, __half*)",
     ],
     "memory copy": [
@@ -165,6 +182,7 @@ NAMES = {
         "rccl_main_kernel(ncclDevComm*, unsigned long, ncclWork*)",
         "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
         "void vllm::cross_device_reduce_1stage<__hip_bfloat16, 8>",
+        "void mori::moe::EpDispatchIntraNodeKernel<x>",
     ],
     "random numbers": [
         "void at::native::(anonymous namespace)::distribution_elementwise_grid_stride_kernel<float, 4>",
@@ -173,6 +191,7 @@ NAMES = {
     "sort and top-k": [
         "void at_cuda_detail::cub::DeviceRadixSortOnesweepKernel<...>",
         "void vllm::moe::topkGatingSoftmax<4, 64, 4, 16, 64, int>",
+        "void moe_fused_gate_kernel_dynamic<x>",
         "void ck_tile::kentry<2, ck_tile::MoeSortingMultiPhaseKernel_P23<ck_tile::MoeSortingProblemMp<int>>>",
     ],
     "convolution": [

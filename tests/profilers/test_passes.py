@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,9 @@ from pytest_attnperf.profilers.passes import Calls, find_passes
 
 LAYER = ("gemm", "attn", "gemm", "norm", "gemm", "act", "gemm", "norm")
 """What one layer runs; attention once."""
+
+DECODE = tuple(f"decode_{name}" if name in ("gemm", "attn") else name for name in LAYER)
+"""The same with other GEMMs and another attention, as for one token."""
 
 
 def _pass(layers: int) -> list[str]:
@@ -21,6 +25,17 @@ def _traced(names: list[str], **apart: int) -> Calls:
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     counts = {name: names.count(name) for name in numbers}
     return Calls(counts, [name for name in counts if name == "attn"], [numbers[name] for name in names], numbers, apart)
+
+
+def _serving(tokens: int, layers: int) -> Calls:
+    """A prompt first, then tokens one by one, each a forward pass."""
+    return _attending(["embed", *LAYER * layers, "head", *["embed", *DECODE * layers, "head"] * tokens])
+
+
+def _attending(names: list[str]) -> Calls:
+    """Calls with their order, in which every name that ends in 'attn' is attention."""
+    calls = _traced(names)
+    return replace(calls, attention=[name for name in calls.counts if name.endswith("attn")])
 
 
 def _counted(counts: dict[str, int], **apart: int) -> Calls:
@@ -140,7 +155,7 @@ def test_of_equal_ones_the_largest_is_taken() -> None:
     """Where 6 and 4 explain as many dispatches, counts give 6 and say that 4 would fit too."""
     found = find_passes(_counted({"a": 6, "b": 6, "c": 4, "d": 4, "e": 4, "gemm": 1200}))
     assert found.passes.count == 6
-    assert found.passes.how.endswith("; 4 would fit too")
+    assert "; 4 would fit too; 3 kernels run less often: were these layers" in found.passes.how
 
 
 def test_attention_once_per_pass_tells_no_layers() -> None:
@@ -158,3 +173,65 @@ def test_long_names_are_cut() -> None:
     """A name of a thousand characters leaves the sentence readable."""
     found = find_passes(_counted({"a": 2, "b": 2, "x" * 900: 2000, "y" * 900: 3}))
     assert found.passes.odd == (f"{'y' * 77}...: 3 calls do not divide by 2 passes",)
+
+
+@pytest.mark.parametrize("tokens", [63, 127])
+def test_decoding_behind_a_prefill_is_not_taken_for_its_layers(tokens: int) -> None:
+    """A prefill calls its own kernels once per layer, and the tokens may divide by the layers: no passes from that."""
+    found = find_passes(_serving(tokens, 32)).passes
+    assert found.count is None
+    assert "but they do not come in as many equal stretches" in found.how
+
+
+def test_one_pass_of_equal_layers_is_not_many_passes() -> None:
+    """32 layers behind one embedding repeat as 32 passes do: left open, with an order and from counts alone."""
+    names = ["embed", *LAYER * 32]
+    for calls in (_traced(names), _counted({name: names.count(name) for name in names})):
+        found = find_passes(calls).passes
+        assert found.count is None
+        assert "32 stretches with one call of attention each may be passes, or layers of one" in found.how
+        assert "1 kernel runs less often (embed: 1); --passes or --layers tells" in found.how
+    given = find_passes(_traced(names), passes=1).passes
+    assert given.layers == 32
+    assert given.how.startswith("1 pass as given: ")
+
+
+def test_layers_that_are_all_calls_of_attention_are_one_pass() -> None:
+    """32 calls of attention and 32 layers given are one pass, which begins with the first kernel."""
+    found = find_passes(_traced(["embed", *LAYER * 32]), layers=32)
+    assert (found.passes.count, found.passes.layers, found.begins) == (1, 32, (0,))
+    assert "1 pass: 32 calls of attention are the 32 layers given" in found.passes.how
+
+
+def test_a_loop_over_attention_says_what_it_might_be() -> None:
+    """Where nothing but the loop ran, its count stays, and that layers would look the same is said."""
+    found = find_passes(_traced(["mask", "attn"] * 5)).passes
+    assert found.count == 5
+    assert found.how.endswith("each has one call of attention: were these layers of one pass, --passes 1 would say so")
+
+
+def test_a_trace_that_ends_within_a_pass_has_no_passes() -> None:
+    """Three and a half passes have counts and sums that fit four, but these begin at another place each time."""
+    whole = ["embed", *LAYER * 32, "head"]
+    names = (whole * 4)[: len(whole) * 3 + len(whole) // 2]
+    assert find_passes(_traced(names)).passes.count is None
+
+
+def test_models_of_two_depths_are_no_passes_of_the_mean_depth() -> None:
+    """Ten passes of 12 layers and ten of 24 with the same kernels are not twenty of 18."""
+    assert find_passes(_traced(_pass(12) * 10 + _pass(24) * 10)).passes.count is None
+
+
+def test_steps_of_several_micro_batches_leave_the_layers_open() -> None:
+    """Three steps of four micro-batches: 3 stay, and that each holds 4 forward passes of 8 layers is said."""
+    found = find_passes(_traced([*_pass(8) * 4, "clip", *["adam"] * 2] * 3)).passes
+    assert (found.count, found.layers) == (3, None)
+    assert "each of the 3 has 32 layers, or 4 forward passes of 8 layers" in found.how
+
+
+def test_requests_of_several_forward_passes_are_said_to_be_so() -> None:
+    """Ten times a prefill and 15 tokens repeat ten times, and attention of two kinds says that each may hold more."""
+    request = ["tokens", "embed", *LAYER * 8, "head", *["embed", *DECODE * 8, "head"] * 15]
+    found = find_passes(_attending(request * 10)).passes
+    assert (found.count, found.layers) == (10, None)
+    assert found.how.endswith("attention runs 8 and 120 times per pass on average: one may hold several forward passes")

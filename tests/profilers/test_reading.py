@@ -70,7 +70,7 @@ def test_names(tmp_path: Path, name: str) -> None:
     [
         (
             '"KERNEL_DISPATCH","Agent 4",1,"flash",5',
-            "a.csv:3: has 5 values, there are 12 columns; the row is left",
+            "a.csv:3: column End_Timestamp: has 5 values, there are 12 columns; the row is left",
         ),
         (line("5x", 9), "a.csv:3: column Start_Timestamp: is '5x', wanted is a whole number of nanoseconds; the row"),
         (line(5, ""), "a.csv:3: column End_Timestamp: is '', wanted is a whole number of nanoseconds; the row is left"),
@@ -110,9 +110,31 @@ def test_a_last_row_cut_short(tmp_path: Path) -> None:
     path.write_text(path.read_text()[:-30])
     (problem,) = read_profile(path).problems
     assert str(problem) == (
-        f"{path}:3: the last row is cut short: it has 3 values, there are 12 columns; the row is left out, "
+        f"{path}:3: column {problem.column}: the last row is cut short: it has 3 values, there are 12 columns; the row "
+        "is left out, "
         "the other row is used"
     )
+    assert problem.column == path.read_text().splitlines()[0].split(",")[3]
+
+
+def test_a_kernel_without_a_name(tmp_path: Path) -> None:
+    """It is used under a name of its own, and said with its line and column."""
+    path = tmp_path / "a_kernel_trace.csv"
+    path.write_text('"Kernel_Name","Start_Timestamp","End_Timestamp"\n"flash",1,3\n"",4,9\n')
+    profile = read_profile(path)
+    assert [shape.name for shape in profile.dispatches.shapes] == ["flash", "(no name)"]
+    (problem,) = profile.problems
+    assert str(problem) == (
+        f"{path}:3: column Kernel_Name: is '', wanted is a name; it is called '(no name)'; the row is used"
+    )
+
+
+def test_a_column_that_is_there_twice(tmp_path: Path) -> None:
+    """Which of the two is meant is not guessed."""
+    path = tmp_path / "a_kernel_trace.csv"
+    path.write_text("Kernel_Name,Start_Timestamp,End_Timestamp,Kernel_Name\na,1,2,b\n")
+    with pytest.raises(ProfileError, match="column Kernel_Name is there 2 times, in line 1: which is meant"):
+        read_profile(path)
 
 
 def test_a_quote_that_never_ends(tmp_path: Path) -> None:

@@ -201,10 +201,16 @@ def test_names_that_are_not_there(database: Database) -> None:
 
 @pytest.mark.parametrize(
     ("start", "end", "said"),
-    [(9, 5, "end before they start"), (0, 0, "have no times"), ("soon", 5, "no whole number"), (1, 2.5, "no whole")],
+    [
+        (9, 5, "end before they start, the first of them id 1: start 9, end 5"),
+        (0, 0, "have no times"),
+        ("soon", 5, "no whole number"),
+        (1, 2.5, "no whole"),
+        (0, 9 * 10**17, "take more than a day"),
+    ],
 )
 def test_times_that_cannot_be(database: Database, start: object, end: object, said: str) -> None:
-    """A dispatch that ends before it starts, or without times, is left out and counted."""
+    """A dispatch that ends before it starts, takes days, or has no times is left out, counted, and said with its id."""
     database.dispatch(start, end)
     database.dispatch(10, 12)
     profile = database.read()

@@ -64,13 +64,13 @@ def test_marked_ranges_are_no_host_calls(tmp_path: Path) -> None:
 
 
 def test_broken_rows_of_an_api_trace(tmp_path: Path) -> None:
-    """They are left out, with their lines."""
+    """They are left out, with their lines, their columns and what stands there."""
     write(tmp_path, trace=api(("hipFree", 90, 95), ("hipFree", 9, 5)) + "HIP,hipFree,1,1,1,x,5\n")
     profile = read_profile(tmp_path)
     assert profile.stats[0].spread.calls == 1
-    assert [(problem.line, problem.text) for problem in profile.problems] == [
-        (3, "ends before it starts, or takes more than a day"),
-        (4, "its times are no whole numbers"),
+    assert [(problem.line, problem.column, problem.text) for problem in profile.problems] == [
+        (3, "End_Timestamp", "ends 4 ns before it starts (Start_Timestamp 9, End_Timestamp 5)"),
+        (4, "Start_Timestamp", "is 'x', wanted is a whole number of nanoseconds"),
     ]
 
 

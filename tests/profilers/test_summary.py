@@ -257,7 +257,9 @@ def test_trace_is_believed_before_statistics() -> None:
 def test_own_rules_name_unknown_kernels(tmp_path: Path) -> None:
     """Time in kernels of no known family is said, with the option that helps, and a rules file names them."""
     profile = _profile([(KernelShape("JacobiIterationKernel(int)"), 10), (KernelShape(ATTENTION), 10)])
-    assert any("1 kernels with 50.0% of GPU time are of no known family" in note for note in summarise(profile).notes)
+    assert any(
+        "50.0% of GPU time is in kernels of no known family (1 of 2)" in note for note in summarise(profile).notes
+    )
     path = tmp_path / "rules.json"
     path.write_text(
         '{"schema": 1, "rules": [{"pattern": "^Jacobi", "family": "stencil", "nature": "compute"}]}', encoding="utf-8"
@@ -300,6 +302,7 @@ def test_nothing_at_all() -> None:
     summary = summarise(Profile("run", TRACE, agents=(Agent("8"),), problems=(problem,)))
     assert (summary.total_ns, summary.calls, summary.kernels, summary.families) == (0, 0, (), ())
     assert (summary.problems, summary.first_calls, summary.span_ns) == ((problem,), None, None)
+    assert summary.notes == ("no kernel, copy or memory set is in these files: of GPU time nothing is known",)
     zero = summarise(_profile([(KernelShape("k"), 0)]))
     assert zero.kernels[0].share == 0.0
 

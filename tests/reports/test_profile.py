@@ -145,7 +145,7 @@ def test_amdahl_first_calls_and_host_time() -> None:
     assert "first dispatches: 1.200 ms more than the median of the rest, over 12 kernels" in lines
     assert "on the host, no part of GPU time: allocation 6.880 ms" in lines
     assert "before the first dispatch: 42.00 ms" in lines
-    assert gain_line(Gain("all", 1.0, float("inf"))) == "all takes 100.0 %: infinitely fast it is all there is"
+    assert gain_line(Gain("all", 1.0, float("inf"))) == "all takes all of the GPU time"
 
 
 def test_contradictions_advice_and_problems_with_their_evidence() -> None:
@@ -157,6 +157,18 @@ def test_contradictions_advice_and_problems_with_their_evidence() -> None:
     assert "problem: kernel_trace.csv:727: the last row is cut short; 725 rows are used" in lines
     assert "note: 3 dispatches overlap" in lines
     assert not any("adds up" in line for line in lines)
+
+
+def test_files_without_kernels_say_nothing_of_gpu_time() -> None:
+    """Statistics of an API are no 0 ms of GPU time."""
+    empty = ProfileSummary("api", (), (), 0, 0, (), ())
+    assert "GPU time: not known, these files hold no kernels" in profile_lines(empty)
+
+
+def test_advice_on_all_of_the_time_promises_no_figure() -> None:
+    """Where a part is everything there is no bound to print."""
+    endless = replace(SUMMARY, advice=(Advice("look here", "100 %", float("inf")),))
+    assert "advice: look here; evidence: 100 %" in conclusion_lines(endless)
 
 
 def test_nothing_is_wider_than_the_terminal() -> None:

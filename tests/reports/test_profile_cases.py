@@ -70,7 +70,7 @@ def test_works_that_a_user_named() -> None:
 
 def test_evidence_is_cut_and_counted() -> None:
     """A long run prints the first reasons, and how many more there are."""
-    assert lines_of(PROFILE, PROFILE, PROFILE, reasons=1)[-1] == "and 2 more lines"
+    assert lines_of(PROFILE, PROFILE, PROFILE, reasons=1)[-1] == "and 2 more of these"
 
 
 def test_a_profile_without_a_class_is_shown_all_the_same() -> None:

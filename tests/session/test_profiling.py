@@ -158,6 +158,18 @@ def test_unsound_ceilings_leave_the_profile(bench: Bench) -> None:
     assert str(path) in found.reason
 
 
+@pytest.mark.parametrize(
+    "figures", [{"copy_bytes_per_s": 4.3e13}, {"read_bytes_per_s": 9e12}, {"flops_per_s": {"f16": 2e15}}]
+)
+def test_ceilings_above_the_peak_bind_nothing(bench: Bench, figures: dict[str, Any]) -> None:
+    """No device reaches ten times its data sheet: a share of such a figure would say anything."""
+    measured = DeviceCeilings("sm_90", "h200", 132, **figures, processes=3)
+    CeilingsStore(*bench.store.roots).write(bench.store.roots[1], StoredCeilings(CEILINGS_SCHEMA, measured))
+    found = bound_of(_gated(bench.case, 10.0), _profile(), H200, bench.store)
+    assert found.bound is BoundClass.UNDECIDED
+    assert "is the peak of H200 SXM" in found.reason
+
+
 def test_launches_are_those_of_one_call() -> None:
     """Operators of a CPU are no launches."""
     twice = LiveKernel(KernelShape("split"), (1, 1, 1, 1))

@@ -95,6 +95,43 @@ def test_a_change_of_plan_tears_down_what_was_promised(attnperf_project: FakePro
     assert order[:3] == ["up test_prefill.py", "down test_prefill.py", "up test_other.py"]
 
 
+def profiled(pool: WorkerPool, opening: OpenRequest) -> int:
+    """One case profiled; the calls that were."""
+    with pool.case(0, opening) as case:
+        assert case.open().state == "open"
+        assert case.check().right
+        return case.profile().calls
+
+
+def test_a_worker_profiles_case_after_case_and_times_none(attnperf_project: FakeProject, make_pool: MakePool) -> None:
+    """Only one that does not give a profile is replaced; before that neither case nor canary is timed in it."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    attnperf_project.backend("fake.b", time_us=50.0, fault="unprofiled")
+    pool = make_pool()
+    pid = pool.ready(0).pid
+    assert [profiled(pool, request("fake.a")) for _ in range(2)] == [5, 5]
+    assert pool.ready(0).pid == pid
+    with pytest.raises(NotProvenRightError, match="a profiler has been used"):
+        measured(pool, request("fake.a"))
+    with pytest.raises(NotProvenRightError, match="a profiler has been used"):
+        pool.canary(0)
+    with pytest.raises(CaseFailedError, match="saw no kernel"):
+        profiled(pool, request("fake.b"))
+    assert pool.ready(0).pid != pid
+
+
+def test_a_worker_that_could_not_finish_is_replaced(attnperf_project: FakeProject, make_pool: MakePool) -> None:
+    """It may have used a profiler there, and nobody says so: the next case would be slower for it, or refused."""
+    attnperf_project.backend("fake.a", time_us=100.0, fault="finish")
+    attnperf_project.backend("fake.b", time_us=50.0)
+    pool = make_pool()
+    pid = pool.ready(0).pid
+    with pytest.raises(CaseFailedError, match="gave nothing"):
+        measured(pool, request("fake.a", "fake.b"))
+    assert pool.ready(0).pid != pid
+    measured(pool, request("fake.b"))
+
+
 def test_no_time_without_proof(attnperf_project: FakeProject, make_pool: MakePool) -> None:
     """Asking for blocks before the check raises, and the worker stays usable."""
     attnperf_project.backend("fake.a", time_us=10.0)

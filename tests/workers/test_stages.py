@@ -80,5 +80,6 @@ def test_a_profile_comes_behind_a_check(asked: Asked) -> None:
     (kernel,) = found.kernels
     assert (kernel.shape.name, kernel.shape.workgroups, kernel.durations_ns) == ("fake_kernel", 8, (100_000,) * 5)
     assert (found.calls, found.total_ns, found.profiler_ns) == (5, 500_000, 500_000)
+    assert asked.ask("turns", block_us=600.0)["error"]["kind"] == "not_proven"
     asked.ask("finish")
     assert asked.ask("profile")["error"]["kind"] == "protocol"
