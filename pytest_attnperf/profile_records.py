@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pytest_attnperf.code_records import Occupancy
+from pytest_attnperf.records import Launch
 from pytest_attnperf.roofline_records import BoundVerdict
 
 Size3 = tuple[int, int, int]
@@ -49,14 +50,22 @@ class KernelShape:
         return None if self.workgroup is None else self.workgroup[0] * self.workgroup[1] * self.workgroup[2]
 
     @property
-    def workgroups(self) -> int | None:
-        """Workgroups of the launch, partial ones counted as whole; None where sizes are not known."""
+    def grid(self) -> Size3 | None:
+        """Workgroups in x, y, z, partial ones counted as whole; None where sizes are not known."""
         if self.workgroup is None or self.grid_items is None or 0 in self.workgroup:
             return None
-        count = 1
-        for items, size in zip(self.grid_items, self.workgroup, strict=True):
-            count *= -(-items // size)
-        return count
+        x, y, z = (-(-items // size) for items, size in zip(self.grid_items, self.workgroup, strict=True))
+        return x, y, z
+
+    @property
+    def workgroups(self) -> int | None:
+        """Workgroups of the launch; None where sizes are not known."""
+        return None if self.grid is None else self.grid[0] * self.grid[1] * self.grid[2]
+
+    def launch(self, calls: float) -> Launch:
+        """As a call's launch that happens `calls` times."""
+        block = self.workgroup or () if self.grid is not None else ()
+        return Launch(self.name, self.kind, self.grid or (), block, self.lds_bytes or 0, calls)
 
 
 @dataclass(frozen=True)
@@ -365,8 +374,7 @@ class CaseProfile:
     kernels         on a CPU torch's operators (kind 'operator'), by their self time
     profiler_ns     the profiler's own total of device time (self time on a CPU) over the same calls
     build_ms        of preparing, and `first_call_ms` of the first call behind that, waited for
-    first_ns        device time of that first call as profiled, None where it was not
-    host_ns         self time of host operators and runtime calls over the profiled calls, by name, largest first
+    host_ns         self time of host operators and runtime calls over the profiled calls, by name
     allocations     requests for memory per call, and their bytes; None where unknown
     cache_state     'cold' where every call found its inputs out of the cache, as a cold workload is timed
     notes           what must be known of these figures, a sentence each
@@ -378,7 +386,6 @@ class CaseProfile:
     device: str = ""
     build_ms: float = 0.0
     first_call_ms: float = 0.0
-    first_ns: int | None = None
     host_ns: dict[str, int] = field(default_factory=dict)
     allocations: int | None = None
     allocated_bytes: int | None = None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def print_results(options: argparse.Namespace) -> int:
     """Cases that pytest profiled: what binds each, and the kernels of each."""
     from pytest_attnperf.reports import json_results
-    from pytest_attnperf.reports.profile_cases import LEGEND, bound_table, profiled, reason_lines
+    from pytest_attnperf.reports.profile_cases import LEGEND, bound_table, detail_lines, profiled, reason_lines
 
     where = str(options.path)
     results = json_results.decode(options.path.read_bytes(), where)
@@ -46,6 +46,7 @@ def print_results(options: argparse.Namespace) -> int:
     tables, below = [bound_table(found)], [line for pair in found for line in reason_lines(*pair)]
     if not detailed:
         below.append("kernel by kernel: --case TEXT, a part of a case's name")
+    below += [line for pair in detailed for line in detail_lines(*pair)]
     from pytest_attnperf.reports.profile import profile_tables
 
     for case, summary in summaries:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pytest_attnperf.environment.device_specs import DeviceSpec
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.profile_records import KernelTime, ProfileSummary, ShapeTime
+from pytest_attnperf.profile_records import KernelShape, KernelTime, ProfileSummary, ShapeTime
 from pytest_attnperf.profilers.name_matching import short_name
 from pytest_attnperf.records import Launch, WorkloadFigures
 from pytest_attnperf.roofline.bound import classify
@@ -88,8 +88,5 @@ def _only_size(kernel: KernelTime, text: str) -> ShapeTime:
 
 
 def _launch(kernel: KernelTime, calls: int) -> Launch:
-    shape = kernel.shapes[0].shape if kernel.shapes else None
-    block = shape.workgroup if shape is not None and shape.workgroup is not None else ()
-    items = shape.grid_items if shape is not None and shape.grid_items is not None and block else ()
-    grid = tuple(-(-item // size) for item, size in zip(items, block, strict=True)) if items and 0 not in block else ()
-    return Launch(kernel.name, "kernel", grid, block, calls=kernel.spread.calls / calls)
+    shape = kernel.shapes[0].shape if kernel.shapes else KernelShape(kernel.name)
+    return shape.launch(kernel.spread.calls / calls)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_attnperf.profile_records import CaseProfile
-from pytest_attnperf.reports.figures import ABSENT, format_rate, format_us, one_line
+from pytest_attnperf.reports.figures import ABSENT, format_bytes, format_rate, format_us, one_line
 from pytest_attnperf.reports.kernel_names import middle_cut, short_name
 from pytest_attnperf.reports.profile_figures import percent
 from pytest_attnperf.reports.wide_tables import Column, Table, terminal
@@ -15,6 +15,7 @@ from pytest_attnperf.roofline_records import BoundClass, BoundVerdict, KernelBou
 NAME_WIDTH = 56
 TEXT_LIMIT = 1000
 SHOWN_REASONS = 8
+SHOWN_HOST = 5
 NS_PER_US = 1e3
 PER_TERA = 1e12
 PER_GIGA = 1e9
@@ -57,6 +58,23 @@ def reason_lines(case: CaseResult, profile: CaseProfile) -> list[str]:
         decide = f"; what would decide it: {verdict.decide}" if verdict.decide else ""
         lines.append(f"{name}: {verdict.bound.value}: {verdict.reason}{_longest(profile)}{decide}")
     return [one_line(line, TEXT_LIMIT) for line in (*lines, *(f"{name}: note: {note}" for note in profile.notes))]
+
+
+def detail_lines(case: CaseResult, profile: CaseProfile) -> list[str]:
+    """What is no part of the time: building, the first call, memory asked for, and the host's own time per call."""
+    name = case.key.entry
+    before = f"built in {_ms(profile.build_ms)} ms, first call {_ms(profile.first_call_ms)} ms"
+    lines = [f"{name}: before any time: {before} (without what the process had built for other cases)"]
+    if profile.allocations is not None:
+        size = f" of {format_bytes(profile.allocated_bytes)} MiB" if profile.allocated_bytes is not None else ""
+        lines.append(f"{name}: one call asks for memory {profile.allocations} times{size}")
+    if profile.host_ns and profile.calls:
+        longest = sorted(profile.host_ns.items(), key=lambda item: -item[1])[:SHOWN_HOST]
+        each = [(middle_cut(what, NAME_WIDTH), format_us(ns / profile.calls / NS_PER_US)) for what, ns in longest]
+        listed = ", ".join(f"{what} {us}" for what, us in each)
+        total = format_us(sum(profile.host_ns.values()) / profile.calls / NS_PER_US)
+        lines.append(f"{name}: on the host, us of a call under the profiler: {total}, of it {listed}")
+    return [one_line(line, TEXT_LIMIT) for line in lines]
 
 
 KERNEL_COLUMNS = ("bound by", "of its roof", "roof", "us", "TFLOP/s", "GB/s", "FLOP/B")
@@ -117,6 +135,11 @@ def _roof(point: RooflinePoint | None) -> tuple[str, str]:
     if point is None:
         return ABSENT, ABSENT
     return percent(point.share), one_line(point.roof, NAME_WIDTH) if point.roof else ABSENT
+
+
+def _ms(ms: float) -> str:
+    """Milliseconds of something that happened once."""
+    return f"{ms:.2f}" if ms < 10 else f"{ms:,.0f}"
 
 
 def _class(verdict: BoundVerdict | None) -> str:

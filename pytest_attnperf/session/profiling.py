@@ -79,13 +79,7 @@ def bound_of(result: CaseResult, profile: CaseProfile, device: DeviceInfo, store
 def launches_of(profile: CaseProfile) -> tuple[Launch, ...] | None:
     """What one call launched by its profile; None where the profile is of operators of a CPU."""
     kernels = [kernel for kernel in profile.kernels if kernel.shape.kind != "operator"]
-    return (
-        tuple(
-            Launch(kernel.shape.name, kernel.shape.kind, calls=len(kernel.durations_ns) / profile.calls)
-            for kernel in kernels
-        )
-        or None
-    )
+    return tuple(kernel.shape.launch(len(kernel.durations_ns) / profile.calls) for kernel in kernels) or None
 
 
 def _ceilings(store: BaselineStore, device: DeviceInfo, spec: DeviceSpec | None) -> DeviceCeilings | None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from pytest_attnperf.profile_records import CaseProfile, KernelShape, LiveKernel
 from pytest_attnperf.records import CaseKey, DeviceInfo, Verdict
-from pytest_attnperf.reports.profile_cases import case_lines, kernel_bound_lines, kernel_bound_table
+from pytest_attnperf.reports.profile_cases import case_lines, detail_lines, kernel_bound_lines, kernel_bound_table
 from pytest_attnperf.reports.wide_tables import terminal
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.roofline_records import BoundClass, BoundVerdict, KernelBound, RooflinePoint
@@ -52,6 +52,25 @@ def test_a_call_of_one_kernel_names_none() -> None:
     """Where all time is in one kernel nothing is said of it."""
     alone = replace(PROFILE, kernels=PROFILE.kernels[:1])
     assert not any("of the profiled time" in line for line in lines_of(alone))
+
+
+def test_what_is_no_part_of_the_time() -> None:
+    """Building, the first call, memory and the host's time of one call are told apart from the kernels'."""
+    profile = replace(
+        PROFILE,
+        build_ms=1234.5,
+        first_call_ms=7.25,
+        allocations=3,
+        allocated_bytes=2**21,
+        host_ns={"add": 2_000, "mm": 30_000},
+    )
+    case = CaseResult(CaseKey("s", "b", "w"), "n", Verdict.SAME, "")
+    assert detail_lines(case, profile) == [
+        "b/w: before any time: built in 1,234 ms, first call 7.25 ms (without what the process had built for other "
+        "cases)",
+        "b/w: one call asks for memory 3 times of 2.0 MiB",
+        "b/w: on the host, us of a call under the profiler: 16.00, of it mm 15.00, add 1.000",
+    ]
 
 
 def test_works_that_a_user_named() -> None:

@@ -176,3 +176,6 @@ def test_launches_are_those_of_one_call() -> None:
     copy = LiveKernel(KernelShape("Memcpy DtoD", "copy", bytes=64), (1, 1))
     assert launches_of(_profile(twice, copy)) == (Launch("split", calls=2.0), Launch("Memcpy DtoD", "copy", calls=1.0))
     assert launches_of(_profile(LiveKernel(KernelShape("aten::mm", "operator"), (1, 1)))) is None
+    sized = KernelShape("flash", workgroup=(128, 1, 1), grid_items=(1280, 4, 1), lds_bytes=1024)
+    (launch,) = launches_of(_profile(LiveKernel(sized, (1, 1)))) or ()
+    assert (launch.grid, launch.block, launch.shared_bytes) == ((10, 4, 1), (128, 1, 1), 1024)
