@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pytest_attnperf.records import Launch
 
 _SUFFIXES = (" [clone .kd]", ".kd")
+_OPEN, _CLOSE = "(<[{", ")>]}"
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,63 @@ class KernelCounter:
         return self.grid_items is None or items is None or items == self.grid_items
 
 
+@dataclass(frozen=True)
+class KernelReadings:
+    """What the counters of one kernel and grid say of one dispatch; None where those counters were not read.
+
+    traffic_bytes   fetched and written behind L2 (FETCH_SIZE + WRITE_SIZE, which are KiB): DRAM's where nothing lies
+                    between, else of DRAM and the memory-side cache (Infinity Cache) together
+    l2_hit          hits over requests of L2 (L2CacheHit, or hits / (hits + misses))
+    occupancy       waves that were there on average over the slots for waves (OccupancyPercent): measured
+    matrix_busy     share of time in which matrix units were busy (MfmaUtil)
+    """
+
+    kernel: str
+    grid_items: int | None
+    dispatches: int
+    traffic_bytes: float | None = None
+    l2_hit: float | None = None
+    occupancy: float | None = None
+    matrix_busy: float | None = None
+
+
+BYTES_PER_KIB = 1024
+HIT_AND_MISS = (("TCC_HIT_sum", "TCC_MISS_sum"), ("GL2C_HIT_sum", "GL2C_MISS_sum"))
+
+
+def readings(counters: Iterable[KernelCounter]) -> tuple[KernelReadings, ...]:
+    """Every kernel and grid, in the order they are first named; those of which nothing is known are there, too."""
+    found: dict[tuple[str, int | None], dict[str, KernelCounter]] = {}
+    for counter in counters:
+        found.setdefault((counter.kernel, counter.grid_items), {})[counter.counter] = counter
+    return tuple(_reading(kernel, items, by_name) for (kernel, items), by_name in found.items())
+
+
+def _reading(kernel: str, grid_items: int | None, by_name: dict[str, KernelCounter]) -> KernelReadings:
+    value = {name: counter.median for name, counter in by_name.items()}
+    both = "FETCH_SIZE" in value and "WRITE_SIZE" in value
+    return KernelReadings(
+        kernel,
+        grid_items,
+        dispatches=min(counter.dispatches for counter in by_name.values()),
+        traffic_bytes=(value["FETCH_SIZE"] + value["WRITE_SIZE"]) * BYTES_PER_KIB if both else None,
+        l2_hit=_hit_rate(value),
+        occupancy=_of_percent(value.get("OccupancyPercent")),
+        matrix_busy=_of_percent(value.get("MfmaUtil")),
+    )
+
+
+def _hit_rate(value: dict[str, float]) -> float | None:
+    for hit, miss in HIT_AND_MISS:
+        if hit in value and miss in value and value[hit] + value[miss] > 0:
+            return value[hit] / (value[hit] + value[miss])
+    return _of_percent(value.get("L2CacheHit"))
+
+
+def _of_percent(value: float | None) -> float | None:
+    return None if value is None else value / 100
+
+
 def of_launches(counters: Iterable[KernelCounter], launches: Iterable[Launch]) -> list[KernelCounter]:
     """Those that were read of one of these launches."""
     every = tuple(launches)
@@ -39,10 +97,23 @@ def of_launches(counters: Iterable[KernelCounter], launches: Iterable[Launch]) -
 
 
 def plain_name(kernel: str) -> str:
-    """A kernel's name without what tools put around it: 'void flash(float*) [clone .kd]' -> 'flash'."""
+    """A kernel's name without what tools put around it: 'void flash<(T)2>(float*) [clone .kd]' -> 'flash<(T)2>'."""
     for suffix in _SUFFIXES:
         kernel = kernel.removesuffix(suffix)
-    return kernel.partition("(")[0].removeprefix("void ").strip()
+    return without_parameters(kernel.strip().removeprefix("void ")).strip()
+
+
+def without_parameters(name: str) -> str:
+    """Up to the last parenthesis that opens outside of every other bracket; '(anonymous namespace)' is a part of it."""
+    depth, cut = 0, 0
+    for position, letter in enumerate(name):
+        if letter in _OPEN:
+            if letter == "(" and depth == 0 and position and not name.startswith("(anonymous", position):
+                cut = position
+            depth += 1
+        elif letter in _CLOSE:
+            depth = max(0, depth - 1)
+    return name[:cut].rstrip() if cut else name
 
 
 def work_items(launch: Launch) -> int | None:

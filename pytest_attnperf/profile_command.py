@@ -88,6 +88,9 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="of --workload or results.json: a roofline as .svg or .png"
     )
+    parser.add_argument(
+        "--counters", type=Path, metavar="PATH", help="a run of the same with rocprofv3 --pmc, beside the trace"
+    )
     parser.add_argument("--all", action="store_true", help="every kernel, not those that take longest")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
@@ -103,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
         from pytest_attnperf.profile_results import print_results
 
         return print_results(options)
-    summary = _summary(options.path, options, options.device)
+    summary = _with_counters(_summary(options.path, options, options.device), options)
     findings = _claims(options, summary)
     if options.against is not None:
         return _print_comparison(options, summary)
@@ -116,6 +119,18 @@ def run(options: argparse.Namespace) -> int:
     else:
         _print_profile(options, summary, bounds, _claim_lines(options, findings))
     return _status(findings)
+
+
+def _with_counters(summary: ProfileSummary, options: argparse.Namespace) -> ProfileSummary:
+    """The summary with the counters of another run. Raises UsageError where that has none."""
+    if options.counters is None:
+        return summary
+    from pytest_attnperf.profilers.reading import read_profile
+
+    counters = read_profile(options.counters).counters
+    if not counters:
+        raise UsageError(f"--counters {options.counters} holds no counters; rocprofv3 --pmc writes them")
+    return replace(summary, counters=(*summary.counters, *counters))
 
 
 def _print_profile(
@@ -169,7 +184,7 @@ def _refuse_unused(options: argparse.Namespace) -> None:
     """Raise UsageError for options that would be passed over in silence."""
     if options.path is None and options.claims is None:
         raise UsageError("attnperf profile wants a PATH, or --claims FILE; see attnperf profile --help")
-    for name in ("claims", "workload"):
+    for name in ("claims", "workload", "counters"):
         if options.against is not None and getattr(options, name):
             raise UsageError(f"--{name} is of one profile: drop --against")
     for name in ("warm_up", "passes", "layers"):
@@ -179,14 +194,18 @@ def _refuse_unused(options: argparse.Namespace) -> None:
     if options.plot is not None and options.plot.suffix.lower() not in PLOT_SUFFIXES:
         raise UsageError(f"--plot {options.plot}: known are {' and '.join(PLOT_SUFFIXES)}")
     results = options.path is not None and _is_results(options.path)
-    own = ("case",) if not results else ("against", "claims", "workload", "run", "warm_up", "passes", "layers")
+    own = (
+        ("case",)
+        if not results
+        else ("against", "claims", "workload", "counters", "run", "warm_up", "passes", "layers")
+    )
     if not results and options.plot is not None and not options.workload:
         raise UsageError("--plot wants work that is known: give --workload KERNEL=ID, or a results.json")
     for name in ("against_device", "peaks", "against_peaks"):
         if options.against is None and getattr(options, name):
             raise UsageError(f"--{name.replace('_', '-')} compares two profiles: give --against, too")
     if options.path is None:
-        own = (*own, "workload", "run", "warm_up", "passes", "layers", "device", "families", "all")
+        own = (*own, "workload", "counters", "run", "warm_up", "passes", "layers", "device", "families", "all")
     for name in own:
         value = getattr(options, name)
         if value is not False and value not in (None, "", []):

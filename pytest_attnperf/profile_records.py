@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pytest_attnperf.code_records import Occupancy
+from pytest_attnperf.counter_records import KernelCounter
 from pytest_attnperf.records import Launch
 from pytest_attnperf.roofline_records import BoundVerdict
 
@@ -131,11 +132,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class Agent:
-    """One device of a profile, as agent_info, rocpd or torch says. `name` as files refer to it ('Agent 4', '8').
-
-    arch      gfx942 or sm_90; '' where it is not said
-    product   marketing name; '' where it is not said
-    """
+    """One device of a profile, as agent_info, rocpd or torch says. `name` as files refer to it ('Agent 4', '8'); `arch`
+    (gfx942, sm_90) and `product` (marketing name) are '' where they are not said."""
 
     name: str
     kind: str = "gpu"
@@ -298,6 +296,7 @@ class ProfileSummary:
     passes: Passes | None = None
     first_calls: FirstCalls | None = None
     host: tuple[StatsRow, ...] = ()
+    counters: tuple[KernelCounter, ...] = ()
     findings: tuple[Finding, ...] = ()
     advice: tuple[Advice, ...] = ()
     problems: tuple[Problem, ...] = ()

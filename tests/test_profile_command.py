@@ -62,6 +62,16 @@ def _dispatches(passes: int, gemm_ns: int) -> Iterable[tuple[str, int]]:
 FLASH_FWD = KernelShape("flash_fwd", workgroup=(128, 1, 1), grid_items=(128 * 400, 1, 1), vgprs=168, lds_bytes=4096)
 
 
+def write_counters(path: Path, **counters: float) -> Path:
+    """A counter_collection CSV of two dispatches of the GEMM, with these counters."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = ("Dispatch_Id", "Grid_Size", "Kernel_Name", "Counter_Name", "Counter_Value")
+    rows = [(number, 65536, GEMM, name, value) for number in (1, 2) for name, value in counters.items()]
+    with path.open("w", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_NONNUMERIC).writerows([columns, *rows])
+    return path
+
+
 def profiled_results(path: Path, *shapes: KernelShape) -> Path:
     """Results of one profiled case and one that is not."""
     profile = CaseProfile(
@@ -208,12 +218,26 @@ def test_what_binds_a_kernel_of_a_trace(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "roof.svg").is_file()
 
 
+def test_counters_of_a_second_run_decide(run: Run, tmp_path: Path) -> None:
+    """Times come from a trace and counters from a run of their own; together they say what the trace left open."""
+    trace = write_trace(tmp_path / "kernel_trace.csv")
+    counters = write_counters(tmp_path / "counters" / "counter_collection.csv", MfmaUtil=82.5, FETCH_SIZE=20_000)
+    asked = (trace, "--device", "MI210", "--workload", "Cijk_=gemm-m1024-n1024-k1024-f16", "--counters", counters)
+    text = run(*asked)
+    assert "82.5 %" in text.split("hardware counters")[1]
+    flat = " ".join(text.split())
+    assert "gemm-m1024-n1024-k1024-f16: compute: by counters: matrix units busy 82.5 % of the time" in flat
+    content = json.loads(run(*asked, "--json"))
+    assert {one["counter"] for one in content["profile"]["counters"]} == {"MfmaUtil", "FETCH_SIZE"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         ((), "wants a PATH, or --claims FILE"),
         (("{trace}", "--plot", "roof.svg"), "--plot wants work that is known: give --workload KERNEL=ID"),
         (("{trace}", "--workload", "flash"), "--workload 'flash': wanted is KERNEL=ID"),
+        (("{trace}", "--counters", "{trace}"), "holds no counters; rocprofv3 --pmc writes them"),
         (("{trace}", "--workload", "flash=prefill-x"), "prefill-x"),
         (("{trace}", "--workload", "nothing=prefill-b1-s64-h4-d64-f16"), "no kernel has 'nothing' in its name"),
         (("{trace}", "--against", "{trace}", "--workload", "a=b"), "--workload is of one profile"),

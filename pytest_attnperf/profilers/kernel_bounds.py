@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pytest_attnperf.counter_records import KernelReadings, plain_name, readings
 from pytest_attnperf.environment.device_specs import DeviceSpec
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.profile_records import KernelShape, KernelTime, ProfileSummary, ShapeTime
+from pytest_attnperf.profilers.counted_bounds import with_counters
 from pytest_attnperf.profilers.name_matching import short_name
 from pytest_attnperf.records import Launch, WorkloadFigures
 from pytest_attnperf.roofline.bound import classify
@@ -33,8 +35,10 @@ def kernel_bounds(
     spec: DeviceSpec | None,
     ceilings: DeviceCeilings | None = None,
 ) -> tuple[KernelBound, ...]:
-    """What binds each work. A call is one dispatch of its kernel that takes longest; where that kernel runs at several
-    sizes, its sizes are different work, and nothing can be said.
+    """What binds each work, by counters too where the profile has some of a work of one kernel.
+
+    A call is one dispatch of its kernel that takes longest; where that kernel runs at several sizes, its sizes are
+    different work, and nothing can be said.
 
     Raises UsageError where no kernel has such a name, the profile holds no times of single dispatches, or the kernel
     runs at several sizes.
@@ -58,10 +62,24 @@ def _bound(
     time_us = sum((median or 0.0) * kernel.spread.calls / calls for kernel, median in medians) / NS_PER_US
     launches = [_launch(kernel, calls) for kernel in kernels]
     verdict = classify(work.figures, time_us, spec=spec, ceilings=ceilings, launches=launches, occupancy=size.occupancy)
+    reading = None if len(kernels) > 1 else _reading(summary, main, size)
+    verdict = with_counters(verdict, reading, time_us, work.figures, spec, ceilings)
     uneven = [kernel for kernel in kernels if kernel.spread.calls != calls]
     note = f"counted per call of {short_name(main.name)} ({calls:,} calls)" if uneven else ""
     names = " + ".join(short_name(kernel.name) for kernel in kernels)
     return KernelBound(f"{names} as {work.workload}", time_us, verdict, note)
+
+
+def _reading(summary: ProfileSummary, kernel: KernelTime, size: ShapeTime) -> KernelReadings | None:
+    """What counters said of this kernel at this size; None where none were read."""
+    items = size.shape.grid_items
+    count = None if items is None else items[0] * items[1] * items[2]
+    for reading in readings(summary.counters):
+        if reading.kernel == plain_name(kernel.name) and (
+            None in (reading.grid_items, count) or reading.grid_items == count
+        ):
+            return reading
+    return None
 
 
 def _named(summary: ProfileSummary, text: str) -> list[KernelTime]:

@@ -73,6 +73,7 @@ def summarise(
         passes=found.passes,
         first_calls=_first_calls(profile, traced, host_ns),
         host=tuple(host),
+        counters=profile.counters,
         problems=profile.problems,
         notes=profile.notes + _notes(profile, traced, kernels, timeline),
     )

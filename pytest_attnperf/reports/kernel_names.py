@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from pytest_attnperf.counter_records import without_parameters
 from pytest_attnperf.reports.figures import one_line
 
 ELLIPSIS = "..."
-_OPEN, _CLOSE = "(<[{", ")>]}"
 
 
 def short_name(name: str, width: int) -> str:
@@ -15,7 +15,7 @@ def short_name(name: str, width: int) -> str:
     names of one library differ there.
     """
     clean = one_line(name, 4 * max(width, 1) + len(name)).strip()
-    return middle_cut(_without_parameters(clean.removeprefix("void ")), width)
+    return middle_cut(without_parameters(clean.removeprefix("void ")), width)
 
 
 def middle_cut(text: str, width: int) -> str:
@@ -25,16 +25,3 @@ def middle_cut(text: str, width: int) -> str:
     kept = max(width - len(ELLIPSIS), 0)
     behind = kept * 2 // 5
     return f"{text[: kept - behind]}{ELLIPSIS[: max(width, 0)]}{text[len(text) - behind :] if behind else ''}"
-
-
-def _without_parameters(name: str) -> str:
-    """Up to the last parenthesis that opens outside of every other bracket; '(anonymous namespace)' is a part of it."""
-    depth, cut = 0, 0
-    for position, letter in enumerate(name):
-        if letter in _OPEN:
-            if letter == "(" and depth == 0 and position and not name.startswith("(anonymous", position):
-                cut = position
-            depth += 1
-        elif letter in _CLOSE:
-            depth = max(0, depth - 1)
-    return name[:cut].rstrip() if cut else name

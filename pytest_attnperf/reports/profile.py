@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from pytest_attnperf.counter_records import readings
 from pytest_attnperf.profile_records import FamilyTime, Gain, KernelShape, KernelTime, ProfileSummary, ShapeTime, Spread
-from pytest_attnperf.reports.figures import ABSENT, one_line
+from pytest_attnperf.reports.figures import ABSENT, BYTES_PER_MIB, one_line
 from pytest_attnperf.reports.kernel_names import short_name
 from pytest_attnperf.reports.profile_figures import KIB, count, gain, ns_as_ms, ns_as_us, percent, size3, waves
 from pytest_attnperf.reports.wide_tables import Column, Table
@@ -28,6 +29,8 @@ ATTENTION = "attention"
 FAMILY_COLUMNS = ("ms", "share", "calls", "per pass", "kernels", "does", "without it")
 KERNEL_COLUMNS = ("family", "ms", "share", "calls", "median", "iqr", "max", "first")
 SHAPE_COLUMNS = ("calls", "median", "block", "groups", "VGPRs", "SGPRs", "LDS", "scratch", "waves")
+COUNTER_COLUMNS = ("work-items", "dispatches", "MiB behind L2", "L2 hits", "waves", "matrix busy")
+COUNTER_TITLE = "hardware counters (medians per dispatch; kernels run one at a time while they are read)"
 LEFT = frozenset({"does", "family"})
 
 LEGEND = (
@@ -68,6 +71,8 @@ def profile_tables(summary: ProfileSummary, *, shown: int = SHOWN_KERNELS) -> li
     tables = [_family_table(summary)] if summary.families else []
     if summary.kernels:
         tables += [_kernel_table(summary, shown), *_shape_tables(summary, shown)]
+    if summary.counters:
+        tables.append(_counter_table(summary))
     host = [row for row in summary.host if row.domain == "api"]
     if host:
         rows = sorted(host, key=lambda row: -row.spread.total_ns)
@@ -228,6 +233,32 @@ def _shape_row(kernel: KernelTime, told: ShapeTime) -> tuple[str, ...]:
         count(shape.scratch_bytes),
         waves(told.occupancy),
     )
+
+
+def _counter_table(summary: ProfileSummary) -> Table:
+    """What counters say of each kernel and grid, and their plain values below."""
+    found = readings(summary.counters)
+    rows = tuple(
+        (
+            short_name(one.kernel, NAME_WIDTH),
+            count(one.grid_items),
+            count(one.dispatches),
+            ABSENT if one.traffic_bytes is None else f"{one.traffic_bytes / BYTES_PER_MIB:,.4g}",
+            percent(one.l2_hit),
+            percent(one.occupancy),
+            percent(one.matrix_busy),
+        )
+        for one in found[:SHOWN_SHAPES]
+    )
+    more = [f"{len(found) - SHOWN_SHAPES} more kernels and sizes"] if len(found) > SHOWN_SHAPES else []
+    plain = [
+        f"{short_name(one.kernel, NAME_WIDTH)}: {one_line(one.counter, NAME_WIDTH)} {one.median:,.6g}"
+        for one in summary.counters[:SHOWN_LINES]
+    ]
+    left_out = len(summary.counters) - SHOWN_LINES
+    plain += [f"{left_out} more counters (--json has all)"] if left_out > 0 else []
+    columns = tuple(map(Column, COUNTER_COLUMNS))
+    return Table(COUNTER_TITLE, "kernel", columns, rows, (*more, *plain))
 
 
 def _vgprs(shape: KernelShape) -> str:

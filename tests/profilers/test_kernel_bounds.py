@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from pytest_attnperf.counter_records import KernelCounter
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.profile_records import Agent, KernelShape, ProfileSummary, Spread, StatsRow
 from pytest_attnperf.profilers.devices import spec_named
@@ -44,6 +47,17 @@ def test_kernels_of_one_work_are_added_per_call() -> None:
     assert found.note == "counted per call of Cijk_main (10 calls)"
     assert found.verdict.point is not None
     assert found.verdict.point.time_us == pytest.approx(1700)
+
+
+def test_counters_of_the_kernel_and_size_are_used() -> None:
+    """Counters of another size, or of one of several kernels, say nothing of this work."""
+    summary = profiled(("Cijk_main", 10, 50_000_000, 1024))
+    (alone,) = kernel_bounds(summary, (GEMM,), spec_named("MI300X"))
+    assert alone.verdict.bound is BoundClass.UNDECIDED
+    for items, expected in ((256 * 1024, BoundClass.COMPUTE), (None, BoundClass.COMPUTE), (64, BoundClass.UNDECIDED)):
+        counted = replace(summary, counters=(KernelCounter("Cijk_main", items, "MfmaUtil", 75.0, 10),))
+        (found,) = kernel_bounds(counted, (GEMM,), spec_named("MI300X"))
+        assert found.verdict.bound is expected
 
 
 def test_an_unknown_device_is_undecided() -> None:

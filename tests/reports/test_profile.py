@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pytest_attnperf.code_records import Occupancy
+from pytest_attnperf.counter_records import KernelCounter
 from pytest_attnperf.profile_records import (
     Advice,
     Agent,
@@ -157,6 +158,20 @@ def test_contradictions_advice_and_problems_with_their_evidence() -> None:
     assert "problem: kernel_trace.csv:727: the last row is cut short; 725 rows are used" in lines
     assert "note: 3 dispatches overlap" in lines
     assert not any("adds up" in line for line in lines)
+
+
+def test_counters_have_readings_and_plain_values() -> None:
+    """What counters say stands in a table, and every value as it was read below it."""
+    counters = (
+        KernelCounter("flash", 65536, "FETCH_SIZE", 1024.0, 20),
+        KernelCounter("flash", 65536, "WRITE_SIZE", 1024.0, 20),
+        KernelCounter("flash", 65536, "L2CacheHit", 62.5, 20),
+        KernelCounter("flash", 65536, "SQ_WAVES", 16384.0, 20),
+    )
+    said = text(replace(SUMMARY, counters=counters)).split("hardware counters")[1]
+    row = next(line.split() for line in said.splitlines() if line.startswith("flash "))
+    assert row == ["flash", "65,536", "20", "2", "62.5", "%", "-", "-"]
+    assert "flash: SQ_WAVES 16,384" in said
 
 
 def test_files_without_kernels_say_nothing_of_gpu_time() -> None:
