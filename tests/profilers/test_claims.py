@@ -126,6 +126,20 @@ def test_broken_yaml_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         read_claims(written(tmp_path, "!!python/object:os.system", "claims.yaml"))
 
 
+def test_real_yaml(tmp_path: Path) -> None:
+    """PyYAML itself: a document as people write it is read; tags of Python and bombs of aliases are refused at once."""
+    pytest.importorskip("yaml")
+    claims = read_claims(written(tmp_path, "schema: 1\ntable:\n  rows:\n    - {name: a, time: 1.0 ms}\n", "c.yaml"))
+    assert claims.table is not None
+    assert claims.table.rows[0].time.text == "1.0 ms"
+    for text in ("schema: !!python/object/apply:os.getcwd []", "schema: [1", "\t- x: y"):
+        with pytest.raises(UsageError, match="is no YAML of plain values"):
+            read_claims(written(tmp_path, text, "c.yaml"))
+    levels = "".join(f"l{level}: &l{level} [{','.join([f'*l{level - 1}'] * 9)}]\n" for level in range(1, 12))
+    with pytest.raises(UsageError, match="unknown field"):
+        read_claims(written(tmp_path, f"schema: 1\nl0: &l0 [x]\n{levels}", "c.yaml"))
+
+
 def test_yaml_without_pyyaml_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where PyYAML is absent, the message has the command that installs it, and JSON as the other way."""
     monkeypatch.setitem(sys.modules, "yaml", None)
