@@ -326,7 +326,8 @@ def test_a_case_on_a_gpu_is_replayed_and_judged_on_fresh_inputs() -> None:
     final = subject.finish()
     assert final.check.problems == ()
     assert final.peak_memory_bytes == 256 * 256 * 4
-    assert torch.cuda.memory_allocated() - before < 64 << 20  # references, and cuBLAS's workspace
+    getattr(torch._C, "_cuda_clearCublasWorkspaces")()  # noqa: B009 - private, and 32 MiB for each stream
+    assert torch.cuda.memory_allocated() - before < 8 << 20  # references
 
 
 def _baked_scalar(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
