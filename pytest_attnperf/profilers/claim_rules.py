@@ -20,14 +20,12 @@ from pytest_attnperf.environment.names import gpu_product
 from pytest_attnperf.profile_records import Finding
 from pytest_attnperf.profilers.claim_figures import Interval, exactly
 from pytest_attnperf.profilers.claim_records import Claims, Device, Model
+from pytest_attnperf.roofline.floors import UNRELIABLE
 
 ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "f8": 1, "i8": 1}
 
 WARP = 32
 """Threads of a wave of NVIDIA."""
-
-UNRELIABLE = "C"
-"""Confidence of rows of `device_specs` that nothing is held against."""
 
 
 def agrees(rule: str, said: str, text: str) -> Finding:

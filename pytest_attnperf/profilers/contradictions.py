@@ -23,9 +23,10 @@ from pytest_attnperf.profile_records import (
     StatsRow,
 )
 from pytest_attnperf.profilers.claim_figures import percent, seconds, si
-from pytest_attnperf.profilers.claim_rules import UNRELIABLE, contradicts, undecided
+from pytest_attnperf.profilers.claim_rules import contradicts, undecided
 from pytest_attnperf.profilers.claim_rules_occupancy import ENCODED_VGPRS, WHAT_TO_DO
 from pytest_attnperf.profilers.passes import APART_NOTE
+from pytest_attnperf.roofline.floors import UNRELIABLE
 
 NS = 1e-9
 MATRIX_FAMILIES = ("attention", "gemm", "quantised mat-mul", "convolution")

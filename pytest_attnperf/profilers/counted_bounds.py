@@ -13,6 +13,7 @@ from pytest_attnperf.environment.device_specs import DeviceSpec
 from pytest_attnperf.profilers.amdahl import percent
 from pytest_attnperf.records import WorkloadFigures
 from pytest_attnperf.roofline.bound_rules import memory_threshold
+from pytest_attnperf.roofline.floors import US_PER_S
 from pytest_attnperf.roofline.points import named, roofs_of
 from pytest_attnperf.roofline_records import BoundClass, BoundVerdict, DeviceCeilings
 
@@ -21,8 +22,6 @@ MATRIX_BUSY = 0.6
 
 IMPOSSIBLE = "impossible"
 """Of a verdict on figures that contradict a peak: counters of a run that cannot be decide nothing."""
-
-US_PER_S = 1e6
 
 
 def with_counters(

@@ -13,16 +13,11 @@ from dataclasses import dataclass
 from pytest_attnperf.environment.device_specs import DeviceSpec
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.profile_records import PeakRatio
+from pytest_attnperf.roofline.floors import MARGIN, UNRELIABLE
 
 DATA_SHEET = "data sheet"
 MEASURED = "measured"
 KINDS = (DATA_SHEET, MEASURED)
-UNRELIABLE = "C"
-"""Confidence of a row of the device table whose figures are not to be relied on."""
-
-SPEC_MARGIN = 0.03
-"""How far above its data sheet a measured figure is still believed: data sheets round."""
-
 SHARES_DIFFER = 0.005
 """Advantages that differ by less are not told apart."""
 
@@ -119,7 +114,7 @@ def check_peaks(peaks: Mapping[str, float], kind: str, spec: DeviceSpec | None =
                 f"{name} {value:g}: no device has more {figure.what} than {figure.most:g} {figure.unit}; is the value "
                 "in another unit?"
             )
-        if spec and name in limits and value > limits[name] * (1 + SPEC_MARGIN):
+        if spec and name in limits and value > limits[name] * (1 + MARGIN):
             raise UsageError(
                 f"{name} {value:g}: {spec.name} has at most {limits[name]:.4g}, by its data sheet and maximum clock"
             )

@@ -66,8 +66,9 @@ def detail_lines(case: CaseResult, profile: CaseProfile) -> list[str]:
     before = f"built in {_ms(profile.build_ms)} ms, first call {_ms(profile.first_call_ms)} ms"
     lines = [f"{name}: before any time: {before} (without what the process had built for other cases)"]
     if profile.allocations is not None:
-        size = f" of {format_bytes(profile.allocated_bytes)} MiB" if profile.allocated_bytes is not None else ""
-        lines.append(f"{name}: one call asks for memory {profile.allocations} times{size}")
+        size = f", together {format_bytes(profile.allocated_bytes)} MiB" if profile.allocated_bytes is not None else ""
+        times = "once" if profile.allocations == 1 else f"{profile.allocations} times"
+        lines.append(f"{name}: one call asks for memory {times}{size}")
     if profile.host_ns and profile.calls:
         longest = sorted(profile.host_ns.items(), key=lambda item: -item[1])[:SHOWN_HOST]
         each = [(middle_cut(what, NAME_WIDTH), format_us(ns / profile.calls / NS_PER_US)) for what, ns in longest]

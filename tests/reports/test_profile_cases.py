@@ -68,7 +68,7 @@ def test_what_is_no_part_of_the_time() -> None:
     assert detail_lines(case, profile) == [
         "b/w: before any time: built in 1,234 ms, first call 7.25 ms (without what the process had built for other "
         "cases)",
-        "b/w: one call asks for memory 3 times of 2.0 MiB",
+        "b/w: one call asks for memory 3 times, together 2.0 MiB",
         "b/w: on the host, us of a call under the profiler: 16.00, of it mm 15.00, add 1.000",
     ]
 
