@@ -142,6 +142,15 @@ def test_before_and_after(run: Run, tmp_path: Path) -> None:
     assert row_of(text, "GEMM")[1:5] == ["0.4000", "0.2000", "-50.0", "%"]
 
 
+def test_a_trace_alone_is_told_its_device(run: Run, tmp_path: Path) -> None:
+    """Without agent_info the architecture is unknown and there is no occupancy; --device tells it."""
+    trace = write_trace(tmp_path / "kernel_trace.csv")
+    assert "does not say the architecture of agent 'Agent 1'" in " ".join(run(trace).split())
+    told = run(trace, "--device", "Radeon 8060S (Ryzen AI Max+ 395)")
+    row = told.split("resources of each size")[1]
+    assert "16/16" in next(line for line in row.splitlines() if line.startswith("flash_attention"))
+
+
 def test_two_devices_with_peaks_of_the_users_own(run: Run, tmp_path: Path) -> None:
     """A speed ratio stands beside the ratio of what the devices can do, with where each figure is from."""
     before = write_trace(tmp_path / "before" / "kernel_trace.csv")
@@ -186,6 +195,8 @@ def test_profiled_cases_of_a_run(run: Run, tmp_path: Path) -> None:
     assert row_of(text, "flash_fwd")[1] == "attention"
     profiles = json.loads(run(results, "--json"))["profiles"]
     assert [profile["bound"]["bound"] for profile in profiles] == ["memory"]
+    assert "where the time goes" not in text, "one kernel is no breakdown"
+    assert profiles[0]["profile"]["span_ns"] is None, "when kernels of a case began is not in the file"
 
 
 def test_copies_of_a_run_are_held_against_its_device(run: Run, tmp_path: Path) -> None:

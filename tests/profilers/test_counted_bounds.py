@@ -62,6 +62,11 @@ def test_counters_decide_nothing_that_is_decided_or_impossible() -> None:
     assert counted(replace(TRAFFIC, matrix_busy=0.9), "MI210", beyond).bound is BoundClass.UNDECIDED
 
 
+def test_traffic_is_asked_before_matrix_units() -> None:
+    """Memory at its rate binds whether or not the matrix units are busy beside it."""
+    assert counted(replace(TRAFFIC, matrix_busy=0.9), "MI210").bound is BoundClass.MEMORY
+
+
 def test_without_readings_nothing_changes() -> None:
     """Where no counter is known, or none was read, the verdict is the same."""
     assert counted(None, "MI210") is OPEN

@@ -49,6 +49,17 @@ def test_kernels_of_one_work_are_added_per_call() -> None:
     assert found.verdict.point.time_us == pytest.approx(1700)
 
 
+def test_warm_up_is_no_part_of_the_time() -> None:
+    """The median is that of steady state: of two slow first calls and two others, the others'."""
+    shape = KernelShape("Cijk_main", agent="Agent 4", workgroup=(256, 1, 1), grid_items=(262144, 1, 1))
+    builder = DispatchesBuilder()
+    for start, duration in ((0, 9_000_000), (10_000_000, 9_000_000), (20_000_000, 1_700_000), (30_000_000, 1_700_000)):
+        builder.add(builder.number_of(shape), start, start + duration)
+    summary = summarise(Profile("run", (), builder.dispatches(), agents=(MI300X,)), warm_up=2)
+    (found,) = kernel_bounds(summary, (GEMM,), spec_named("MI300X"))
+    assert found.time_us == pytest.approx(1700)
+
+
 def test_counters_of_the_kernel_and_size_are_used() -> None:
     """Counters of another size, or of one of several kernels, say nothing of this work."""
     summary = profiled(("Cijk_main", 10, 50_000_000, 1024))

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_attnperf.counter_records import KernelCounter
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.profile_records import (
     Agent,
@@ -294,6 +295,26 @@ def test_one_of_two_devices_tells_the_passes() -> None:
     assert passes is not None
     assert (passes.count, passes.layers) == (4, 3)
     assert passes.how.endswith("; counted on Agent 5, the busiest of 2 devices")
+
+
+def test_time_before_the_first_dispatch() -> None:
+    """Where an API trace tells when the host began, that is said; a clock that puts it behind the GPU's work is not."""
+    profile = _profile([(KernelShape("flash"), 100)] * 3)
+    begin = profile.dispatches.start_ns[0]
+    early, late = (summarise(replace(profile, api_begin_ns=begin + shift)) for shift in (-5000, 5000))
+    assert early.first_calls is not None
+    assert early.first_calls.before_ns == 5000
+    assert late.first_calls is not None
+    assert late.first_calls.before_ns is None
+
+
+def test_statistics_and_counters_reach_the_summary() -> None:
+    """Percentages of a stats file that lacks rows are a contradiction, and counters are kept."""
+    rows = tuple(StatsRow("kernel", name, Spread(1, 100), 20.0) for name in ("a", "b"))
+    counter = KernelCounter("a", None, "SQ_WAVES", 64.0, 1)
+    summary = summarise(Profile("stats", (), stats=rows, counters=(counter,)))
+    assert "percentages" in {found.rule for found in summary.findings if found.holds is False}
+    assert summary.counters == (counter,)
 
 
 def test_nothing_at_all() -> None:
