@@ -90,8 +90,9 @@ def profiled_results(path: Path, *shapes: KernelShape) -> Path:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Type `attnperf profile ARGUMENTS`; what it prints with this exit status."""
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Type `attnperf profile ARGUMENTS` in a terminal of 120 columns; what it prints with this exit status."""
+    monkeypatch.setenv("COLUMNS", "120")
 
     def typed(*arguments: object, status: int = 0) -> str:
         found = main(["profile", *map(str, arguments)])

@@ -33,7 +33,7 @@ def blocks(draw: st.DrawFn) -> Block:
         past=past,
         room=draw(st.sampled_from([0, past + seq, past + seq + draw(st.integers(0, 1 << 17))])),
         kv_heads=kv_heads,
-        hidden=draw(st.integers(0, 1 << 15)),
+        hidden=draw(st.just(0) | st.integers(2, 1 << 15)),  # 0: heads x head_dim; 1 is refused
         dtype=dtype,
         bias=draw(st.booleans()),
         hostref=draw(st.booleans()),
