@@ -43,6 +43,14 @@ class CaseFailedError(AttnperfError):
         self.out_of_memory = out_of_memory
 
 
+class UnsupportedError(AttnperfError):
+    """Raised in `prepare`: only loading or building the library shows that it cannot do this here.
+
+    The case is then UNSUPPORTED with this text as its reason, as if `unsupported_reasons` had known it; where a baseline
+    says that it was supported, it fails.
+    """
+
+
 class BaselineError(AttnperfError):
     """A baseline file cannot be read or must not be overwritten; names file and field."""
 

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from pytest_attnperf.measure.autotuners import PREFIX as AUTOTUNED
 
+PATH = "path"
+"""Entry, or last part of an entry's name, that says which of several implementations a library's dispatcher took."""
+
 PROVENANCE = frozenset({"config_arch", "config_source"})
 """Where values came from: other entries hold the values themselves. Looked for behind the last dot, for a part's
 configuration has the part's name before it, as in `attention.config_source`."""
@@ -37,6 +40,12 @@ def config_changes(stored: Mapping[str, str], now: Mapping[str, str], *, other: 
             continue
         found.append(f"{key}: {_difference(key, ours, theirs, other)}")
     return found
+
+
+def path_changes(stored: Mapping[str, str], now: Mapping[str, str], *, other: str = "stored") -> list[str]:
+    """Which dispatcher's choices differ, e.g. 'path: ck here, asm stored'; empty where one side does not know."""
+    known = [key for key in sorted(stored.keys() & now.keys()) if key.rpartition(".")[2] == PATH]
+    return config_changes({key: stored[key] for key in known}, {key: now[key] for key in known}, other=other)
 
 
 def advice(changes: Sequence[str]) -> str:

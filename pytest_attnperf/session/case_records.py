@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pytest_attnperf.baselines.store import Found
 from pytest_attnperf.environment.device_specs import spec_for
-from pytest_attnperf.gate.config_drift import advice, config_changes
+from pytest_attnperf.gate.config_drift import advice, config_changes, path_changes
 from pytest_attnperf.gate.creep import crept
 from pytest_attnperf.gate.decide import Decision
 from pytest_attnperf.records import DeviceInfo, Measurement, ProcessSummary, Verdict
@@ -109,6 +109,27 @@ def with_creep(base: CaseResult, case: Case, found: Found) -> CaseResult:
     judged = base.verdict in (Verdict.SAME, Verdict.FASTER, Verdict.UNDECIDED)
     note = crept(found.entry, base.ratio, case.policy, case.nodeid, base.threshold) if judged and base.ratio else ""
     return replace(base, notes=(*base.notes, note)) if note else base
+
+
+def with_stored(base: CaseResult, case: Case, found: Found) -> CaseResult:
+    """What the stored entry says beside the time: how far the case has crept, and which path ran."""
+    return with_path(with_creep(base, case, found), found.entry.config)
+
+
+def with_path(base: CaseResult, other: Mapping[str, str], *, name: str = "stored") -> CaseResult:
+    """The verdict where a dispatcher took another path than on the other side: a fallback is never SAME or FASTER.
+
+    Slower stays slower and names the path. Anything else is INCOMPARABLE: the two times are of different kernels.
+    """
+    changed = path_changes(other, base.config, other=name)
+    if not changed:
+        return base
+    said = f"another path ran: {'; '.join(changed)}"
+    reasons = (said, *base.reasons)
+    if base.verdict in (Verdict.SAME, Verdict.FASTER, Verdict.UNDECIDED):
+        summary = f"{said}; {base.summary}"
+        return replace(base, verdict=Verdict.INCOMPARABLE, summary=summary, reasons=reasons)
+    return replace(base, summary=f"{base.summary}; {said}", reasons=reasons)
 
 
 def calibrated(recorded: CaseResult) -> CaseResult:

@@ -13,7 +13,7 @@ from pytest_attnperf.gate.interleaved import interleaved_look
 from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import CaseKey, NotProvenRightError, Verdict
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.session.case_records import decided, first_line
+from pytest_attnperf.session.case_records import decided, first_line, with_path
 from pytest_attnperf.session.plausibility import unchanged_note
 from pytest_attnperf.session.ran_code import with_isa
 from pytest_attnperf.session.settings import Case
@@ -135,7 +135,8 @@ class Against:
             baseline_us=statistics.median(pair.base_us for pair in pairs),
             median_us=statistics.median(pair.new_us for pair in pairs),
         )
-        return replace(base, notes=(*base.notes, *_notes(looks[0], base.verdict)))
+        base = replace(base, notes=(*base.notes, *_notes(looks[0], base.verdict)))
+        return with_path(base, looks[0].base.final.config, name="on the base side")
 
     def failed(self, base: CaseResult, error: SideFailedError) -> CaseResult:
         """A case that raised on the base side: nothing is known of a change, and nothing is wrong here."""

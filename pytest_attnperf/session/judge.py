@@ -30,7 +30,7 @@ from pytest_attnperf.session.case_records import (
     median_us_of,
     not_measured,
     not_to_be_timed,
-    with_creep,
+    with_stored,
     with_figures,
     with_notes,
 )
@@ -182,7 +182,7 @@ class Session:
         if self.against is not None and self.against.everything:
             settled = self._interleaved(case, with_notes(base, case, found))
             if settled is not None:
-                return settled if self._differences(look, found) else with_creep(settled, case, found)
+                return settled if self._differences(look, found) else with_stored(settled, case, found)
         return self._held_against(case, base, look, found)
 
     def _baseline_for(self, case: Case, look: Look) -> tuple[Found | CaseResult | None, tuple[str, ...]]:
@@ -228,11 +228,11 @@ class Session:
         base = with_notes(base, case, found)
         if not decision.needs_second_look:
             base = plausibility.with_changes(decided(base, decision), entry.launches)
-            base = with_creep(base, case, found)
+            base = with_stored(base, case, found)
             return self._recheck_jump(case, base) if plausibility.is_jump(base) else base
         settled = self._interleaved(case, plausibility.with_changes(base, entry.launches), decision.ratio)
         if settled is not None:
-            return with_creep(settled, case, found)
+            return with_stored(settled, case, found)
         return self._second(case, base, look, found, noise)
 
     def _differences(self, look: Look, found: Found) -> list[str]:
@@ -272,7 +272,7 @@ class Session:
         )
         settled = plausibility.with_changes(decided(base, decision), found.entry.launches)
         settled = replace(settled, second=second.processes, median_us=median_us_of(second.processes), canary=canary)
-        return with_creep(settled, case, found)
+        return with_stored(settled, case, found)
 
     def _interleaved(self, case: Case, base: CaseResult, first_ratio: float | None = None) -> CaseResult | None:
         """The verdict against the base side; None where there is none, or where only this side has the case."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from pytest_attnperf.errors import UnsupportedError
+
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend
     from pytest_attnperf.measure.subject_protocol import Subject
@@ -32,3 +34,15 @@ class Device(Protocol):
 
     def healthy(self) -> bool:
         """Whether the device still answers after a case raised; False poisons this process."""
+
+
+def prepared_or_reasons(subject: Subject) -> list[str]:
+    """Build and compile the case; the reasons where it is unsupported, known before or found out by trying."""
+    reasons = subject.unsupported_reasons()
+    if reasons:
+        return reasons
+    try:
+        subject.prepare()
+    except UnsupportedError as error:
+        return [str(error) or type(error).__name__]
+    return []

@@ -103,14 +103,16 @@ def take_pair(
     *,
     at_once: bool = True,
     clock: Callable[[], float] = time.monotonic,
+    base_request: OpenRequest | None = None,
 ) -> PairLook:
     """Open and prove the case on both sides, measure in turns, prove both again and close.
 
-    at_once   prove both sides at the same time, which takes twice the memory
+    at_once        prove both sides at the same time, which takes twice the memory
+    base_request   what the base side opens where it is not the same, e.g. the case with another configuration
 
     Raises WorkerError when a process died or hung, SideFailedError when the case raised on a side.
     """
-    with base.pool.case(place, request) as base_case, new.pool.case(place, request) as new_case:
+    with base.pool.case(place, base_request or request) as base_case, new.pool.case(place, request) as new_case:
         # Asked here: a process that a thread starts is killed when that thread ends (PR_SET_PDEATHSIG).
         running = (_ready(new, place), _ready(base, place))
         openings = (lambda: _opened(new, new_case, running[0]), lambda: _opened(base, base_case, running[1]))

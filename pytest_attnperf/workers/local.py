@@ -15,7 +15,7 @@ from pytest_attnperf.records import CheckReport, FinalReport, ProcessSummary, Ro
 from pytest_attnperf.stage_records import Breakdown
 from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
 from pytest_attnperf.workers.conversation import BlockPlan, Closed, Conversation, Opened, OpenRequest
-from pytest_attnperf.workers.device import Device
+from pytest_attnperf.workers.device import Device, prepared_or_reasons
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend
@@ -77,9 +77,7 @@ class LocalCase:
 
     def open(self) -> Opened:
         """Build and compile when supported."""
-        reasons = self.subject.unsupported_reasons()
-        if not reasons:
-            self.subject.prepare()
+        reasons = prepared_or_reasons(self.subject)
         workload = self.workload
         figures = WorkloadFigures(
             workload.flops, workload.bytes_min, workload.dtype, workload.cache_state, workload.definition()

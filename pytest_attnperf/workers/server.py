@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_attnperf import __version__
 from pytest_attnperf.errors import CaseFailedError, CodeObjectError, UsageError
 from pytest_attnperf.records import METHOD_VERSION, CaseKey, FinalReport, NotProvenRightError, Role
-from pytest_attnperf.workers.device import Device
+from pytest_attnperf.workers.device import Device, prepared_or_reasons
 from pytest_attnperf.workers.protocol import ALLOWED, PROTOCOL_VERSION, Channel, State, plain, protocol_error
 from pytest_attnperf.workers.sources import loaded_sources
 
@@ -219,9 +219,7 @@ def _pinned(backend: Backend, config: Mapping[str, str]) -> Backend:
 
 def _opened(subject: Subject, workload: Workload) -> dict[str, Any]:
     """What `open` answers; builds and compiles the backend when it supports the workload."""
-    reasons = subject.unsupported_reasons()
-    if not reasons:
-        subject.prepare()
+    reasons = prepared_or_reasons(subject)
     return {
         "state": "open",
         "unsupported": reasons,

@@ -25,10 +25,11 @@ ONLY_IN = {
     "xdist": {"plugin"},
     "matplotlib": {"reports"},
     "yaml": {"profilers"},
+    "optuna": {"tuner"},
 }
 """Folders and modules (without suffix) of the package that may import a third-party package."""
 
-NEVER_AT_TOP = {"torch", "triton", "matplotlib", "yaml"}
+NEVER_AT_TOP = {"torch", "triton", "matplotlib", "yaml", "optuna"}
 """Imported inside functions only: `pytest --help` and `--collect-only` must not pay for them, or need them."""
 
 SERVER_SIDE = ("workers/server", "plugin/worker_session")

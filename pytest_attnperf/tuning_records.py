@@ -1,0 +1,248 @@
+"""Data of a tuning run: what may be tried, what was tried, what was found; and what a backend declares to be tunable.
+
+Standard library only: `kernels/` declares its spaces with these types, reports read the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+
+from pytest_attnperf.pairs import PairSummary
+from pytest_attnperf.records import DeviceInfo, ProcessSummary
+
+if TYPE_CHECKING:
+    from pytest_attnperf.kernel_builds import KernelBuild
+    from pytest_attnperf.workloads.base import Workload
+
+Value: TypeAlias = int | bool | str
+
+BETTER = "BETTER"
+"""The winner's interval lies below the default's time, and no workload it serves became slower."""
+NO_BETTER = "NO_BETTER"
+"""No candidate could be shown to beat the default."""
+SLOWER_ELSEWHERE = "SLOWER_ELSEWHERE"
+"""Better on what was tuned for, slower on another workload that the same rule or bucket serves."""
+STATIC_ONLY = "STATIC_ONLY"
+"""Candidates were ranked by their code objects; nothing was timed."""
+VERDICTS = (BETTER, NO_BETTER, SLOWER_ELSEWHERE, STATIC_ONLY)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One configuration.
+
+    values   constants and compiler options by name
+    label    what it is called where its values do not say it, e.g. 'autotuned by aiter'; '' elsewhere
+    """
+
+    values: Mapping[str, Value]
+    label: str = ""
+
+    @property
+    def id(self) -> str:
+        """'BLOCK_M=64,BLOCK_N=32,num_warps=4' in alphabetical order, with the label before it where there is one."""
+        told = ",".join(f"{name}={self.values[name]}" for name in sorted(self.values))
+        return f"{self.label}:{told}" if self.label else told
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """What a candidate must satisfy before anything is compiled.
+
+    why     as a report says of candidates that it excludes, e.g. 'BLOCK_N above BLOCK_M'
+    holds   whether such values may be tried
+    """
+
+    why: str
+    holds: Callable[[Mapping[str, Value]], bool]
+
+
+@dataclass(frozen=True)
+class TuningSpace:
+    """What may be tried of one kernel for some workloads on one architecture.
+
+    kernel        as its configuration files name it
+    values        parameter -> the values to try; a candidate has one of each
+    default       what is used today for these workloads; measured like any other, and never pruned
+    constraints   conditions between parameters
+    extra         candidates outside the grid, e.g. the library's own autotuner
+    serves        the rule or bucket that the default stands in, in words; it serves all workloads that it takes
+    where         the file it stands in
+    """
+
+    kernel: str
+    values: Mapping[str, tuple[Value, ...]]
+    default: Candidate
+    constraints: tuple[Constraint, ...] = ()
+    extra: tuple[Candidate, ...] = ()
+    serves: str = ""
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class TunedFile:
+    """A file that a tuner writes.
+
+    path    relative to the folder of results, with forward slashes
+    text    the whole content
+    what    one line for the report, e.g. 'rules of prefill_forward for gfx942: 1 rule changed, 9 kept'
+    """
+
+    path: str
+    text: str
+    what: str
+
+
+@runtime_checkable
+class Tunable(Protocol):
+    """A backend whose configuration can be searched. It is `Pinnable` too: a candidate is timed as a stored one is.
+
+    `when` narrows the rule that is changed: conditions as the configuration files have them, e.g. {'rows_max': 65536}.
+    Empty changes the rule that serves the workloads today. None of these methods imports a compiler or torch.
+    """
+
+    def tuning_space(
+        self, workloads: Sequence[Workload], arch: str, *, kernel: str = "", when: Mapping[str, Value] | None = None
+    ) -> TuningSpace:
+        """What to try. `kernel` chooses among several, '' means the only or the main one.
+
+        Raises UsageError where the workloads are not all served by one rule, `when` does not take them all, or nothing
+        is declared for this kernel or architecture.
+        """
+
+    def tuning_serves(
+        self, workload: Workload, space: TuningSpace, arch: str, when: Mapping[str, Value] | None = None
+    ) -> bool:
+        """Whether the rule that a winner would change serves this workload, too."""
+
+    def tuning_pin(self, candidate: Candidate, space: TuningSpace) -> dict[str, str]:
+        """What `pinned` takes to run with this candidate."""
+
+    def tuning_builds(
+        self, candidate: Candidate, space: TuningSpace, workload: Workload, arch: str
+    ) -> Sequence[KernelBuild]:
+        """What it would be compiled as, for pruning without a GPU; empty where that is not known."""
+
+    def tuned_files(
+        self,
+        winner: Candidate,
+        space: TuningSpace,
+        workloads: Sequence[Workload],
+        arch: str,
+        *,
+        source: str,
+        when: Mapping[str, Value] | None = None,
+    ) -> Sequence[TunedFile]:
+        """The complete configuration files with only this rule or bucket changed; `source` says what measured it.
+
+        Raises UsageError where the present file cannot be read, naming it.
+        """
+
+
+@dataclass(frozen=True)
+class StaticFigures:
+    """What the code objects of one candidate say, worst of its builds; sizes in bytes.
+
+    registers        VGPRs per lane (unified on CDNA2 and later), registers per thread on NVIDIA
+    spills           registers kept in memory, None where the object does not say
+    occupancy        waves per SIMD (AMD); None where it is not computed
+    matrix           matrix instructions in loops; None where the code was not disassembled
+    """
+
+    registers: int
+    spills: int | None
+    scratch_bytes: int
+    lds_bytes: int
+    occupancy: float | None = None
+    matrix: int | None = None
+    code_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Excluded:
+    """A candidate that is not timed, or whose time does not count; `reason` begins with what found it.
+
+    stage   'constraint', 'compile', 'code object', 'wrong', 'failed', 'dropped'
+    """
+
+    candidate: Candidate
+    stage: str
+    reason: str
+    static: StaticFigures | None = None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One candidate timed on one workload in one process: the unit that searches are counted by.
+
+    process     number of the process it was timed in; candidates of one process share its placement and clock
+    median_us   microseconds per call; None where it failed, and `failure` says how
+    """
+
+    candidate: Candidate
+    workload: str
+    process: int
+    median_us: float | None
+    failure: str = ""
+    summary: ProcessSummary | None = None
+
+
+@dataclass(frozen=True)
+class WorkloadChange:
+    """The winner against the default on one workload, in fresh pairs of processes measured in turns.
+
+    tuned        whether the search timed this workload; False for one that the same rule serves
+    ratio        winner's time over the default's; below 1 is faster
+    interval95   of `ratio`
+    verdict      'FASTER', 'SAME', 'SLOWER', or 'FAILED' with the reason in `note`
+    """
+
+    workload: str
+    tuned: bool
+    default_us: float | None
+    winner_us: float | None
+    ratio: float | None
+    interval95: tuple[float, float] | None
+    verdict: str
+    note: str = ""
+    pairs: tuple[PairSummary, ...] = ()
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """What a tuning run found.
+
+    strategy      'race', 'optuna', 'exhaustive', 'static'
+    candidates    how many the space has, constraints applied
+    trials        every timed trial, in order
+    overall       winner over default, geometric mean over the tuned workloads, with its interval; None untimed
+    ranking       best first: candidate and its cost (geometric mean of time over the default's), or for a static run
+                  its place by code object (a cost of None)
+    notes         what a reader must know, e.g. that nothing was timed, or that the budget ended the search
+    """
+
+    backend: str
+    kernel: str
+    arch: str
+    device: DeviceInfo | None
+    workloads: tuple[str, ...]
+    strategy: str
+    verdict: str
+    summary: str
+    default: Candidate
+    winner: Candidate | None
+    candidates: int
+    trials: tuple[Trial, ...] = ()
+    excluded: tuple[Excluded, ...] = ()
+    ranking: tuple[tuple[Candidate, float | None], ...] = ()
+    static: Mapping[str, StaticFigures] = field(default_factory=dict)
+    overall: tuple[float, tuple[float, float]] | None = None
+    changes: tuple[WorkloadChange, ...] = ()
+    files: tuple[TunedFile, ...] = ()
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
