@@ -30,9 +30,10 @@ from pytest_attnperf.session.case_records import (
     median_us_of,
     not_measured,
     not_to_be_timed,
-    with_stored,
+    with_creep,
     with_figures,
     with_notes,
+    with_stored,
 )
 from pytest_attnperf.session.interleaved import Against, supported_there
 from pytest_attnperf.session.profiling import with_profile
@@ -182,7 +183,7 @@ class Session:
         if self.against is not None and self.against.everything:
             settled = self._interleaved(case, with_notes(base, case, found))
             if settled is not None:
-                return settled if self._differences(look, found) else with_stored(settled, case, found)
+                return settled if self._differences(look, found) else with_creep(settled, case, found)
         return self._held_against(case, base, look, found)
 
     def _baseline_for(self, case: Case, look: Look) -> tuple[Found | CaseResult | None, tuple[str, ...]]:
@@ -205,10 +206,7 @@ class Session:
         return self._find(case), (note,)
 
     def _held_against(self, case: Case, base: CaseResult, look: Look, found: Found) -> CaseResult:
-        assert look.fingerprint is not None
-        assert look.figures is not None
         entry = found.entry
-        assert look.summary is not None
         differences = self._differences(look, found)
         base = replace(base, baseline_us=median_us_of(entry.processes))
         if found.path.is_relative_to(self.local_root) and not any(note.startswith(LOCAL) for note in base.notes):
@@ -229,10 +227,12 @@ class Session:
         if not decision.needs_second_look:
             base = plausibility.with_changes(decided(base, decision), entry.launches)
             base = with_stored(base, case, found)
+            if base.verdict is Verdict.INCOMPARABLE:
+                return self._interleaved(case, base) or base
             return self._recheck_jump(case, base) if plausibility.is_jump(base) else base
         settled = self._interleaved(case, plausibility.with_changes(base, entry.launches), decision.ratio)
         if settled is not None:
-            return with_stored(settled, case, found)
+            return with_creep(settled, case, found)
         return self._second(case, base, look, found, noise)
 
     def _differences(self, look: Look, found: Found) -> list[str]:

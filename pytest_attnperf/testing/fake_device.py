@@ -19,7 +19,8 @@ first_call_ms, profile (nanoseconds of each kernel of a profiled call by name; a
 said). `device.canary` holds the canaries' times in us. Faults: wrong, nan, nothing,
 late (right first, wrong on the last replay), replay (right when called, wrong when replayed), fallback (another kernel
 than declared), stage (one cannot be timed), crossing (one goes through the host), crash, hang, raise, oom, poison,
-prepare, finish (raises there), chatter, unprofiled (the profiler sees nothing), profile_crash, profile_hang.
+prepare, finish (raises there), unsupported (found out by preparing), chatter, unprofiled (the profiler sees nothing),
+profile_crash, profile_hang.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.backends import Backend, Prepared, Registry, Tensors
-from pytest_attnperf.errors import CaseFailedError, UsageError
+from pytest_attnperf.errors import CaseFailedError, UnsupportedError, UsageError
 from pytest_attnperf.measure.pinned_backend import PINNED_KEY, PinnedBackend
 from pytest_attnperf.pairs import Turn, TurnPlan
 from pytest_attnperf.profile_records import CaseProfile, KernelShape, LiveKernel
@@ -124,6 +125,8 @@ class FakeSubject:
         """Faults of building."""
         if self.fault == "prepare":
             raise RuntimeError("scripted compile error in kernel fake_kernel.cu:7")
+        if self.fault == "unsupported":
+            raise UnsupportedError("scripted: hipcc missing")
         if self.fault == "oom":
             raise CaseFailedError("out of memory: tried to allocate 8.00 GiB", out_of_memory=True)
 

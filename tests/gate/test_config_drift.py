@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_attnperf.gate.config_drift import advice, config_changes
+from pytest_attnperf.gate.config_drift import advice, config_changes, path_changes
 
 CHOICE = "XBLOCK: 512, num_warps: 4, num_stages: 1"
 
@@ -83,3 +83,22 @@ def test_advice_where_an_autotuner_chose_otherwise() -> None:
     assert "record the baseline again" in advice(changes)
     assert advice(["BLOCK_M: 64 here, 128 stored"]) == ""
     assert advice([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("stored", "now", "changes"),
+    [
+        ({"path": "asm"}, {"path": "ck"}, ["path: ck here, asm stored"]),
+        ({"attention.path": "opus"}, {"attention.path": "asm"}, ["attention.path: asm here, opus stored"]),
+        ({"path": "asm", "BLOCK_M": "64"}, {"path": "asm", "BLOCK_M": "32"}, []),
+        ({"path": "asm"}, {}, []),
+        ({}, {"path": "asm"}, []),
+        ({"path": "unknown: no such function"}, {"path": "asm"}, []),
+        ({"paths": "asm", "path_length": "1"}, {"paths": "ck", "path_length": "2"}, []),
+    ],
+)
+def test_a_dispatchers_path_is_told_from_other_changes(
+    stored: dict[str, str], now: dict[str, str], changes: list[str]
+) -> None:
+    """Only what both sides know of a dispatcher's choice counts, not the rest of a configuration."""
+    assert path_changes(stored, now) == changes

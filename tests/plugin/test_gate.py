@@ -147,12 +147,24 @@ def test_unsupported_is_skipped_with_its_reason(attnperf_project: FakeProject) -
     result.stdout.fnmatch_lines(["*head_dim 16 is below 32*"])
 
 
+def test_what_prepare_finds_unsupported_is_skipped(attnperf_project: FakeProject) -> None:
+    """A backend whose library cannot be loaded here is skipped with the reason that only loading it gave."""
+    attnperf_project.backend("fake.a", fault="unsupported")
+    result = attnperf_project.run("--attnperf", "-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*scripted: hipcc missing*"])
+
+
 def test_support_that_vanished_fails(stored: FakeProject) -> None:
     """A case with a baseline cannot hide by calling itself unsupported."""
     stored.backend("fake.a", supported=["too hard today"])
     result = stored.run("--attnperf")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*unsupported now, but a baseline is stored*too hard today*"])
+    stored.backend("fake.a", fault="unsupported")
+    result = stored.run("--attnperf")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*unsupported now, but a baseline is stored*scripted: hipcc missing*"])
 
 
 def test_an_impossible_time_is_suspicious(attnperf_project: FakeProject) -> None:

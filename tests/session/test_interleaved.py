@@ -149,6 +149,16 @@ def test_other_kernels_and_configurations_are_said(settle: Any) -> None:
     assert settle(looks(1.0, 1.0, base=base, new=base)).notes == ()
 
 
+@pytest.mark.parametrize(("ratio", "verdict"), [(1.0, Verdict.INCOMPARABLE), (1.3, Verdict.SLOWER)])
+def test_another_path_than_the_base_side_is_no_pass(settle: Any, ratio: float, verdict: Verdict) -> None:
+    """A dispatcher that decides otherwise here than on the base side is named in the verdict, which is not SAME."""
+    base, new = ran(config={"path": "asm"}), ran(config={"path": "ck"})
+    pairs = [ratio * step for step in (0.9995, 1.0, 1.0005)]
+    result = settle(looks(*pairs, base=base, new=new), config={"path": "ck"})
+    assert result.verdict is verdict
+    assert "another path ran: path: ck here, asm on the base side" in result.summary
+
+
 def test_many_changes_are_cut(settle: Any) -> None:
     """Of fifty changed entries five are shown."""
     base, new = (ran(config={f"k{number}": value for number in range(50)}) for value in "ab")

@@ -279,3 +279,31 @@ def test_every_process_is_pinned(bench: Bench) -> None:
     assert (bench.pool.pins, bench.base.pins) == ([{"split": "4"}] * 4, [{"split": "4"}] * 3)
     bench.judge(time_us=110.0)
     assert bench.pool.pins == [{}] * 4
+
+
+def test_a_silent_fallback_is_slower_and_named(bench: Bench) -> None:
+    """A library that took another path and is slower fails, and the verdict's own line says which path."""
+    bench.record(config={"path": "asm"})
+    result = bench.judge(time_us=500.0, config={"path": "ck"})
+    assert result.verdict is Verdict.SLOWER
+    assert result.summary.endswith("; another path ran: path: ck here, asm stored")
+    assert result.reasons[0] == "another path ran: path: ck here, asm stored"
+
+
+@pytest.mark.parametrize("time_us", [100.0, 60.0])
+def test_another_path_is_never_the_same_or_faster(bench: Bench, time_us: float) -> None:
+    """Times of two paths are of different kernels: the case is INCOMPARABLE until it is recorded again."""
+    bench.record(config={"path": "asm"})
+    result = bench.judge(time_us=time_us, config={"path": "ck"})
+    assert result.verdict is Verdict.INCOMPARABLE
+    assert result.summary.startswith("another path ran: path: ck here, asm stored; ")
+    assert bench.judge(time_us=100.0, config={"path": "asm"}).verdict is Verdict.SAME
+
+
+def test_another_path_on_both_sides_is_settled_by_pairs(bench: Bench) -> None:
+    """Where the base side takes the new path too, the change under review did not cause it."""
+    bench.record(config={"path": "asm"})
+    bench.against_base(config={"path": "ck"})
+    assert bench.judge(config={"path": "ck"}).verdict is Verdict.SAME
+    bench.against_base(config={"path": "asm"})
+    assert bench.judge(config={"path": "ck"}).verdict is Verdict.INCOMPARABLE

@@ -102,6 +102,7 @@ class FakePool:
     busy_when_left: bool | None = None
     profiled: bool | None = None
     asked_timer: str = ""
+    opened: list[OpenRequest] = field(default_factory=list)
 
     def fault_at(self, operation: str) -> None:
         """Raise what is scripted for this operation."""
@@ -111,6 +112,7 @@ class FakePool:
     @contextlib.contextmanager
     def case(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
         """The scripted case."""
+        self.opened.append(request)
         subject = FakeSubject(self.script, 1.0 if self.letter == "A" else 1.0001, (1, 2))
         try:
             yield Served(subject, self.workload, pool=self)
@@ -185,6 +187,16 @@ def test_a_pair_is_measured_and_proven(bench: Bench) -> None:
     assert bench.a.closed
     assert bench.b.closed
     assert (bench.a.profiled, bench.b.profiled) == (False, False)
+
+
+def test_sides_may_open_different_requests(bench: Bench) -> None:
+    """The base side opens its own request where it has one, e.g. the same case with another configuration."""
+    other = replace(REQUEST, pin={"BLOCK_M": "128"})
+    sides = Side(bench.a, SIDES[0]), Side(bench.b, SIDES[1])
+    assert take_pair(*sides, 5, REQUEST, InterleavePlan(), base_request=other).pair is not None
+    assert (bench.a.opened, bench.b.opened) == ([other], [REQUEST])
+    bench.take()
+    assert (bench.a.opened[-1], bench.b.opened[-1]) == (REQUEST, REQUEST)
 
 
 @pytest.mark.parametrize("places", [1, 2, 3, 4])

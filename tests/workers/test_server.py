@@ -137,6 +137,12 @@ def test_an_unsupported_workload_is_not_built(tmp_path: Path) -> None:
     assert bench.open()["ok"]["unsupported"] == ["head_dim 16 is below 32"]
 
 
+def test_what_prepare_finds_unsupported_is_unsupported(tmp_path: Path) -> None:
+    """A library that only shows when it is loaded that it cannot do this gives a reason, not an error."""
+    bench = Bench(tmp_path, {"time_us": 1.0, "fault": "unsupported"})
+    assert bench.open()["ok"]["unsupported"] == ["scripted: hipcc missing"]
+
+
 def test_the_canary_is_measured_between_cases(bench: Bench) -> None:
     """`canary` answers with the samples of every fixed kernel while no case is open, and is refused inside one."""
     answer = bench.ask("canary")["ok"]
