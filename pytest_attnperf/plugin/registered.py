@@ -78,8 +78,8 @@ def visit(work: Callable[[Registered], int], suite: str = "", *options: str) -> 
     if not Path(start).exists():
         raise UsageError(f"{start} does not exist; run this in the project's folder, or name its tests by --suite=PATH")
     visitor = _Visitor(work)
-    with _own_options():
-        ended = pytest.main([*QUIET, *_no_xdist(), *options, start], plugins=[visitor])
+    with own_options():
+        ended = pytest.main([*QUIET, *no_xdist(), *options, start], plugins=[visitor])
     if visitor.raised:
         raise visitor.raised[0]
     if visitor.status is None:
@@ -87,13 +87,13 @@ def visit(work: Callable[[Registered], int], suite: str = "", *options: str) -> 
     return visitor.status
 
 
-def _no_xdist() -> tuple[str, ...]:
+def no_xdist() -> tuple[str, ...]:
     """A project that distributes its tests by default must not do so with none."""
     return ("-n0",) if importlib.util.find_spec("xdist") is not None else ()
 
 
 @contextlib.contextmanager
-def _own_options() -> Iterator[None]:
+def own_options() -> Iterator[None]:
     """The user's additional options are for runs of tests."""
     before: Any = os.environ.pop("PYTEST_ADDOPTS", None)
     try:

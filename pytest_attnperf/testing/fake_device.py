@@ -15,12 +15,13 @@ budget), flops, bytes_min, times_on_cpu, kernels (names of what runs), remembers
 change), bit_equal (false when results differ from call to call), spent (true when a profiler was used), timer, config
 (what was chosen; a pinned backend reports what it was sent instead, and 'pinned', and refuses one that holds 'refuse'),
 places (of inputs in an interleaved look), stages (their times in us by name; none unless said), build_ms,
-first_call_ms, profile (nanoseconds of each kernel of a profiled call by name; all of time_us in one kernel unless
-said). `device.canary` holds the canaries' times in us. Faults: wrong, nan, nothing,
-late (right first, wrong on the last replay), replay (right when called, wrong when replayed), fallback (another kernel
-than declared), stage (one cannot be timed), crossing (one goes through the host), crash, hang, raise, oom, poison,
-prepare, finish (raises there), unsupported (found out by preparing), chatter, unprofiled (the profiler sees nothing),
-profile_crash, profile_hang.
+first_call_ms, pinned (a list of {'pin': {'BLOCK_M': '64'}, 'time_us': 80.0, ...}: what else holds where the pin says
+so, 'only' for the workloads listed), space (what a tuner may try, see `FakeTunable`), profile (nanoseconds of each
+kernel of a profiled call by name; all of time_us in one kernel unless said). `device.canary` holds the canaries' times
+in us. Faults: wrong, nan, nothing, late (right first, wrong on the last replay), replay (right when called, wrong when
+replayed), fallback (another kernel than declared), stage (one cannot be timed), crossing (one goes through the host),
+crash, hang, raise, oom, poison, prepare, finish (raises there), unsupported (found out by preparing), chatter,
+unprofiled (the profiler sees nothing), profile_crash, profile_hang.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.backends import Backend, Prepared, Registry, Tensors
-from pytest_attnperf.errors import CaseFailedError, UnsupportedError, UsageError
+from pytest_attnperf.backends import Backend, Registry
+from pytest_attnperf.errors import CaseFailedError, UnsupportedError
 from pytest_attnperf.measure.pinned_backend import PINNED_KEY, PinnedBackend
 from pytest_attnperf.pairs import Turn, TurnPlan
 from pytest_attnperf.profile_records import CaseProfile, KernelShape, LiveKernel
@@ -54,9 +55,9 @@ from pytest_attnperf.records import (
     NotProvenRightError,
     Rotation,
     Samples,
-    Tolerance,
 )
 from pytest_attnperf.stage_records import Breakdown, StageTime
+from pytest_attnperf.testing.fake_backends import FakeBackend, FakeTunable
 from pytest_attnperf.workers.device import CheckSeeds
 from pytest_attnperf.workers.launch import WORKER_NAME
 from pytest_attnperf.workloads.base import Workload
@@ -70,32 +71,6 @@ class ReplayWrongError(CaseFailedError):
     def __init__(self, message: str, report: CheckReport) -> None:
         super().__init__(message)
         self.report = report
-
-
-@dataclass(frozen=True)
-class FakeBackend:
-    """A backend that exists by name only. `pin` is the stored configuration it was told to run with."""
-
-    name: str
-    families: frozenset[str] = frozenset({"prefill"})
-    cpu_flops_max: float = float("inf")
-    times_on_cpu: bool = True
-    tolerance: Tolerance = field(default_factory=Tolerance)
-    pin: tuple[tuple[str, str], ...] = ()
-
-    def pinned(self, config: Mapping[str, str]) -> FakeBackend:
-        """The same name with a configuration. Raises UsageError for one that says {'refuse': why}."""
-        if "refuse" in config:
-            raise UsageError(f"{self.name} cannot replay the stored configuration: {config['refuse']}")
-        return replace(self, pin=tuple(sorted(config.items())))
-
-    def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
-        """The script answers instead."""
-        return []
-
-    def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """Never called: the fake subject computes nothing."""
-        raise AssertionError("a fake backend is never prepared")
 
 
 @dataclass
@@ -319,6 +294,9 @@ class FakeDevice:
         self.poisoned = entry.get("fault") == "poison"
         own = backend.backend if isinstance(backend, PinnedBackend) else backend
         pin = dict(own.pin) if isinstance(own, FakeBackend) else {}
+        for other in entry.get("pinned", []):
+            if other["pin"].items() <= pin.items() and workload.id in other.get("only", [workload.id]):
+                entry.update(other)
         return FakeSubject(entry, 1 + draw.gauss(0, sd), seeds, pin=pin, profiled=self.profiled)
 
     def canary(self) -> dict[str, Samples]:
@@ -346,7 +324,8 @@ def pytest_attnperf_register_backends(registry: Registry) -> None:
     """Register every backend of the script found in the current folder."""
     path = Path(SCRIPT)
     if path.is_file():
-        registry.add(*(FakeBackend(name) for name in json.loads(path.read_text())["backends"]))
+        for name, entry in json.loads(path.read_text())["backends"].items():
+            registry.add(FakeTunable(name, space=entry["space"]) if "space" in entry else FakeBackend(name))
 
 
 def pytest_attnperf_device(config: pytest.Config, kind: str) -> FakeDevice:

@@ -14,7 +14,8 @@ from pytest_attnperf.errors import CaseFailedError, UsageError
 from pytest_attnperf.measure.pinned_backend import pin
 from pytest_attnperf.measure.subject_protocol import Subject
 from pytest_attnperf.records import NotProvenRightError, Samples
-from pytest_attnperf.testing.fake_device import FakeBackend, FakeDevice, FakeSubject, ReplayWrongError
+from pytest_attnperf.testing.fake_backends import FakeBackend
+from pytest_attnperf.testing.fake_device import FakeDevice, FakeSubject, ReplayWrongError
 from pytest_attnperf.workloads.prefill import Prefill
 
 WORKLOAD = Prefill(batch=1, seq_q=64, heads=1, head_dim=16)

@@ -12,7 +12,8 @@ import pytest
 from pytest_attnperf.profile_records import CaseProfile
 from pytest_attnperf.records import CaseKey, Role
 from pytest_attnperf.stage_records import Breakdown
-from pytest_attnperf.testing.fake_device import FakeBackend, FakeDevice
+from pytest_attnperf.testing.fake_backends import FakeBackend
+from pytest_attnperf.testing.fake_device import FakeDevice
 from pytest_attnperf.workers.protocol import Channel
 from pytest_attnperf.workers.server import Server
 from pytest_attnperf.workloads.prefill import Prefill

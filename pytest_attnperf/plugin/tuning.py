@@ -1,0 +1,179 @@
+"""What `attnperf tune` needs of a project: a tunable backend, the workloads its suites have, and how workers start.
+
+Collected by a pytest session of its own, which judges nothing and starts no worker by itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from pytest_attnperf.backends import Backend
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.plugin import main
+from pytest_attnperf.plugin.cases import CaseCollector, case_key, pair_of, switches
+from pytest_attnperf.plugin.launching import launch_plan
+from pytest_attnperf.plugin.options import BY_NAME
+from pytest_attnperf.plugin.registered import QUIET, SUITES, no_xdist, own_options
+from pytest_attnperf.plugin.session_setup import device_kind
+from pytest_attnperf.records import CaseKey
+from pytest_attnperf.workers.launch import LaunchPlan
+from pytest_attnperf.workloads.base import Workload
+from pytest_attnperf.workloads.families import Family, workloads_from_text
+
+WORKLOADS_FILE = "workloads.jsonl"
+
+
+@dataclass(frozen=True)
+class TuningProject:
+    """One backend of a project and what there is to time it on.
+
+    backend            as registered
+    family             op family that is tuned
+    suite_workloads    of the timed cases that the suites have for this backend and family, each once, in their order
+    kind, kind_reason  'gpu' or 'cpu', and why
+    items              the cases themselves
+    """
+
+    config: pytest.Config
+    backend: Backend
+    family: Family
+    suite_workloads: tuple[Workload, ...]
+    kind: str
+    kind_reason: str
+    items: tuple[pytest.Item, ...]
+
+    def workloads(self, texts: Sequence[str]) -> list[Workload]:
+        """The workloads that lines, ids and files name, each once; all of the suites where there are none.
+
+        Raises WorkloadError naming the text.
+        """
+        if not texts:
+            return list(self.suite_workloads)
+        found = [workload for text in texts for workload in workloads_from_text(text, self.family)]
+        return list({workload.id: workload for workload in found}.values())
+
+    def key(self, workload: Workload) -> CaseKey:
+        """The case that workers of `plan` have of this workload."""
+        first = case_key(self.items[0])
+        assert first is not None
+        return replace(first, workload=workload.id)
+
+    def plan(self, workloads: Sequence[Workload]) -> LaunchPlan:
+        """How workers are started that have this backend on these workloads, through the test file with most cases."""
+        plan = launch_plan(self.config, self.items[:1])
+        path = plan.scratch / WORKLOADS_FILE
+        path.write_text("".join(f"{json.dumps(workload.id)}\n" for workload in workloads), encoding="utf-8")
+        chosen = [f"{BY_NAME['workload'].flag}={path}", f"{BY_NAME['backend'].flag}={self.backend.name}"]
+        return replace(plan, passed_options=(*plan.passed_options, *chosen))
+
+
+@dataclass(eq=False)
+class _Collecting:
+    """A plugin that lets pytest collect, and then works in place of running anything."""
+
+    backend: str
+    family: str
+    work: Callable[[TuningProject], int]
+    status: int | None = None
+    raised: list[BaseException] = field(default_factory=list)
+
+    def pytest_addoption(self, parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+        """Load the main plugin where it is not installed as an entry point."""
+        if not pluginmanager.has_plugin("attnperf"):
+            pluginmanager.register(main, "attnperf")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config) -> None:
+        """Keep the session that judges from starting a worker for what was collected."""
+        config.pluginmanager.unregister(name="attnperf-controller")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Nothing is said to be too large: nothing is run here."""
+        cases = session.config.pluginmanager.get_plugin("attnperf-cases")
+        assert isinstance(cases, CaseCollector)
+        cases.too_large_for_cpu = 0
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Work on what was collected."""
+        if session.testsfailed:
+            return True
+        try:
+            self.status = self.work(self._project(session))
+        except BaseException as error:  # raised again where pytest's session is over
+            self.raised.append(error)
+        session.config.pluginmanager.unregister(name="terminalreporter")  # it would say that no tests ran
+        return True
+
+    def _project(self, session: pytest.Session) -> TuningProject:
+        cases = session.config.pluginmanager.get_plugin("attnperf-cases")
+        assert isinstance(cases, CaseCollector)
+        backend = cases.registry.get(self.backend)
+        family = cases.families.get(self.family or _only_family(backend))
+        if family.name not in backend.families:
+            raise UsageError(f"{backend.name} implements {_listed(backend.families)}, not {family.name}")
+        items = _largest_first([item for item in session.items if _is_case_of(item, backend, family)])
+        if not items:
+            raise UsageError(
+                f"no timed test of {session.config.rootpath} has {backend.name} in family {family.name}: workers run "
+                "it through a suite; name one with --suite=PATH whose marker has "
+                f"family={family.name!r} and this backend"
+            )
+        pairs = [pair for item in items if (pair := pair_of(item)) is not None]
+        workloads = {workload.id: workload for _, workload in pairs}
+        kind, why = device_kind(session.config)
+        return TuningProject(session.config, backend, family, tuple(workloads.values()), kind, why, tuple(items))
+
+
+def collected(
+    work: Callable[[TuningProject], int], backend: str, family: str = "", suite: str = "", *options: str
+) -> int:
+    """What `work` gives, called with the project of the current folder, whose tests were collected and not run.
+
+    family    of the backend, '' where it has one only
+    suite     a test file or a folder; without one the folder `suites`, or the current one
+    options   further ones of pytest's command line
+
+    Raises what `work` raises, and UsageError where pytest cannot load the project: it has then said why.
+    """
+    start = suite or (SUITES if Path(SUITES).is_dir() else ".")
+    if not Path(start).exists():
+        raise UsageError(f"{start} does not exist; run this in the project's folder, or name its tests by --suite=PATH")
+    collecting = _Collecting(backend, family, work)
+    with own_options():
+        ended = pytest.main([*QUIET, *no_xdist(), *options, start], plugins=[collecting])
+    if collecting.raised:
+        raise collecting.raised[0]
+    if collecting.status is None:
+        raise UsageError(f"pytest could not load the project of {start} (status {int(ended)}); above it says why")
+    return collecting.status
+
+
+def _is_case_of(item: pytest.Item, backend: Backend, family: Family) -> bool:
+    pair = pair_of(item) if case_key(item) is not None else None
+    if pair is None or (pair[0].name, pair[1].family) != (backend.name, family.name):
+        return False
+    return switches(item)["timed"]
+
+
+def _largest_first(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """The cases of the test file that has most of them before the others."""
+    count = Counter(item.path for item in items)
+    return sorted(items, key=lambda item: -count[item.path])
+
+
+def _only_family(backend: Backend) -> str:
+    if len(backend.families) != 1:
+        raise UsageError(f"{backend.name} implements {_listed(backend.families)}; choose one with --family")
+    return next(iter(backend.families))
+
+
+def _listed(names: Sequence[str] | frozenset[str]) -> str:
+    return ", ".join(sorted(names))
