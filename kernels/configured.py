@@ -1,22 +1,29 @@
-"""Mixed into a backend whose kernels are configured from data files: chosen by problem, recorded, and replayed."""
+"""Mixed into a backend whose kernels are configured from data files: chosen by problem, recorded, replayed, tuned."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from kernels import tuning
 from kernels.configs import Choice, Problem, Space
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.tuning_records import Candidate, TunedFile, TuningSpace, Value
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from kernels.tuning_spaces.declared import Declared
+    from pytest_attnperf.kernel_builds import KernelBuild
+    from pytest_attnperf.workloads.base import Workload
+
 
 @dataclass(frozen=True)
 class Configured(abc.ABC):
-    """Mixed into a backend whose kernels are configured from data files: it can be pinned to what was stored.
+    """Mixed into a backend whose kernels are configured from data files: it can be pinned to what was stored, and is
+    `Tunable` where a kernel declares a space (`kernels.tuning_spaces`).
 
     pinned_choices    kernel -> a configuration to use in place of the data files'
     """
@@ -59,6 +66,44 @@ class Configured(abc.ABC):
             if space.kernel in choices
             for name, text in choices[space.kernel].recorded(self._prefix(space)).items()
         }
+
+    def tuning_space(
+        self, workloads: Sequence[Workload], arch: str, *, kernel: str = "", when: Mapping[str, Value] | None = None
+    ) -> TuningSpace:
+        """What to try for workloads that one rule serves. Raises UsageError as `Tunable` says."""
+        return tuning.tuning_space(self._declared(kernel), workloads, arch, when)
+
+    def tuning_serves(
+        self, workload: Workload, space: TuningSpace, arch: str, when: Mapping[str, Value] | None = None
+    ) -> bool:
+        """Whether the rule that a winner would change serves this workload, too."""
+        return tuning.serves(self._declared(space.kernel), workload, space, arch, when)
+
+    def tuning_pin(self, candidate: Candidate, space: TuningSpace) -> dict[str, str]:
+        """What `pinned` takes to run with this candidate, whatever the space calls its default."""
+        return tuning.pin(candidate, self._prefix(self._declared(space.kernel).space))
+
+    def tuning_builds(
+        self, candidate: Candidate, space: TuningSpace, workload: Workload, arch: str
+    ) -> Sequence[KernelBuild]:
+        """What the workload would be compiled as."""
+        return tuning.builds(self._declared(space.kernel), candidate, workload, arch)
+
+    def tuned_files(
+        self,
+        winner: Candidate,
+        space: TuningSpace,
+        workloads: Sequence[Workload],
+        arch: str,
+        *,
+        source: str,
+        when: Mapping[str, Value] | None = None,
+    ) -> Sequence[TunedFile]:
+        """The architecture's file with this one rule changed, or a narrower one added. Raises UsageError."""
+        return tuning.files(self._declared(space.kernel), winner, workloads, arch, source, when)
+
+    def _declared(self, kernel: str) -> Declared:
+        return tuning.declared_of(str(getattr(self, "name", type(self).__name__)), self.spaces, kernel)
 
     def _prefix(self, space: Space) -> str:
         """Names are as they are where there is one kernel, and 'kernel.name' where there are more."""

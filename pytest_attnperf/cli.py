@@ -14,11 +14,13 @@ from pytest_attnperf import (
     bisect_command,
     build_kernels_command,
     calibrate_device_command,
+    dispatch_command,
     ladder_command,
     occupancy_command,
     profile_command,
     run_kernel_command,
     stages_command,
+    tune_command,
     worker_command,
 )
 from pytest_attnperf.errors import AttnperfError
@@ -33,6 +35,8 @@ EPILOG = """examples:
   attnperf ladder .attnperf/results.json     every step's time, registers, LDS, occupancy and loads
   attnperf profile DIR                       where GPU time goes, from rocprofv3's or torch.profiler's files
   attnperf stages .attnperf/results.json     where a layer's time goes; staged attention against fused
+  attnperf tune triton.flash --workloads b=4,s=512,h=8,d=256,causal --budget 10m
+  attnperf dispatch .attnperf/results.json   which backend is best where, as a table and a function
   attnperf occupancy --arch gfx942 --vgprs 96 --sgprs 40 --lds 8192 --threads 256
 
 exit status: 0 done, 1 the run that is shown had failures, 2 the command or a file is off
@@ -73,6 +77,8 @@ COMMANDS: dict[str, tuple[Callable[[Subparsers], None], Callable[[argparse.Names
     "profile": (profile_command.add_to, profile_command.run),
     "calibrate-device": (calibrate_device_command.add_to, calibrate_device_command.run),
     "stages": (stages_command.add_to, stages_command.run),
+    "tune": (tune_command.add_to, tune_command.run),
+    "dispatch": (dispatch_command.add_to, dispatch_command.run),
     "build-kernels": (build_kernels_command.add_to, build_kernels_command.run),
     "run-kernel": (run_kernel_command.add_to, run_kernel_command.run),
     "worker": (worker_command.add_to, worker_command.run),

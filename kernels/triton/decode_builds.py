@@ -51,13 +51,14 @@ class DecodeKernel:
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """One build per problem."""
-        return [self._build(arch, problem(line, arch)) for line in LINES]
+        return [self.build_of(arch, problem(line, arch)) for line in LINES]
 
     def unsupported_reasons(self, arch: str) -> list[str]:
         """Every architecture that Triton has is taken; a compiler that lacks one says so itself."""
         return []
 
-    def _build(self, arch: str, workload: Decode) -> KernelBuild:
+    def build_of(self, arch: str, workload: Decode) -> KernelBuild:
+        """The build of a problem under the rule that takes it."""
         rule = self.space.choose(arch, problem_of(workload)).rule
         # What decides the grid alone is no argument of the kernel.
         seen = {name: value for name, value in rule.config.items() if name not in LAUNCH_CONSTANTS}
@@ -85,13 +86,14 @@ class DecodeReduceKernel:
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """One build per head dimension, for bf16."""
-        return [self._build(arch, head_dim) for head_dim in (64, 128, 256)]
+        return [self.build_of(arch, head_dim) for head_dim in (64, 128, 256)]
 
     def unsupported_reasons(self, arch: str) -> list[str]:
         """As `DecodeKernel`."""
         return []
 
-    def _build(self, arch: str, head_dim: int) -> KernelBuild:
+    def build_of(self, arch: str, head_dim: int) -> KernelBuild:
+        """The build for a head dimension."""
         floats = dict.fromkeys(("acc_ptr", "max_ptr", "sum_ptr", "sinks_ptr", "lse_ptr"), "*fp32")
         pointers = {**floats, "seq_lens_ptr": "*i32", "out_ptr": "*bf16"}
         sizes = dict.fromkeys(("heads", "splits", "split_keys"), "i32")

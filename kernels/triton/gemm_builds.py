@@ -94,15 +94,16 @@ class GemmKernel:
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """One build per problem, under the rule of `arch` (or of 'default') that takes it."""
         chosen = (_native(Gemm.parse(text), arch) for text in self.problems)
-        return [self._build(arch, workload) for workload in chosen if workload is not None]
+        rules = self.space.choose
+        return [self.under(arch, each, rules(arch, properties(each)).rule) for each in chosen if each is not None]
 
     def unsupported_reasons(self, arch: str) -> list[str]:
         """Every architecture that Triton has is taken; a compiler that lacks one says so itself."""
         return []
 
-    def _build(self, arch: str, workload: Gemm) -> KernelBuild:
+    def under(self, arch: str, workload: Gemm, rule: Rule) -> KernelBuild:
+        """The build of a problem under a rule, which need not be a shipped one."""
         bits = 8 * DTYPE_BYTES[workload.dtype]
-        rule = self.space.choose(arch, properties(workload)).rule
         aligned = tuple(name for name in SIZES if getattr(workload, name) % 16 == 0)
         left_out = NOT_TAKEN[self.function]
         rule = replace(rule, config={name: value for name, value in rule.config.items() if name not in left_out})

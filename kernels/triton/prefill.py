@@ -15,6 +15,7 @@ from kernels.prefill_backend import FLOATS, Limits, PrefillBackend, own_copies
 from kernels.triton.prefill_launch import HEAD_DIM_MAX, dtype_name, multiplies_8_bits, transposed_values
 from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
 from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.workloads.base import DTYPE_BYTES
 
 if TYPE_CHECKING:
     import torch
@@ -79,7 +80,7 @@ class TritonFlash(Configured, PrefillBackend):
             return (q, k, transposed_values(v) if transposes else v, *rest)
 
         tensors = own_copies(convert(inputs))
-        choice = self.choose(space, arch_of(tensors[0].device), problem_of(workload, tensors))
+        choice = self.choose(space, arch_of(tensors[0].device), problem_of(workload))
         call = launcher(self.function(tensors[0].device), workload, choice)
         compile_ahead(call, tensors, space, choice)
         layout = {"v_layout": "(B, Hk, Dv, Skv)"} if transposes else {}
@@ -124,13 +125,13 @@ class TritonFlashPersistent(TritonFlash):
         return functools.partial(prefill_persistent, multiprocessors=count)
 
 
-def problem_of(workload: Prefill, tensors: Tensors) -> Problem:
-    """What the rules of both spaces are chosen by; `tensors` are q, k, v."""
+def problem_of(workload: Prefill) -> Problem:
+    """What the rules of both spaces are chosen by."""
     plain = not (workload.window or workload.alibi or workload.bias) and workload.head_dim == workload.head_dim_v
     return {
         "head_dim": max(workload.head_dim, workload.head_dim_v),
         "causal": workload.causal,
-        "element_bits": tensors[1].element_size() * 8,
+        "element_bits": DTYPE_BYTES[workload.dtype] * 8,
         "plain": plain,
         "int8": (workload.int8 or "pv8") if workload.dtype == "i8" else "none",
         "rows": workload.batch * workload.heads * workload.seq_q,

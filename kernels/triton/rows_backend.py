@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernels.configs import Space
+from kernels.configs import Problem, Space
 from kernels.configured import Configured
 from kernels.family_backend import FamilyBackend
 from kernels.prefill_backend import own_copies
@@ -75,8 +75,7 @@ class RowsBackend(Configured, FamilyBackend[P]):
     def bind(self, workload: P, inputs: Tensors) -> Prepared:
         """Pick the configuration for this architecture from the data files, or the pinned one, and compile."""
         tensors = own_copies(inputs)
-        problem = {"columns": workload.columns, "element_bits": 8 * workload.element_bytes}
-        choice = self.choose(self.space, arch_of(tensors[0].device), problem)
+        choice = self.choose(self.space, arch_of(tensors[0].device), problem_of(workload))
         call = self.launch(workload, choice.config)
         compile_ahead(call, tensors, self.space, choice)
         return Prepared(
@@ -161,6 +160,11 @@ class TritonLayerNorm(RowsBackend[LayerNorm]):
             return launched(x, weight, bias, *residual, eps=layernorm.EPS, config=config)
 
         return call
+
+
+def problem_of(workload: RowProblem) -> Problem:
+    """What a rule is chosen by."""
+    return {"columns": workload.columns, "element_bits": 8 * workload.element_bytes}
 
 
 def _canonical(result: torch.Tensor | Summed) -> Outputs:

@@ -47,24 +47,49 @@ class RowsKernel:
         columns = "long" if longest is None else f"c{longest}"
         one_pass = longest is not None and int(longest) <= rule.constants["BLOCK_C"]
         for dtype in self.dtypes:
-            element, bits = ELEMENTS[dtype]
+            bits = ELEMENTS[dtype][1]
             if rule.when.get("element_bits", bits) != bits:
                 continue
-            yield build(
-                self.name,
-                arch,
-                f"{columns}-{dtype}" + ("-residual" if self.norm else ""),
-                self.space,
-                rule,
-                function=f"{self.space.kernel}_kernel",
-                signature={
-                    **dict.fromkeys(self.pointers, element),
-                    **dict.fromkeys(("rows", "columns"), "i32"),
-                    **({"eps": "fp32"} if self.norm else {}),
-                },
-                constants={"ONE_PASS": one_pass, **({"RESIDUAL": True} if self.norm else {})},
-                divisible_by_16=(*self.pointers, "rows", "columns"),
-            )
+            config = f"{columns}-{dtype}" + ("-residual" if self.norm else "")
+            yield self.under(arch, config, dtype, rule, one_pass=one_pass, residual=self.norm)
+
+    def under(
+        self,
+        arch: str,
+        config: str,
+        dtype: str,
+        rule: Rule,
+        *,
+        one_pass: bool,
+        residual: bool,
+        even: Sequence[str] = ("rows", "columns"),
+    ) -> KernelBuild:
+        """The build of a dtype under a rule, which need not be a shipped one.
+
+        one_pass    whether a program holds whole rows
+        even        sizes that 16 divides
+        """
+        absent = () if residual or not self.norm else ("residual_ptr", "sum_ptr")
+        pointers = tuple(name for name in self.pointers if name not in absent)
+        return build(
+            self.name,
+            arch,
+            config,
+            self.space,
+            rule,
+            function=f"{self.space.kernel}_kernel",
+            signature={
+                **dict.fromkeys(pointers, ELEMENTS[dtype][0]),
+                **dict.fromkeys(("rows", "columns"), "i32"),
+                **({"eps": "fp32"} if self.norm else {}),
+            },
+            constants={
+                **dict.fromkeys(absent),
+                "ONE_PASS": one_pass,
+                **({"RESIDUAL": residual} if self.norm else {}),
+            },
+            divisible_by_16=(*pointers, *even),
+        )
 
 
 KERNELS = (

@@ -16,6 +16,7 @@ from kernels.triton.prefill import CONSTANTS
 from kernels.triton.prefill_launch import HEAD_DIM_MAX, check_lengths
 from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
 from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.workloads.base import DTYPE_BYTES
 
 if TYPE_CHECKING:
     import torch
@@ -56,13 +57,7 @@ class TritonFlashVarlen(Configured, FamilyBackend["Varlen"]):
         tensors = own_copies(inputs)
         max_q = check_lengths("cu_seqlens_q", tensors[3], tensors[0].shape[0])
         check_lengths("cu_seqlens_k", tensors[4], tensors[1].shape[0])
-        problem: Problem = {
-            "head_dim": workload.head_dim,
-            "causal": workload.causal,
-            "element_bits": tensors[0].element_size() * 8,
-            "plain": not (workload.window or workload.alibi),
-        }
-        choice = self.choose(SPACE, arch_of(tensors[0].device), problem)
+        choice = self.choose(SPACE, arch_of(tensors[0].device), problem_of(workload))
         config = choice.config
 
         def call(*tensors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -89,6 +84,16 @@ class TritonFlashVarlen(Configured, FamilyBackend["Varlen"]):
                 matrix=workload.dtype in ("f16", "bf16"),
             ),
         )
+
+
+def problem_of(workload: Varlen) -> Problem:
+    """What a rule is chosen by."""
+    return {
+        "head_dim": workload.head_dim,
+        "causal": workload.causal,
+        "element_bits": DTYPE_BYTES[workload.dtype] * 8,
+        "plain": not (workload.window or workload.alibi),
+    }
 
 
 def _canonical(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:

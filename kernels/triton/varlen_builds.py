@@ -28,38 +28,41 @@ class VarlenForwardKernel:
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """One build per element type and mask."""
-        return [self._build(arch, dtype, causal) for dtype in TYPES for causal in (True, False)]
+        return [self.build_of(arch, dtype, causal) for dtype in TYPES for causal in (True, False)]
 
     def unsupported_reasons(self, arch: str) -> list[str]:
         """Every architecture that Triton has is taken; a compiler that lacks one says so itself."""
         return []
 
-    def _build(self, arch: str, dtype: str, causal: bool) -> KernelBuild:
+    def build_of(
+        self, arch: str, dtype: str, causal: bool, head_dim: int = HEAD_DIM, *, windowed: bool = False
+    ) -> KernelBuild:
+        """The build of an element type, mask and head dimension under the rule that takes it."""
         pointers = {
             **dict.fromkeys(("q_ptr", "k_ptr", "v_ptr", "out_ptr"), TYPES[dtype]),
             "lse_ptr": "*fp32",
             **dict.fromkeys(("cu_q_ptr", "cu_k_ptr"), "*i32"),
         }
-        problem = {"head_dim": HEAD_DIM, "causal": causal, "element_bits": 16, "plain": True}
+        problem = {"head_dim": head_dim, "causal": causal, "element_bits": 16, "plain": not windowed}
         return build(
             self.name,
             arch,
-            f"d{HEAD_DIM}-{dtype}-{'causal' if causal else 'full'}",
+            f"d{head_dim}-{dtype}-{'causal' if causal else 'full'}",
             self.space,
             self.space.choose(arch, problem).rule,
             function="varlen_forward_kernel",
             signature={
                 **pointers,
-                **dict.fromkeys(("heads", "kv_heads", "total_q"), "i32"),
+                **dict.fromkeys(("heads", "kv_heads", "total_q", *(["window"] if windowed else [])), "i32"),
                 "scale_log2": "fp32",
             },
             constants={
                 "slopes_ptr": None,
-                "window": None,
+                **({} if windowed else {"window": None}),
                 "CAUSAL": causal,
-                "WINDOWED": False,
+                "WINDOWED": windowed,
                 "WITH_LSE": True,
-                **head_dims(HEAD_DIM, HEAD_DIM),
+                **head_dims(head_dim, head_dim),
                 "PRECISION": "ieee",
                 "IN_FP32": False,
             },

@@ -42,7 +42,7 @@ class FakeBackend:
 
 
 @dataclass(frozen=True)
-class FakeTunable(FakeBackend):
+class FakeTunableBackend(FakeBackend):
     """One that can be tuned. `space`: {'values': {'BLOCK_M': [32, 64]}, 'default': {'BLOCK_M': 32}, 'serves': [ids of
     workloads that the changed rule serves; all unless said], 'refuse': why there is none}.
     """

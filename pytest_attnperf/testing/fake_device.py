@@ -16,11 +16,11 @@ change), bit_equal (false when results differ from call to call), spent (true wh
 (what was chosen; a pinned backend reports what it was sent instead, and 'pinned', and refuses one that holds 'refuse'),
 places (of inputs in an interleaved look), stages (their times in us by name; none unless said), build_ms,
 first_call_ms, pinned (a list of {'pin': {'BLOCK_M': '64'}, 'time_us': 80.0, ...}: what else holds where the pin says
-so, 'only' for the workloads listed), space (what a tuner may try, see `FakeTunable`), profile (nanoseconds of each
-kernel of a profiled call by name; all of time_us in one kernel unless said). `device.canary` holds the canaries' times
-in us. Faults: wrong, nan, nothing, late (right first, wrong on the last replay), replay (right when called, wrong when
-replayed), fallback (another kernel than declared), stage (one cannot be timed), crossing (one goes through the host),
-crash, hang, raise, oom, poison, prepare, finish (raises there), unsupported (found out by preparing), chatter,
+so, 'only' for the workloads listed), space (what a tuner may try, see `FakeTunableBackend`), profile (nanoseconds of
+each kernel of a profiled call by name; all of time_us in one kernel unless said). `device.canary` holds the canaries'
+times in us. Faults: wrong, nan, nothing, late (right first, wrong on the last replay), replay (right when called, wrong
+when replayed), fallback (another kernel than declared), stage (one cannot be timed), crossing (one goes through the
+host), crash, hang, raise, oom, poison, prepare, finish (raises there), unsupported (found out by preparing), chatter,
 unprofiled (the profiler sees nothing), profile_crash, profile_hang.
 """
 
@@ -57,7 +57,7 @@ from pytest_attnperf.records import (
     Samples,
 )
 from pytest_attnperf.stage_records import Breakdown, StageTime
-from pytest_attnperf.testing.fake_backends import FakeBackend, FakeTunable
+from pytest_attnperf.testing.fake_backends import FakeBackend, FakeTunableBackend
 from pytest_attnperf.workers.device import CheckSeeds
 from pytest_attnperf.workers.launch import WORKER_NAME
 from pytest_attnperf.workloads.base import Workload
@@ -325,7 +325,7 @@ def pytest_attnperf_register_backends(registry: Registry) -> None:
     path = Path(SCRIPT)
     if path.is_file():
         for name, entry in json.loads(path.read_text())["backends"].items():
-            registry.add(FakeTunable(name, space=entry["space"]) if "space" in entry else FakeBackend(name))
+            registry.add(FakeTunableBackend(name, space=entry["space"]) if "space" in entry else FakeBackend(name))
 
 
 def pytest_attnperf_device(config: pytest.Config, kind: str) -> FakeDevice:

@@ -46,8 +46,16 @@ def warm(
     finished: list[Candidate] = []
     lock = threading.Lock()
 
+    raised: list[BaseException] = []
+
     def work(place: int) -> None:
-        while not expired() and (candidate := _next(waiting)) is not None:
+        try:
+            empty(place)
+        except BaseException as error:  # raised again in the thread that waits
+            raised.append(error)
+
+    def empty(place: int) -> None:
+        while not (expired() or raised) and (candidate := _next(waiting)) is not None:
             why = _failure(pool, place, requests[candidate])
             with lock:
                 finished.append(candidate)
@@ -60,6 +68,8 @@ def warm(
         thread.start()
     for thread in threads:
         thread.join()
+    if raised:
+        raise raised[0]
     return failures
 
 

@@ -1,0 +1,125 @@
+"""Our configuration files as a tuner rewrites them: one rule changed or added, everything else byte for byte the same.
+
+A rule that serves more than what was tuned can be narrowed: the new rule has its conditions and further ones, and
+stands directly before it, so that it takes only problems that the old one took.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from kernels import json_text
+from kernels.configs import AMD_OPTIONS, KernelConfigError, Problem, Rule, Space
+from pytest_attnperf.errors import UsageError
+
+LARGEST = 2**31 - 1
+"""Of a number in a rule: what the kernels' integers hold."""
+
+Value = int | bool | str
+
+
+def rules_of(space: Space, arch: str) -> tuple[Rule, ...]:
+    """The rules that `arch` uses, from a file read strictly. Raises KernelConfigError naming file and rule."""
+    return _read(space, arch)[1]
+
+
+def serving(rules: tuple[Rule, ...], problem: Problem) -> int | None:
+    """Number of the first rule that takes the problem; None where none does."""
+    return next((number for number, rule in enumerate(rules) if rule.takes(problem)), None)
+
+
+def narrowed(rule: Rule, when: Mapping[str, Value]) -> dict[str, Value]:
+    """The rule's conditions and further ones. Raises UsageError where no problem can meet both."""
+    found: dict[str, Any] = dict(rule.when)
+    for name, value in when.items():
+        held = found.get(name, value)
+        if name.endswith("_max"):
+            found[name] = min(held, value)
+        elif name.endswith("_min"):
+            found[name] = max(held, value)
+        elif held != value:
+            raise UsageError(
+                f"{name} {value} cannot narrow the rule for {said(rule.when)}: no problem meets both; leave it out, or "
+                "choose workloads of another rule"
+            )
+        else:
+            found[name] = value
+    return found
+
+
+def rewritten(space: Space, arch: str, number: int, new: Rule) -> str:
+    """The complete file of `arch` (from its own, or from default.json) with rule `number` replaced by `new`.
+
+    Where `new` has other conditions than that rule, it is put before it and the rule stays. Raises KernelConfigError
+    where the present file is malformed or has no such rule, and UsageError where `new` is none of the space's.
+    """
+    text, rules = _read(space, arch)
+    _require_rule(space, new)
+    if not 0 <= number < len(rules):
+        raise KernelConfigError(f"{space.path(space.listed(arch))} has {len(rules)} rules, no rules[{number}]")
+    start, _ = json_text.members(text, json_text.begins(text))["rules"]
+    spans = json_text.elements(text, start)
+    begin, end = spans[number]
+    line = json.dumps({"when": new.when, "config": new.config, "source": new.source}, ensure_ascii=False)
+    if dict(new.when) == dict(rules[number].when):
+        return text[:begin] + line + text[end:]
+    gap = text[text.rindex("," if number else "[", 0, begin) + 1 : begin]
+    return text[:begin] + line + "," + gap + text[begin:]
+
+
+def ordered(space: Space, values: Mapping[str, Value], old: Rule) -> dict[str, int | bool]:
+    """A candidate's values as a rule's config: the kernel's constants first; options of 0, which leave the choice to
+    the compiler, only where the old rule has them."""
+    names = [*space.constants, *sorted(space.options, reverse=True), *sorted(space.further, reverse=True)]
+    kept = [name for name in names if name in values and (values[name] or name not in AMD_OPTIONS - old.config.keys())]
+    return {name: value for name in kept if isinstance(value := values[name], int)}
+
+
+def said(when: Mapping[str, Value]) -> str:
+    """'head_dim_max 128, causal True', or 'everything' where there are no conditions."""
+    return ", ".join(f"{name} {value}" for name, value in when.items()) or "everything"
+
+
+def _read(space: Space, arch: str) -> tuple[str, tuple[Rule, ...]]:
+    path = space.path(listed := space.listed(arch))
+    text, document = json_text.read(path, KernelConfigError)
+    entries = document.get("rules") if isinstance(document, dict) else None
+    for number, entry in enumerate(entries if isinstance(entries, list) else ()):
+        _require_shape(f"{path}: rules[{number}]", entry)
+    rules = space.rules(listed)  # checks schema, fields and names
+    if rules != tuple(Rule(**entry) for entry in entries or ()):
+        raise KernelConfigError(f"{path} was changed since this process read it; run the command again")
+    return text, rules
+
+
+def _require_shape(where: str, entry: Any) -> None:
+    """What `configs` takes for granted: objects of plain values."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("source", ""), str):
+        raise KernelConfigError(f"{where} must be an object whose source is a text, got {str(entry)[:80]!r}")
+    for part, kinds in (("when", (int, bool, str)), ("config", (int, bool))):
+        held = entry.get(part, {})
+        if not isinstance(held, dict):
+            raise KernelConfigError(f"{where}.{part} must be an object, got {type(held).__name__}")
+        for name, value in held.items():
+            if type(value) not in kinds or (isinstance(value, int) and not 0 <= value <= LARGEST):
+                raise KernelConfigError(
+                    f"{where}.{part} has {name} = {str(value)[:40]!r}; a value is a whole number from 0 to {LARGEST}, "
+                    + ("true or false" if part == "config" else "true, false or a text")
+                )
+
+
+def _require_rule(space: Space, new: Rule) -> None:
+    """The new rule must load again."""
+    if not new.source.strip():
+        raise UsageError(f"a rule of {space.kernel} needs a source: say which measurement its figures come from")
+    known = space.constants.keys() | space.options | space.further
+    if strange := sorted(new.config.keys() - known):
+        raise UsageError(f"{space.kernel} has no {', '.join(strange)}; it is configured by {', '.join(sorted(known))}")
+    if missing := sorted((space.constants.keys() | space.options) - new.config.keys()):
+        raise UsageError(f"a rule of {space.kernel} needs {', '.join(missing)} too, got {said(new.config)}")
+    for name, value in new.config.items():
+        kind = space.constants.get(name, int)
+        if type(value) is not kind or not 0 <= value <= LARGEST:
+            raise UsageError(f"{space.kernel}: {name} = {value!r} is no {kind.__name__} from 0 to {LARGEST}")

@@ -1,0 +1,219 @@
+"""How a kernel that is configured from our data files is tuned: what may be tried, which rule it would change, and how.
+
+A rule serves every problem that no rule before it takes. A tuner changes the one rule that serves its workloads, or
+puts a narrower one directly before it; `Configured` backends hand their side of `Tunable` to the functions here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernels import config_files
+from kernels.configs import DEFAULT, FOLDER, KernelConfigError, Problem, Rule, Space
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.tuning_records import Candidate, Constraint, TunedFile, TuningSpace, Value
+
+if TYPE_CHECKING:
+    from kernels.tuning_spaces.declared import Declared
+    from pytest_attnperf.kernel_builds import KernelBuild
+    from pytest_attnperf.workloads.base import Workload
+
+When = Mapping[str, Value]
+
+CANDIDATE = "a candidate of a tuning run"
+"""The source and architecture that a pinned candidate's configuration is recorded with."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a winner goes.
+
+    listed    the architecture whose file has the rule today, or 'default'
+    rules     all of its rules
+    number    of the rule that serves the workloads, from 0
+    when      conditions of the winner's rule: that rule's own where it is changed
+    """
+
+    listed: str
+    rules: tuple[Rule, ...]
+    number: int
+    when: When
+
+    @property
+    def rule(self) -> Rule:
+        """The rule that serves the workloads today."""
+        return self.rules[self.number]
+
+    @property
+    def narrower(self) -> bool:
+        """Whether a new rule is put before today's."""
+        return dict(self.when) != dict(self.rule.when)
+
+    @property
+    def told(self) -> str:
+        """'rule 4 of 10 (head_dim_max 256, element_bits 16) for sm_90'."""
+        today = f"rule {self.number + 1} of {len(self.rules)} ({config_files.said(self.rule.when)}) for {self.listed}"
+        return f"a new rule ({config_files.said(self.when)}) before {today}" if self.narrower else today
+
+
+def declared_by_kernel() -> dict[str, Declared]:
+    """Every declaration of ours by the kernel's name."""
+    from kernels.tuning_spaces import decode, gemm, prefill, rows
+
+    every = (*prefill.DECLARED, *decode.DECLARED, *gemm.DECLARED, *rows.DECLARED)
+    return {each.space.kernel: each for each in every}
+
+
+def declared_of(backend: str, spaces: Sequence[Space], kernel: str) -> Declared:
+    """The declaration of one of a backend's kernels, '' being the first that has one. Raises UsageError."""
+    known = declared_by_kernel()
+    names = [space.kernel for space in spaces]
+    if kernel and kernel not in names:
+        raise UsageError(f"{backend} has no kernel {kernel!r}; it has {', '.join(names)}")
+    found = next((known[name] for name in ([kernel] if kernel else names) if name in known), None)
+    if found is None or not any(found.space is space for space in spaces):
+        raise UsageError(
+            f"{backend}: {kernel or ', '.join(names)} declares no tuning space; tunable: {', '.join(sorted(known))}"
+        )
+    return found
+
+
+def tuning_space(declared: Declared, workloads: Sequence[Workload], arch: str, when: When | None) -> TuningSpace:
+    """As `Tunable.tuning_space`."""
+    from kernels.tuning_spaces.target import Target
+
+    target = Target(arch)
+    place = place_of(declared, workloads, arch, when)
+    values = declared.values(workloads, target)
+    default: dict[str, Value] = {name: 0 for name in values if name in declared.space.further}
+    default |= place.rule.config
+    names = [*values, *(name for name in default if name not in values)]
+    constraints = tuple(sparing(each, default) for each in declared.constraints(workloads, target))
+    return TuningSpace(
+        kernel=declared.space.kernel,
+        values={name: tuple(sorted({*values.get(name, ()), default[name]})) for name in names},
+        default=Candidate(default),
+        constraints=constraints,
+        serves=place.told,
+        where=shown_path(declared.space, place.listed),
+    )
+
+
+def place_of(declared: Declared, workloads: Sequence[Workload], arch: str, when: When | None) -> Place:
+    """The rule that serves all of these workloads.
+
+    Raises UsageError where there is none, where several do, where the file is malformed, and for a `when` that does
+    not take every workload.
+    """
+    problems = {each.id: problem_of(declared, each) for each in workloads}
+    if not problems:
+        raise UsageError(f"{declared.space.kernel}: no workload was chosen; name one with --workload")
+    try:
+        rules = config_files.rules_of(declared.space, arch)
+    except KernelConfigError as error:
+        raise UsageError(str(error)) from error
+    listed = declared.space.listed(arch)
+    served: dict[int | None, list[str]] = {}
+    for name, problem in problems.items():
+        served.setdefault(config_files.serving(rules, problem), []).append(name)
+    if None in served:
+        raise UsageError(f"{shown_path(declared.space, listed)} has no rule for {', '.join(served[None])}; add one")
+    numbers = sorted(number for number in served if number is not None)
+    if len(numbers) > 1:
+        told = "; ".join(
+            f"rule {number + 1} ({config_files.said(rules[number].when)}) serves {', '.join(served[number])}"
+            for number in numbers
+        )
+        raise UsageError(
+            f"these workloads are served by {len(numbers)} rules of {shown_path(declared.space, listed)}, and a tuner "
+            f"changes one: {told}. Choose the workloads of one rule with --workload; --when narrows that rule where "
+            "its workloads want different configurations"
+        )
+    rule = rules[numbers[0]]
+    if when:
+        _require_taken(declared.space, when, problems)
+    return Place(listed, rules, numbers[0], config_files.narrowed(rule, when or {}))
+
+
+def serves(declared: Declared, workload: Workload, space: TuningSpace, arch: str, when: When | None) -> bool:
+    """As `Tunable.tuning_serves`."""
+    if workload.family not in declared.families:
+        return False
+    try:
+        place = place_of(declared, [workload], arch, None)
+        narrow = config_files.narrowed(place.rule, when or {})
+    except UsageError:
+        return False
+    told = Place(place.listed, place.rules, place.number, narrow).told
+    return told == space.serves and Rule(narrow, {}, CANDIDATE).takes(problem_of(declared, workload))
+
+
+def pin(candidate: Candidate, prefix: str) -> dict[str, str]:
+    """As `Tunable.tuning_pin`, in the form of a stored `Prepared.config`."""
+    held = {name: str(value) for name, value in candidate.values.items()}
+    return {prefix + name: text for name, text in (held | {"config_source": CANDIDATE}).items()}
+
+
+def builds(declared: Declared, candidate: Candidate, workload: Workload, arch: str) -> Sequence[KernelBuild]:
+    """As `Tunable.tuning_builds`."""
+    rule = Rule({}, {name: value for name, value in candidate.values.items() if isinstance(value, int)}, CANDIDATE)
+    return declared.builds(workload, arch, rule)
+
+
+def files(
+    declared: Declared, winner: Candidate, workloads: Sequence[Workload], arch: str, source: str, when: When | None
+) -> list[TunedFile]:
+    """As `Tunable.tuned_files`: the complete file of `arch`, at `configs/<kernel>/<arch>.json`."""
+    space = declared.space
+    place = place_of(declared, workloads, arch, when)
+    new = Rule(place.when, config_files.ordered(space, winner.values, place.rule), source)
+    try:
+        text = config_files.rewritten(space, arch, place.number, new)
+    except KernelConfigError as error:
+        raise UsageError(str(error)) from error
+    kept = len(place.rules) if place.narrower else len(place.rules) - 1
+    change = f"1 rule added before rule {place.number + 1}" if place.narrower else f"rule {place.number + 1} changed"
+    copied = " (copied from default.json)" if place.listed == DEFAULT and arch != DEFAULT else ""
+    what = f"rules of {space.kernel} for {arch}{copied}: {change}, {kept} kept"
+    return [TunedFile(f"configs/{space.kernel}/{arch}.json", text, what)]
+
+
+def problem_of(declared: Declared, workload: Workload) -> Problem:
+    """What a rule is chosen by. Raises UsageError for a workload of another family."""
+    if workload.family not in declared.families:
+        raise UsageError(
+            f"{workload.id} is no workload of {declared.space.kernel}, which serves "
+            f"{', '.join(sorted(declared.families))}; choose others with --workload"
+        )
+    return declared.problem(workload)
+
+
+def shown_path(space: Space, listed: str) -> str:
+    """'kernels/triton/configs/gemm/sm_90.json': the file as the repository names it."""
+    path = space.path(listed)
+    return path.relative_to(FOLDER.parents[2]).as_posix() if path.is_relative_to(FOLDER) else path.name
+
+
+def _require_taken(space: Space, when: When, problems: Mapping[str, Problem]) -> None:
+    """Every condition is one of the space's, of the right type, and met by every workload."""
+    for name, value in when.items():
+        held = name.removesuffix("_max").removesuffix("_min")
+        if held not in space.properties:
+            raise UsageError(
+                f"--when {name}: {space.kernel} knows {', '.join(space.properties)}, numbers also with _max and _min"
+            )
+        for workload, problem in problems.items():
+            if type(value) is not type(problem[held]) or (held != name and type(value) is not int):
+                raise UsageError(f"--when {name} = {value!r}: {held} is, e.g., {problem[held]!r} of {workload}")
+            if not Rule({name: value}, {}, CANDIDATE).takes(problem):
+                raise UsageError(
+                    f"--when {name} {value} does not take {workload}, whose {held} is {problem[held]}; a tuned rule "
+                    "must serve every workload that it is tuned for"
+                )
+
+
+def sparing(constraint: Constraint, default: Mapping[str, Value]) -> Constraint:
+    """The constraint, which today's configuration meets whatever its values are: it is measured like any other."""
+    return Constraint(constraint.why, lambda values: dict(values) == dict(default) or constraint.holds(values))

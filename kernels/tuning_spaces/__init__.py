@@ -1,0 +1,1 @@
+"""What our kernels declare to the tuner: the values to try of each, and what they are compiled as."""

@@ -1,0 +1,70 @@
+"""The form of a declaration, and conditions that several kernels share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kernels.configs import Problem, Rule, Space
+from kernels.tuning_spaces.target import Target
+from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
+from pytest_attnperf.tuning_records import Constraint, Value
+
+Values = Mapping[str, tuple[Value, ...]]
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What may be tried of one kernel.
+
+    space          what it is configured by
+    families       op families whose workloads it serves
+    problem        what a rule is chosen by, from a workload
+    values         what to try for these workloads: a tuple per constant and option of the space
+    constraints    conditions known before compiling, for these workloads
+    builds         what a workload is compiled as under a rule, for an architecture
+    """
+
+    space: Space
+    families: frozenset[str]
+    problem: Callable[[Any], Problem]
+    values: Callable[[Sequence[Any], Target], Values]
+    constraints: Callable[[Sequence[Any], Target], tuple[Constraint, ...]]
+    builds: Callable[[Any, str, Rule], Sequence[KernelBuild]]
+
+
+def number(values: Mapping[str, Value], name: str) -> int:
+    """A value that is a number."""
+    return int(values[name])
+
+
+def holds_tile(target: Target, elements: Callable[[Mapping[str, Value]], int], what: str) -> Constraint:
+    """`elements` fp32 accumulators, spread over all lanes, must fit the registers of a lane."""
+
+    def holds(values: Mapping[str, Value]) -> bool:
+        return elements(values) <= target.registers * target.lanes * number(values, "num_warps")
+
+    return Constraint(f"{what} alone takes more than the {target.registers} registers of a lane", holds)
+
+
+def fits_shared(target: Target, stage_bytes: Callable[[Mapping[str, Value]], int]) -> tuple[Constraint, ...]:
+    """`stage_bytes` are loaded ahead by each stage but one: a lower bound, so what it excludes cannot be launched."""
+    limit = target.shared_bytes
+    if limit is None:
+        return ()
+
+    def holds(values: Mapping[str, Value]) -> bool:
+        return (number(values, "num_stages") - 1) * stage_bytes(values) <= limit
+
+    return (Constraint(f"stages loaded ahead need more than the {limit // 1024} KiB of shared memory", holds),)
+
+
+def under(build: KernelBuild, rule: Rule) -> KernelBuild:
+    """The same build with the constants that the kernel takes, and the options, of another rule."""
+    if not isinstance(build.source, TritonSource):
+        raise TypeError(f"{build.id} is no Triton kernel")
+    taken = {name: value for name, value in rule.constants.items() if name in build.source.constants}
+    source = replace(build.source, constants={**build.source.constants, **taken}, options=rule.options)
+    settings = {name: str(value) for name, value in sorted({**taken, **rule.options}.items())}
+    return replace(build, source=source, settings=settings)

@@ -1,0 +1,149 @@
+"""What is tried of the flash attention kernels: tiles, loads ahead, warps, and heads at a time.
+
+Tiles for large head dimensions are small, because the accumulator of a tile is BLOCK_M * Dv floats: the MI300X report
+of 2025-12-30 found 64 x 32 with V loaded early 2.7 times as fast as 128 x 64 at D = 256 and 512 keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from kernels.configs import Rule, Space
+from kernels.triton.prefill import PERSISTENT, SPACE, problem_of
+from kernels.triton.prefill_builds import LENGTHS, Variant, built
+from kernels.triton.varlen import SPACE as VARLEN
+from kernels.triton.varlen import problem_of as varlen_problem_of
+from kernels.triton.varlen_builds import TYPES as VARLEN_TYPES
+from kernels.triton.varlen_builds import VarlenForwardKernel
+from kernels.tuning_spaces.declared import Declared, Values, fits_shared, holds_tile, number, under
+from kernels.tuning_spaces.target import Target
+from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
+from pytest_attnperf.tuning_records import Constraint, Value
+from pytest_attnperf.workloads.base import DTYPE_BYTES
+from pytest_attnperf.workloads.prefill import Prefill
+from pytest_attnperf.workloads.varlen import Varlen
+
+POINTERS = {
+    "f32": "*fp32",
+    "tf32": "*fp32",
+    "f16": "*fp16",
+    "bf16": "*bf16",
+    "i8": "*i8",
+    "f8e4m3": "*fp8e4nv",
+    "f8e5m2": "*fp8e5",
+    "f8e4m3fnuz": "*fp8e4b8",
+    "f8e5m2fnuz": "*fp8e5b16",
+}
+"""Workload dtype -> pointer type, as Triton writes it."""
+
+ALL_HEADS = 4096
+"""More than problems have: heads are not grouped."""
+EVEN = 16
+"""What Triton finds a length divisible by."""
+
+
+def tiles(workloads: Sequence[Prefill | Varlen], target: Target) -> Values:
+    """Both kernels' own constants and options, by head dimension and bytes of an element."""
+    head_dim = max(each.head_dim for each in workloads)
+    wide = max(DTYPE_BYTES[each.dtype] for each in workloads) == 4
+    large = (32, 64, 128) if head_dim > 128 else (64, 128, 256) if head_dim <= 64 else (64, 128)
+    return {
+        "BLOCK_M": (16, 32, 64) if wide else large,
+        "BLOCK_N": (16, 32, 64) if wide else (32, 64, 128),
+        "PRELOAD_V": (False, True),
+        "GROUP_HEADS": (ALL_HEADS,) if target.amd else (8, ALL_HEADS),
+        "num_warps": target.warps(4, 8),
+        "num_stages": (1, 2) if target.amd else (1, 2, 3),
+        **target.options(matrix=True),
+    }
+
+
+def persistent_tiles(workloads: Sequence[Prefill], target: Target) -> Values:
+    """The same, and programs per multiprocessor."""
+    return {**tiles(workloads, target), "PROGRAMS_PER_SM": (1, 2)}
+
+
+def conditions(workloads: Sequence[Prefill | Varlen], target: Target) -> tuple[Constraint, ...]:
+    """What the largest head dimension and the widest elements exclude; a key is loaded ahead with its value."""
+    head_dim_v = max(_head_dim_v(each) for each in workloads)
+    key_bytes = max((each.head_dim + _head_dim_v(each)) * DTYPE_BYTES[each.dtype] for each in workloads)
+
+    def one_each(values: Mapping[str, Value]) -> bool:
+        return number(values, "BLOCK_M") * number(values, "BLOCK_N") >= 256 * number(values, "num_warps")
+
+    return (
+        Constraint("fewer than 16 x 16 scores for a warp", one_each),
+        holds_tile(target, lambda values: number(values, "BLOCK_M") * head_dim_v, f"an accumulator of Dv={head_dim_v}"),
+        *fits_shared(target, lambda values: number(values, "BLOCK_N") * key_bytes),
+    )
+
+
+def _head_dim_v(workload: Prefill | Varlen) -> int:
+    return workload.head_dim_v if isinstance(workload, Prefill) else workload.head_dim
+
+
+def variant_of(workload: Prefill, rule: Rule) -> Variant:
+    """The way to launch that the workload is."""
+    kv = POINTERS[workload.dtype]
+    feature = "window" if workload.window else "alibi" if workload.alibi else "bias" if workload.bias else ""
+    return Variant(
+        workload.id.removeprefix("prefill-"),
+        q="*bf16" if workload.int8 == "kv8" else kv,
+        kv=kv,
+        head_dims=(workload.head_dim, workload.head_dim_v),
+        feature=feature or ((workload.int8 or "pv8") if workload.dtype == "i8" else ""),
+        causal=workload.causal,
+        even=workload.seq_kv % int(rule.config["BLOCK_N"]) == 0,
+    )
+
+
+def _builds(kernel: str, space: Space, workload: Prefill, arch: str, rule: Rule) -> list[KernelBuild]:
+    further = {"batch_heads": "i32", "multiprocessors": "i32"} if space is PERSISTENT else None
+    build = under(built(kernel, arch, space, variant_of(workload, rule), further), rule)
+    source = build.source
+    assert isinstance(source, TritonSource)
+    guarded = bool(workload.window or workload.bias or (workload.causal and workload.seq_kv < workload.seq_q))
+    divisible = [name for name in source.divisible_by_16 if name not in LENGTHS]
+    sizes = {"seq_q": workload.seq_q, "seq_kv": workload.seq_kv}
+    even = [name for name in LENGTHS if sizes[name] % EVEN == 0]
+    source = replace(source, constants={**source.constants, "GUARDED": guarded}, divisible_by_16=(*divisible, *even))
+    return [replace(build, source=_without_lse(source) if not workload.lse else source)]
+
+
+def forward_builds(workload: Prefill, arch: str, rule: Rule) -> list[KernelBuild]:
+    """The one kernel that `triton.flash` launches."""
+    return _builds("triton.prefill_forward", SPACE, workload, arch, rule)
+
+
+def persistent_builds(workload: Prefill, arch: str, rule: Rule) -> list[KernelBuild]:
+    """The one kernel that `triton.flash_persistent` launches."""
+    return _builds("triton.prefill_persistent", PERSISTENT, workload, arch, rule)
+
+
+def varlen_builds(workload: Varlen, arch: str, rule: Rule) -> list[KernelBuild]:
+    """The one kernel of `triton.flash_varlen`; none for what it is not compiled as without a GPU (f32, ALiBi)."""
+    if workload.dtype not in VARLEN_TYPES or workload.alibi:
+        return []
+    build = VarlenForwardKernel().build_of(
+        arch, workload.dtype, workload.causal, workload.head_dim, windowed=workload.window > 0
+    )
+    build = under(build, rule)
+    assert isinstance(build.source, TritonSource)
+    return [build if workload.lse else replace(build, source=_without_lse(build.source))]
+
+
+def _without_lse(source: TritonSource) -> TritonSource:
+    """The same launch without a log-sum-exp."""
+    signature = {name: kind for name, kind in source.signature.items() if name != "lse_ptr"}
+    constants = {**source.constants, "lse_ptr": None, "WITH_LSE": False}
+    divisible = [name for name in source.divisible_by_16 if name != "lse_ptr"]
+    return replace(source, signature=signature, constants=constants, divisible_by_16=divisible)
+
+
+PREFILL = frozenset({"prefill"})
+DECLARED = (
+    Declared(SPACE, PREFILL, problem_of, tiles, conditions, forward_builds),
+    Declared(PERSISTENT, PREFILL, problem_of, persistent_tiles, conditions, persistent_builds),
+    Declared(VARLEN, frozenset({"varlen"}), varlen_problem_of, tiles, conditions, varlen_builds),
+)

@@ -1,0 +1,78 @@
+"""What an architecture decides of a tuning space: options of its compiler, and how much a program can hold."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from kernels.triton.builds import CDNA
+from pytest_attnperf.errors import UsageError
+
+KIB = 1024
+SHARED_BYTES = {
+    "sm_80": 163 * KIB,
+    "sm_86": 99 * KIB,
+    "sm_87": 163 * KIB,
+    "sm_89": 99 * KIB,
+    "sm_90": 227 * KIB,
+    "sm_100": 227 * KIB,
+    "sm_120": 99 * KIB,
+    "gfx950": 160 * KIB,
+}
+"""Most shared memory (LDS) of a program. CUDA C++ programming guide, technical specifications per compute capability;
+LLVM AMDGPU, getAddressableLocalMemorySize."""
+LDS_BYTES = 64 * KIB
+"""Of the other AMD architectures: CDNA1 to CDNA3 and RDNA."""
+
+_ARCH = re.compile(r"sm_[0-9]{2,3}[af]?|gfx[0-9]{1,3}[0-9a-f]")
+
+
+@dataclass(frozen=True)
+class Target:
+    """An architecture by name. Raises UsageError for one that is neither AMD's nor NVIDIA's."""
+
+    arch: str
+
+    def __post_init__(self) -> None:
+        if not _ARCH.fullmatch(self.arch):
+            raise UsageError(
+                f"nothing is declared to be tuned for {self.arch!r}: configurations are searched for GPUs, whose "
+                "architecture is spelled 'gfx942' or 'sm_90'"
+            )
+
+    @property
+    def amd(self) -> bool:
+        """Whether waves_per_eu and matrix_instr_nonkdim are options of its compiler."""
+        return self.arch.startswith("gfx")
+
+    @property
+    def lanes(self) -> int:
+        """Of a warp: 64 on CDNA (gfx9), 32 on RDNA and NVIDIA."""
+        return 64 if self.arch.startswith("gfx9") else 32
+
+    @property
+    def registers(self) -> int:
+        """Most that a lane can address; on CDNA2 and later VGPRs and AGPRs together."""
+        return 512 if self.arch in CDNA else 256
+
+    @property
+    def shared_bytes(self) -> int | None:
+        """Most shared memory of a program; None where it is not known here."""
+        return SHARED_BYTES.get(self.arch, LDS_BYTES if self.amd and self.arch != "gfx1250" else None)
+
+    @property
+    def warps_max(self) -> int:
+        """A program has 1,024 threads at most."""
+        return 1024 // self.lanes
+
+    def warps(self, *counts: int) -> tuple[int, ...]:
+        """Those counts of warps that a program can have."""
+        return tuple(count for count in counts if count <= self.warps_max)
+
+    def options(self, *, matrix: bool, waves: tuple[int, ...] = (1, 2)) -> dict[str, tuple[int, ...]]:
+        """The further options to try, empty on NVIDIA; of `matrix_instr_nonkdim` 0 leaves the choice to the compiler,
+        and only CDNA has more than one shape."""
+        if not self.amd:
+            return {}
+        shapes: dict[str, tuple[int, ...]] = {"matrix_instr_nonkdim": (0, 16)} if matrix and self.arch in CDNA else {}
+        return {"waves_per_eu": waves, **shapes}

@@ -1,0 +1,180 @@
+"""`attnperf tune` as a user types it, on the fake device."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_attnperf.environment.lease import GpuBusyError
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.testing.project import WORKLOAD, FakeProject
+from pytest_attnperf.tune_command import add_to, default_of, leased, seconds_of, sources_of, written
+from pytest_attnperf.tuning_records import Candidate, TunedFile, TuneResult, TuningSpace
+
+FASTER = {"pin": {"BLOCK_M": "64"}, "time_us": 80.0}
+SPACE = {"values": {"BLOCK_M": [16, 32, 64, 128]}, "default": {"BLOCK_M": 32}}
+OTHER = "prefill-b1-s128-h1-d16-f16"
+QUICK = ("--budget", "60s", "--processes", "1", "--pairs", "3", "--jobs", "1")
+
+
+def typed(project: FakeProject, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`attnperf tune ...` in the project's folder."""
+    project.write()
+    environment = {**os.environ, "COLUMNS": "120"}
+    command = [sys.executable, "-m", "pytest_attnperf.cli", "tune", *arguments]
+    return subprocess.run(command, cwd=project.path, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def tunable(attnperf_project: FakeProject) -> FakeProject:
+    """A backend that is 20 % faster with BLOCK_M=64, in a suite of two workloads."""
+    attnperf_project.suite([WORKLOAD, OTHER])
+    attnperf_project.backend("fake.a", time_us=100.0, space=SPACE, pinned=[FASTER])
+    return attnperf_project
+
+
+def test_the_faster_configuration_is_found_and_written(tunable: FakeProject) -> None:
+    """The winner's file, the report and everything measured are written, and the terminal says so."""
+    done = typed(tunable, "fake.a", "--workloads", WORKLOAD, "--out", "tuned", *QUICK)
+    assert (done.returncode, done.stdout.startswith("BETTER: ")) == (0, True), done.stdout + done.stderr
+    assert "BLOCK_M=64 [winner]" in done.stdout
+    assert "written: tuned/configs/fake_kernel/fake.json: the only rule changed" in done.stdout
+    assert json.loads((tunable.path / "tuned/configs/fake_kernel/fake.json").read_text())["config"] == {"BLOCK_M": 64}
+    result = json.loads((tunable.path / "tuned/tune.json").read_text())
+    assert (result["verdict"], result["winner"]["values"]) == ("BETTER", {"BLOCK_M": 64})
+    assert {change["workload"]: change["tuned"] for change in result["changes"]} == {WORKLOAD: True, OTHER: False}
+    assert "BETTER" in (tunable.path / "tuned/report.md").read_text()
+    again = typed(tunable, "fake.a", "--workloads", WORKLOAD, "--out", "tuned", *QUICK)
+    assert "going on with tuned/journal.jsonl" in again.stderr
+    assert json.loads((tunable.path / "tuned/tune.json").read_text())["trials"] == result["trials"]
+
+
+def test_slower_elsewhere_writes_nothing(tunable: FakeProject) -> None:
+    """One rule serves both workloads, and the worst decides: exit 1, and no configuration is written."""
+    tunable.backend(
+        "fake.a", time_us=100.0, space=SPACE, pinned=[FASTER, {**FASTER, "time_us": 130.0, "only": [OTHER]}]
+    )
+    done = typed(tunable, "fake.a", "--workloads", WORKLOAD, "--out", "tuned", *QUICK)
+    assert (done.returncode, done.stdout.startswith("SLOWER_ELSEWHERE: ")) == (1, True), done.stdout + done.stderr
+    assert not (tunable.path / "tuned/configs").exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "said"),
+    [
+        ({}, (), "fake.a declares no tuning space; a backend that can be tuned implements"),
+        ({"space": {"refuse": "two rules serve these"}}, (), "two rules serve these"),
+        ({"space": SPACE}, ("--default", "BLOCK_K=1"), "--default: fake_kernel has no BLOCK_K; it has BLOCK_M"),
+        ({"space": SPACE}, ("--family", "decode"), "fake.a implements prefill, not decode"),
+        ({"space": SPACE}, ("--workloads", "s=many"), "s=many"),
+        ({"space": SPACE}, ("--suite", "nowhere"), "nowhere does not exist"),
+    ],
+)
+def test_what_cannot_be_tuned_is_one_line(
+    attnperf_project: FakeProject, script: dict[str, Any], arguments: tuple[str, ...], said: str
+) -> None:
+    """A command that is off ends with status 2 and says what is wrong."""
+    attnperf_project.backend("fake.a", **script)
+    done = typed(attnperf_project, "fake.a", *arguments)
+    assert (done.returncode, done.stderr.count("Traceback")) == (2, 0)
+    assert said in done.stderr
+
+
+def test_a_backend_that_no_suite_runs(attnperf_project: FakeProject) -> None:
+    """Workers run a backend through a suite: without one the error says what is needed."""
+    attnperf_project.suite([WORKLOAD], settings=", backends=['fake.b']")
+    attnperf_project.backend("fake.a", space=SPACE)
+    attnperf_project.backend("fake.b")
+    done = typed(attnperf_project, "fake.a")
+    assert done.returncode == 2
+    assert "no timed test of" in done.stderr
+    assert "--suite=PATH" in done.stderr
+
+
+def options(*arguments: str) -> argparse.Namespace:
+    """Parsed as the command line is."""
+    parser = argparse.ArgumentParser()
+    add_to(parser.add_subparsers())
+    return parser.parse_args(["tune", "fake.a", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--pairs", "2"), "--pairs 2 must be at least 3"),
+        (("--trials", "0"), "--trials 0 must be at least 1"),
+        (("--min-gain", "-1"), "--min-gain -1 must be a percentage"),
+        (("--static-files",), "--static-files is for --static ARCH"),
+        (("--gpus", "none"), "--gpus 'none' must be 'all' or a number"),
+        (("--budget", "soon"), "--budget 'soon' must be a time above 0"),
+    ],
+)
+def test_numbers_that_are_off(arguments: tuple[str, ...], said: str) -> None:
+    """They are refused before anything is loaded."""
+    from pytest_attnperf.tune_command import run
+
+    with pytest.raises(UsageError, match=said):
+        run(options(*arguments))
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90.0), ("90s", 90.0), ("10m", 600.0), ("1.5h", 5400.0)])
+def test_budgets(text: str, seconds: float) -> None:
+    """Seconds, minutes and hours."""
+    assert seconds_of(text) == seconds
+
+
+def test_a_default_of_ones_own() -> None:
+    """Single values of the stored default are replaced, read as the old ones' types."""
+    space = TuningSpace("k", {}, Candidate({"BLOCK_M": 128, "PRELOAD_V": False}))
+    assert default_of(space, "") is None
+    assert default_of(space, "PRELOAD_V=true") == Candidate({"BLOCK_M": 128, "PRELOAD_V": True})
+    for text, said in (("BLOCK_M=yes", "must be like 128"), ("BLOCK_M", "expected NAME=VALUE"), ("a=1,a=2", "twice")):
+        with pytest.raises(UsageError, match=said):
+            default_of(space, text)
+
+
+def test_gpus_are_leased_once(tmp_path: Path) -> None:
+    """As many as are free with 'all', as many as are wanted otherwise; too few hold none."""
+    first = leased(("0", "1", "2"), "1", tmp_path)
+    rest = leased(("0", "1", "2"), "all", tmp_path)
+    assert ([lease.token for lease in first], [lease.token for lease in rest]) == (["0"], ["1", "2"])
+    with pytest.raises(GpuBusyError):
+        leased(("0", "1"), "1", tmp_path)
+    rest[0].release()
+    with pytest.raises(UsageError, match=r"--gpus 2: 1 of 3 visible GPUs are free"):
+        leased(("0", "1", "2"), "2", tmp_path)
+    assert [lease.token for lease in leased(("0", "1", "2"), "all", tmp_path)] == ["1"]
+
+
+def test_an_edited_kernel_is_another_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The identity of a journal covers the files beside the backend's class."""
+    (tmp_path / "own_kernel_package").mkdir()
+    source = tmp_path / "own_kernel_package" / "own_kernel.py"
+    source.write_text("class Own:\n    pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from own_kernel_package.own_kernel import Own  # type: ignore[import-not-found]
+
+    before = sources_of(Own())
+    assert before == sources_of(Own())
+    source.write_text("class Own:\n    edited = True\n")
+    assert sources_of(Own()) != before
+
+
+@pytest.mark.parametrize("path", ["../outside.json", "/tmp/outside.json", "configs/../../outside.json"])
+def test_no_file_is_written_outside(tmp_path: Path, path: str) -> None:
+    """A tuned file's path is data of a backend: one that leaves the folder is refused, and nothing is written."""
+    out = tmp_path / "out"
+    out.mkdir()
+    files = (TunedFile("good.json", "{}", "good"), TunedFile(path, "{}", "bad"))
+    default = Candidate({"a": 1})
+    result = TuneResult("b", "k", "arch", None, ("w",), "race", "BETTER", "", default, default, 2, files=files)
+    with pytest.raises(UsageError, match="outside"):
+        written(result, out)
+    assert list(tmp_path.rglob("*.json")) == []
