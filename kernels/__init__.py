@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernels.aiter.prefill import AiterFlash
+from kernels.aiter.backends import BACKENDS as AITER
 from kernels.hip.decode import BACKENDS as HIP_DECODE
 from kernels.hip.decode_builds import KERNELS as HIP_DECODE_KERNELS
 from kernels.hip.prefill import BACKENDS as HIP_PREFILL
@@ -65,7 +65,7 @@ def register(registry: Registry) -> None:
     registry.add(*TRITON_PREFILL, *TRITON_VARLEN)
     registry.add(*NATIVE_DECODE)
     registry.add(*TRITON_DECODE)
-    registry.add(AiterFlash("ck"))
+    registry.add(*AITER)
     registry.add(*NATIVE_GEMM, *TRITON_GEMM)
     registry.add(*NATIVE_ROWS, *NATIVE_ROPE, *NATIVE_BANDWIDTH)
     registry.add(*TRITON_ROWS, *TRITON_ROPE, *TRITON_BANDWIDTH)

@@ -4,8 +4,10 @@ import pytest
 
 from suites.gemm_workloads import GEMM, GEMM_FEW_ROWS, GEMM_FURTHER, GEMM_WAVE_QUANTISED
 
+AITER = ["ck", "aiter.asm", "aiter.auto", "aiter.triton"]
 
-@pytest.mark.attnperf(family="gemm", workloads=GEMM, backends=["native.matmul", "triton.gemm"])
+
+@pytest.mark.attnperf(family="gemm", workloads=GEMM, backends=["native.matmul", "triton.gemm", *AITER])
 def test_gemm(attnperf, backend, workload):
     """The result is right and, when timed, no slower than its baseline."""
     attnperf.run(backend, workload)

@@ -16,6 +16,10 @@ BACKENDS = [
     "triton.flash",
     "triton.flash_persistent",
     "ck",
+    "aiter.asm",
+    "aiter.auto",
+    "aiter.triton",
+    "aiter.triton_dao",
 ]
 """All but the one that reads V transposed, which has a suite of its own."""
 

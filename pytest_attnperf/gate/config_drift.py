@@ -13,8 +13,8 @@ PROVENANCE = frozenset({"config_arch", "config_source"})
 """Where values came from: other entries hold the values themselves. Looked for behind the last dot, for a part's
 configuration has the part's name before it, as in `attention.config_source`."""
 
-SAID_ELSEWHERE = frozenset({"autotuned", "launches", "peak_memory", "pinned"})
-"""Why something is not known, and what was replayed: no part of what ran."""
+SAID_ELSEWHERE = frozenset({"autotuned", "built", "launches", "peak_memory", "pinned"})
+"""Why something is not known, what was replayed, and what a library built before it ran: no part of what ran."""
 
 UNKNOWN = "unknown"
 ABSENT = "absent"

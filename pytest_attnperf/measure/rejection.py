@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from types import TracebackType
@@ -16,13 +19,72 @@ MAX_REJECTED_IN_A_ROW = 3
 
 NAMED_MOST = 6
 
+AITER_LOGGER = "aiter"
+_LOADING = re.compile(r"(?:\b|\x1b\[\d+m)(?:(start build|finish build)\s+\[?|(import)\s+\[)([^\s,\]]+)")
+"""aiter writes 'start build [mha_fwd_bf16] under ...', 'finish build [mha_fwd_bf16], cost 71.3s', at times in colour,
+and 'import [mha_fwd_bf16] under ...'; its ctypes interfaces build the same without brackets, with a folder."""
+
+
+class BuildLog(logging.Filter):
+    """Notices what aiter's logger says of modules that it builds or loads, from entering to leaving.
+
+    The logger is heard whatever its level, and whoever listens to it hears no more than otherwise. It gets no handler:
+    aiter sets up its own only where there is none.
+
+    built   module -> seconds from the start of its build to the end, or as far as it came
+    """
+
+    def __init__(self, seen: Callable[[str], None] | None = None) -> None:
+        super().__init__()
+        self.built: dict[str, float] = {}
+        self._seen = seen
+        self._started: dict[str, float] = {}
+        self._logger = logging.getLogger(AITER_LOGGER)
+        self._before = (logging.NOTSET, False)
+        self._audible = logging.NOTSET
+
+    def __enter__(self) -> BuildLog:
+        self._before = (self._logger.level, self._logger.disabled)
+        self._audible = logging.CRITICAL + 1 if self._logger.disabled else self._logger.getEffectiveLevel()
+        self._logger.filters.insert(0, self)  # a filter that refuses a record hides it from those behind it
+        self._logger.disabled = False
+        if self._audible > logging.INFO:
+            self._logger.setLevel(logging.INFO)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._logger.removeFilter(self)
+        level, disabled = self._before
+        self._logger.disabled = disabled
+        if self._audible > logging.INFO and self._logger.level == logging.INFO:
+            self._logger.setLevel(level)
+        for name, start in self._started.items():
+            self.built[name] = time.monotonic() - start
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Note the record; whether it would have been heard without us."""
+        found = _LOADING.search(record.getMessage())
+        if found is not None:
+            event = found.group(1) or found.group(2)
+            name = found.group(3).rstrip("/").rpartition("/")[2]
+            if event == "start build":
+                self._started[name] = time.monotonic()
+            elif event == "finish build":
+                self.built[name] = time.monotonic() - self._started.pop(name, time.monotonic())
+            if self._seen is not None:
+                self._seen(f"'{event} {name}' in aiter's log")
+        return record.levelno >= self._audible
+
 
 class CompileWatch:
     """Counts what compiles or tunes between entering and leaving.
 
     That is: graphs of torch.compile, kernels of Triton's JIT, configurations that Triton's autotuner times or looks up
-    on disk, those that Inductor's autotuner compiles or times, and modules that aiter builds (read from its source,
-    never run). Nothing is imported, and nothing runs when nothing compiles: the hooks stand where these libraries do
+    on disk, those that Inductor's autotuner compiles or times, and modules that aiter builds or loads, by its functions
+    and by its log (read from its source, never run): where another process builds, a call waits for it without a word
+    in the log. Nothing is imported, and nothing runs when nothing compiles: the hooks stand where these libraries do
     not find what they need in the process, so a kernel served from a disk cache counts, too.
     """
 
@@ -30,6 +92,7 @@ class CompileWatch:
         self._seen: Counter[str] = Counter()
         self._graphs_before = _dynamo_graphs()
         self._patches = Patches(self._hooks())
+        self._log = BuildLog(self._count)
 
     @property
     def count(self) -> int:
@@ -48,16 +111,23 @@ class CompileWatch:
     def __enter__(self) -> CompileWatch:
         self._graphs_before = _dynamo_graphs()
         self._patches.__enter__()
+        self._log.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._log.__exit__(kind, error, trace)
         self._patches.__exit__(kind, error, trace)
+
+    def _count(self, what: str) -> None:
+        self._seen[what] += 1
 
     def _hooks(self) -> list[Patch]:
         """Triton 3.4 moved the JIT's hook from a class attribute of JITFunction to `triton.knobs.runtime`."""
         tuned = self._counting(lambda args: f"configuration of the autotuned kernel {args[0].base_fn.__name__}")
+        module = self._counting(lambda args: f"build of aiter's {args[0]}")
+        library = self._counting(lambda args: f"build of aiter's {args[1]}")
         inductor = self._counting(lambda args: f"configuration of Inductor's kernel {inductor_use(args[0]).kernel}")
         return [
             Patch("triton.knobs", "runtime", "jit_cache_hook", self._counting_hook),
@@ -66,7 +136,8 @@ class CompileWatch:
             Patch(*TRITON, "check_disk_cache", tuned),
             Patch(*INDUCTOR, "bench", inductor),
             Patch(*INDUCTOR, "_precompile_config", inductor),
-            Patch("aiter.jit.core", "", "build_module", self._counting(lambda args: f"build of aiter's {args[0]}")),
+            Patch("aiter.jit.core", "", "build_module", module),
+            Patch("csrc.cpp_itfs.utils", "", "compile_lib", library),
         ]
 
     def _counting(self, name: Callable[[tuple[Any, ...]], str]) -> Callable[[Any], Any]:

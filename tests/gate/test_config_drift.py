@@ -57,7 +57,16 @@ def test_a_baseline_from_before_choices_were_recorded(stored: dict[str, str]) ->
 
 @pytest.mark.parametrize(
     "key",
-    ["config_arch", "config_source", "attention.config_source", "autotuned", "launches", "peak_memory", "pinned"],
+    [
+        "config_arch",
+        "config_source",
+        "attention.config_source",
+        "autotuned",
+        "built",
+        "launches",
+        "peak_memory",
+        "pinned",
+    ],
 )
 def test_what_says_nothing_of_what_ran_is_no_change(key: str) -> None:
     """Provenance, reasons for unknowns, and what was replayed are never compared."""

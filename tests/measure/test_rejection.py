@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from pytest_attnperf.measure.rejection import CompileWatch
+from pytest_attnperf.measure.rejection import BuildLog, CompileWatch
+from pytest_attnperf.measure.sampling import sample
+from pytest_attnperf.measure.stopping import StoppingRule
 
 pytest_plugins = ["pytest_attnperf.testing.fake_autotuners"]
 
@@ -175,3 +178,126 @@ def test_only_the_most_frequent_are_named(monkeypatch: pytest.MonkeyPatch) -> No
         for number in range(8):
             runtime.jit_cache_hook(fn=SimpleNamespace(name=f"kernel_{number}"))
         assert watch.described.endswith("1 x Triton kernel kernel_5, 2 more")
+
+
+def _aiter_says(*lines: str) -> None:
+    for line in lines:
+        logging.getLogger("aiter").info(line)
+
+
+@pytest.fixture
+def aiter_logger() -> Iterator[logging.Logger]:
+    """aiter's logger, whose level, flags and filters are afterwards what they were before the test."""
+    logger = logging.getLogger("aiter")
+    before = (logger.level, logger.disabled, logger.propagate, list(logger.filters), list(logger.handlers))
+    yield logger
+    level, logger.disabled, logger.propagate, logger.filters[:], logger.handlers[:] = before
+    logger.setLevel(level)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("start build [mha_fwd_bf16_nbias] under /jit/build", "'start build mha_fwd_bf16_nbias' in aiter's log"),
+        ("finish build [mha_fwd_bf16_nbias], cost 71.30000000s", "'finish build mha_fwd_bf16_nbias' in aiter's log"),
+        ("\x1b[32mfinish build [module_norm], cost 3.1s \x1b[0m", "'finish build module_norm' in aiter's log"),
+        ("start build /opt/aiter/build/pa_1f2e", "'start build pa_1f2e' in aiter's log"),
+        ("finish build /opt/aiter/build/pa_1f2e, cost 9.5s", "'finish build pa_1f2e' in aiter's log"),
+        ("import [module_norm] under /jit/module_norm.so", "'import module_norm' in aiter's log"),
+    ],
+)
+def test_what_aiter_logs_of_builds_is_counted(line: str, said: str) -> None:
+    """Each wording of aiter's versions counts, in colour or not; a folder is told by its last part."""
+    with CompileWatch() as watch:
+        before = watch.count
+        _aiter_says(line)
+        assert watch.count - before == 1
+        assert watch.described == f"1 x {said}"
+
+
+def test_other_lines_of_aiter_are_not_builds(aiter_logger: logging.Logger) -> None:
+    """Its remarks on tuning files and on imports in general do not reject a sample."""
+    with CompileWatch() as watch:
+        _aiter_says("shape M:1 not found tuned config", "path 1: /x (not exist)", "flydsl: import failed", "build done")
+        assert watch.described == ""
+
+
+@pytest.mark.parametrize("how", ["level", "disabled", "propagate"])
+def test_a_silenced_logger_is_heard_and_stays_silent(aiter_logger: logging.Logger, how: str) -> None:
+    """Builds count whatever was set, nobody else hears more for it, and all is as before afterwards."""
+    heard: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
+    aiter_logger.addHandler(handler)
+    aiter_logger.setLevel(logging.WARNING if how == "level" else logging.INFO)
+    aiter_logger.disabled = how == "disabled"
+    aiter_logger.propagate = how != "propagate"
+    before = (aiter_logger.level, aiter_logger.disabled, aiter_logger.propagate, list(aiter_logger.handlers))
+    with CompileWatch() as watch:
+        _aiter_says("start build [mha_fwd] under /x")
+        assert watch.described == "1 x 'start build mha_fwd' in aiter's log"
+    assert (aiter_logger.level, aiter_logger.disabled, aiter_logger.propagate, aiter_logger.handlers) == before
+    assert aiter_logger.filters == []
+    assert heard == (["start build [mha_fwd] under /x"] if how == "propagate" else [])
+
+
+def test_watches_within_each_other_all_hear(aiter_logger: logging.Logger) -> None:
+    """A watch around a case's first run and one around the sampling both count a build."""
+    aiter_logger.setLevel(logging.ERROR)
+    with CompileWatch() as outer, BuildLog() as log, CompileWatch() as inner:
+        before = (outer.count, inner.count)
+        _aiter_says("start build [a] under /x", "finish build [a], cost 1.0s", "start build [b] under /x")
+        assert (outer.count - before[0], inner.count - before[1]) == (3, 3)
+    assert set(log.built) == {"a", "b"}
+    assert (aiter_logger.level, aiter_logger.filters) == (logging.ERROR, [])
+
+
+def test_a_level_set_meanwhile_is_kept(aiter_logger: logging.Logger) -> None:
+    """aiter's import sets the level of its logger; leaving the watch does not undo that."""
+    aiter_logger.setLevel(logging.WARNING)
+    with CompileWatch():
+        aiter_logger.setLevel(logging.DEBUG)
+    assert aiter_logger.level == logging.DEBUG
+
+
+def test_a_compile_by_aiters_ctypes_interfaces_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They build with a function of their own, which says nothing while another process builds the same."""
+    utils: Any = ModuleType("csrc.cpp_itfs.utils")
+    utils.compile_lib = lambda source, folder, includes=None: folder
+    monkeypatch.setitem(sys.modules, "csrc.cpp_itfs.utils", utils)
+    with CompileWatch() as watch:
+        assert utils.compile_lib("int x;", "pa_1f2e") == "pa_1f2e"
+        assert watch.described == "1 x build of aiter's pa_1f2e"
+
+
+class _BuildingTimer:
+    """Blocks of 100, 101, ... us per call; while the third is measured, aiter builds a module."""
+
+    name, cache_state, note, replays = "building", "hot", "", False
+    calls_per_block, max_pairs = 10, 1
+    clock_mhz: tuple[float, ...] = ()
+    blocks = 0
+
+    def prepare(self, call: Any, block_us: float) -> None:
+        """Nothing to prepare."""
+
+    def measure(self, pairs: int) -> list[float]:
+        """One block."""
+        self.blocks += 1
+        if self.blocks == 3:
+            _aiter_says("start build [mha_fwd_fp16_lse] under /x", "finish build [mha_fwd_fp16_lse], cost 71.3s")
+        return [99.0 + self.blocks]
+
+    def run_once(self, *, poisoned: bool = False) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+def test_a_sample_with_a_build_is_rejected() -> None:
+    """The block during which aiter built is measured again; its time is in no sample."""
+    with CompileWatch() as watch:
+        samples = sample(_BuildingTimer(), StoppingRule(4, 4, 1e9), watch)
+    assert samples.block_us == (100.0, 101.0, 103.0, 104.0)
+    assert samples.rejected_blocks == 1

@@ -1,0 +1,194 @@
+"""What the adapters to aiter's compiled attention share: three routes into it, their limits, and the way to a call.
+
+Aiter's public functions choose between Composable Kernel, assembly and others by themselves, and no argument forces
+one. The functions below them do one thing each, so a forced route calls those, and a run in `prepare` proves that
+nothing else ran. Written from aiter's source, v0.1.5 to e4048607a5 (2026-08); never run on an AMD GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kernels.aiter.importing import environment_entries, import_aiter, without_ck
+from kernels.aiter.package import UNKNOWN, missing_aiter, version_entries
+from kernels.aiter.signatures import arguments
+from kernels.aiter.warm import warmed
+from kernels.prefill_backend import listed, own_copies
+from pytest_attnperf.backends import Declares, Prepared
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.records import DeviceInfo
+
+MHA = "aiter.ops.mha"
+
+HEAD_DIM_MAX = 256
+HEAD_DIM_STEP = 8
+"""Both are checked in C++ of every function below (mha_fwd_kernels.cu, asm_mha_fwd.cu and their varlen and backward
+siblings); the public functions pad to the step inside the call."""
+
+ROUNDING = 1
+"""`how_v3_bf16_cvt`, how assembly rounds to bf16: 0 to nearest even, 1 to nearest away from zero, 2 towards zero. 1 is
+what every public function passes unless told otherwise."""
+
+_CK_ARCHS = frozenset({"gfx90a", "gfx942", "gfx950"})
+
+
+@dataclass(frozen=True)
+class Route:
+    """One way into aiter's compiled attention.
+
+    label    in front of the function's name, in reasons
+    archs    GPUs it is offered on
+    path     the one implementation that may run; '' where aiter's dispatcher chooses, and what it took is recorded
+    """
+
+    label: str
+    archs: frozenset[str]
+    path: str
+
+    def who(self, function: str) -> str:
+        """The function as reasons name it, e.g. "aiter's mha_fwd (CK)"."""
+        return f"aiter's {function} ({self.label})" if self.label else f"aiter's {function}"
+
+
+CK = Route("CK", _CK_ARCHS, "ck")
+"""Composable Kernel. Its instances hold matrix instructions of CDNA; on RDNA they were not seen to build."""
+
+ASM = Route("assembly", frozenset({"gfx942", "gfx950"}), "asm")
+"""Hand-written assembly, which exists as binaries for these two architectures alone (hsa/gfx942, hsa/gfx950)."""
+
+AUTO = Route("", _CK_ARCHS | {"gfx1250"}, "")
+"""The public functions; for gfx1250 they have assembly of its own."""
+
+
+def route_reasons(route: Route, who: str, device: DeviceInfo) -> list[str]:
+    """Why a route is closed on this device, whatever the workload; judged without importing aiter."""
+    found = []
+    if device.kind != "rocm":
+        found.append(f"aiter runs on ROCm devices, this one is {device.kind} ({device.arch})")
+    elif device.arch not in route.archs:
+        found.append(f"{who} is offered on {listed(route.archs)}; on {device.arch} it was not verified")
+    found.extend(missing_aiter())
+    if route.path:
+        found.extend(without_ck())
+    return found
+
+
+def head_dim_reasons(who: str, head_dims: Sequence[int], *, padded: bool) -> list[str]:
+    """What C++ checks of head dimensions; `padded` where aiter brings them to the step by itself."""
+    found = []
+    if max(head_dims) > HEAD_DIM_MAX:
+        found.append(f"{who} takes head_dim up to {HEAD_DIM_MAX}, not {max(head_dims)}")
+    if not padded and any(one % HEAD_DIM_STEP for one in head_dims):
+        odd = next(one for one in head_dims if one % HEAD_DIM_STEP)
+        found.append(f"{who} needs head_dim to be a multiple of {HEAD_DIM_STEP}, not {odd}")
+    return found
+
+
+def window_sizes(causal: bool, window: int) -> tuple[int, int]:
+    """(left, right) as FlashAttention counts them: keys before and behind a row's own; -1 means all."""
+    return (window - 1, 0) if causal and window else (-1, -1)
+
+
+def positional(
+    module: ModuleType, function: str, names: Sequence[str], values: Mapping[str, object]
+) -> Callable[..., Any]:
+    """A call of tensors called `names`, in their order, that gives the function everything by position.
+
+    Aiter's own callers do so, and its compiled functions differ between versions in what they take: what this version
+    does not know is left out, but for the tensors, which must all be taken. The function is looked up when it is
+    called, so that a run can be watched. Raises UnsupportedError where the signature does not fit.
+    """
+    slots = [object() for _ in names]
+    all_values = {**values, **dict(zip(names, slots, strict=True))}
+    template, keywords = arguments(getattr(module, function), all_values, positional=True, needed=names)
+    places = [next(place for place, value in enumerate(template) if value is slot) for slot in slots]
+
+    def call(*tensors: Any) -> Any:
+        filled = list(template)
+        for place, tensor in zip(places, tensors, strict=True):
+            filled[place] = tensor
+        return getattr(module, function)(*filled, **keywords)
+
+    return call
+
+
+def by_keyword(
+    module: ModuleType, function: str, names: Sequence[str], values: Mapping[str, object]
+) -> Callable[..., Any]:
+    """The same of a public function, which takes everything by its name."""
+    _, keywords = arguments(getattr(module, function), {**values, **dict.fromkeys(names)}, needed=[*names, *values])
+    fixed = {name: value for name, value in keywords.items() if name not in names}
+
+    def call(*tensors: Any) -> Any:
+        return getattr(module, function)(**dict(zip(names, tensors, strict=True)), **fixed)
+
+    return call
+
+
+def without_lse(result: Any) -> Outputs:
+    """Of a low-level function, which gives (out, lse, dropout's mask, its state) whatever was asked for."""
+    return {"out": result[0]}
+
+
+def with_lse(result: Any) -> Outputs:
+    """The same where log-sum-exp was asked for; public functions give (out, lse) then."""
+    return {"out": result[0], "lse": result[1]}
+
+
+def alone(result: Any) -> Outputs:
+    """Of a public function that was asked for nothing else."""
+    return {"out": result}
+
+
+def module_with(function: str) -> ModuleType:
+    """aiter's module of attention functions. Raises UnsupportedError where it cannot be imported or lacks this one.
+
+    With ENABLE_CK=0 the public functions import Triton's when they are called; that is done here, before a run is
+    watched.
+    """
+    import_aiter(MHA, function)
+    if without_ck():
+        import_aiter("aiter.ops.triton.attention.mha", old="aiter.ops.triton.mha")
+    module: ModuleType = import_aiter(MHA)
+    return module
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A call, and what is said about it.
+
+    what       the function, for messages
+    call       takes the tensors
+    convert    canonical inputs -> tensors
+    outputs    what the call returns -> canonical outputs
+    config     entries beside versions, environment and path
+    declares   names of kernels that must and must not be among what runs
+    """
+
+    what: str
+    call: Callable[..., Any]
+    convert: Callable[[Tensors], Tensors]
+    outputs: Callable[[Any], Outputs]
+    config: Mapping[str, str]
+    declares: Declares
+
+
+def prepared(route: Route, binding: Binding, inputs: Tensors) -> Prepared:
+    """Run once, so that everything aiter builds on first use is built, and see what ran.
+
+    No tensor requires a gradient, so aiter keeps nothing for a backward pass. Raises UnsupportedError where aiter has
+    no kernel for the shape, and AttnperfError where another path ran than the route promises.
+    """
+    tensors = own_copies(binding.convert(inputs))
+    warm = warmed(partial(binding.call, *tensors), binding.what)
+    if route.path:
+        warm.require(route.path, binding.what)
+    config = {"path": UNKNOWN, **version_entries(), **environment_entries(), **warm.entries, **binding.config}
+    return Prepared(binding.call, tensors, binding.convert, binding.outputs, config, binding.declares)

@@ -1,0 +1,139 @@
+"""aiter's own attention configurations: found, read strictly, and rewritten with one bucket changed.
+
+A file serves one architecture and has a bucket per kind of problem under 'fwd'; `_get_config` picks one by element type
+and head dimensions alone, so a bucket serves every length, head count and mask. Where the file lies depends on the
+version (see `mha_source`); what it holds does not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernels import json_text
+from kernels.aiter.mha_source import (
+    CONFIGS,
+    DEVICES,
+    SOURCE_VARIABLE,
+    archs_with_config,
+    bucket_of,
+    config_file,
+    source_root,
+)
+from kernels.aiter.package import installed
+from pytest_attnperf.errors import UsageError
+
+if TYPE_CHECKING:
+    from pytest_attnperf.tuning_records import Value
+    from pytest_attnperf.workloads.prefill import Prefill
+    from pytest_attnperf.workloads.varlen import Varlen
+
+FOLDER = "aiter_configs"
+"""Of the results: a whole folder of configurations as aiter looks them up, in every layout that a version reads."""
+
+NEUTRAL: Mapping[str, Value] = {"matrix_instr_nonkdim": 0, "kpack": 1}
+"""Options that aiter's files leave out, and Triton's default of each (HIPOptions)."""
+
+
+@dataclass(frozen=True)
+class AiterFile:
+    """The attention configurations of one architecture.
+
+    name       below aiter's folder of configurations, e.g. 'gfx942-MHA-DEFAULT.json'
+    text       as it is
+    buckets    those under 'fwd'
+    """
+
+    name: str
+    text: str
+    buckets: Mapping[str, Mapping[str, Value]]
+
+    @property
+    def where(self) -> str:
+        """From the root of aiter's sources."""
+        return f"{CONFIGS}/{self.name}"
+
+
+def aiter_root() -> Path:
+    """What holds the package `aiter`: where it is installed, else the tree that AITER_SOURCE names.
+
+    Raises UsageError where there is neither.
+    """
+    found = installed()
+    root = found.folder.parent if found is not None else source_root()
+    if root is None:
+        raise UsageError(
+            f"aiter's configurations cannot be found: ROCm/aiter is not installed and {SOURCE_VARIABLE} is not set; "
+            f"install it, or set {SOURCE_VARIABLE} to the root of a checkout (the folder that holds aiter/)"
+        )
+    return root
+
+
+def aiter_file(arch: str) -> AiterFile:
+    """The file of an architecture. Raises UsageError where there is none, or it is not what aiter reads, naming it."""
+    root = aiter_root()
+    path = config_file(root, arch)
+    if path is None:
+        known = ", ".join(archs_with_config(root)) or "none"
+        raise UsageError(f"{root / CONFIGS} has no attention configuration for {arch}; it has {known}")
+    text, document = json_text.read(path, UsageError)
+    forward = document.get("fwd") if isinstance(document, dict) else None
+    if not isinstance(forward, dict) or not forward:
+        raise UsageError(f"{path}: must be an object that has buckets under 'fwd'; take the file from ROCm/aiter")
+    for name, bucket in forward.items():
+        _require_bucket(f"{path}: fwd.{name}", bucket)
+    return AiterFile(path.relative_to(root / CONFIGS).as_posix(), text, forward)
+
+
+def serving_bucket(file: AiterFile, workload: Prefill | Varlen, arch: str) -> str:
+    """The bucket that aiter takes for a workload. Raises UsageError where the file lacks it."""
+    name = bucket_of(workload, arch, file.buckets)
+    if name not in file.buckets:
+        known = ", ".join(file.buckets)
+        raise UsageError(f"{file.where} has no bucket {name!r}, which serves {workload.id}; it has {known}")
+    return name
+
+
+def written(values: Mapping[str, Value], bucket: Mapping[str, Value]) -> dict[str, Value]:
+    """A candidate's values as a bucket holds them: options at Triton's default only where it has them already."""
+    return {name: value for name, value in values.items() if name in bucket or NEUTRAL.get(name) != value}
+
+
+def with_bucket(text: str, bucket: str, values: Mapping[str, Value]) -> str:
+    """The file with these values in 'fwd.<bucket>': its keys keep their order, further ones follow, and every other
+    character stays."""
+    forward, _ = json_text.members(text, json_text.begins(text))["fwd"]
+    start, _ = json_text.members(text, forward)[bucket]
+    held = json_text.members(text, start)
+    last = max(end for _, end in held.values())
+    gap = text[start + 1 : text.index('"', start)]
+    added = "".join(f",{gap}{_spelled(name)}: {_spelled(values[name])}" for name in values if name not in held)
+    changed = text[:last] + added + text[last:]
+    for name, (begin, end) in sorted(held.items(), key=lambda item: -item[1][0]):
+        if name in values:
+            changed = changed[:begin] + _spelled(values[name]) + changed[end:]
+    return changed
+
+
+def layouts(file: AiterFile, arch: str) -> list[str]:
+    """Names under which versions of aiter look for this architecture's file, that of the present one among them."""
+    device = f"{DEVICES[arch]}-MHA-DEFAULT.json" if arch in DEVICES else ""
+    names = [f"{arch}-MHA-DEFAULT.json", f"{arch}/triton/attention/mha/DEFAULT.json"]
+    return [*names, device] if file.name == device else names
+
+
+def _require_bucket(where: str, bucket: Any) -> None:
+    if not isinstance(bucket, dict) or not bucket:
+        raise UsageError(f"{where} must be an object of values, got {str(bucket)[:40]!r}")
+    for name, value in bucket.items():
+        if type(value) not in (int, bool) or not 0 <= value <= 2**31 - 1:
+            raise UsageError(f"{where} has {name} = {str(value)[:40]!r}, which is no whole number, true or false")
+    if lacking := [name for name in ("BLOCK_M", "BLOCK_N") if name not in bucket]:
+        raise UsageError(f"{where} has no {', '.join(lacking)}")
+
+
+def _spelled(value: object) -> str:
+    return json.dumps(value)

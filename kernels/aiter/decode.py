@@ -1,0 +1,394 @@
+"""Backends `ck`, `aiter.hip`, `aiter.asm` and `aiter.triton` for attention decode.
+
+    ck              `aiter.mha_batch_prefill_func`, Composable Kernel
+    aiter.hip       `aiter.paged_attention_rocm`
+    aiter.asm       `aiter.pa_fwd_asm`
+    aiter.triton    `pa_decode.paged_attention_decode`
+
+Written from aiter's source (v0.1.5 to 2026-08); never run on an AMD GPU. Limits are those that its Python and C++
+check, and those of its kernels' tables and tile sizes, where going past them would read wrong memory unsaid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernels.aiter import paged_binding, paged_layout
+from kernels.aiter.attention import ASM, Route, route_reasons
+from kernels.aiter.mixed import BATCH_PREFILL, BatchPrefill, batch_prefill_reasons, bind_batch_prefill
+from kernels.aiter.signatures import EntryPoint, arguments
+from kernels.family_backend import FamilyBackend
+from pytest_attnperf.workloads.decode import Decode
+from pytest_attnperf.workloads.paged_cache import require_block_table
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Backend, Outputs, Prepared, Tensors
+    from pytest_attnperf.records import DeviceInfo
+
+ROCM = "aiter's paged_attention_rocm"
+PA_ASM = "aiter's pa_fwd_asm"
+PA_TRITON = "aiter's paged_attention_decode"
+PA_TRITON_MODULE, PA_TRITON_OLD = "aiter.ops.triton.attention.pa_decode", "aiter.ops.triton.pa_decode"
+ATTENTION = "aiter.ops.attention"
+
+HIP = Route("HIP", frozenset({"gfx90a", "gfx942", "gfx950"}), "hip")
+"""Its kernels hold MFMA instructions of these three (csrc/cpp_itfs/pa/pa.cuh)."""
+
+PARTITION = 256
+"""Keys of one workgroup of paged_attention_rocm; its kernel has the number built in."""
+
+HIP_HEAD_DIMS = {2: (64, 128, 192, 256), 1: (64, 128, 256)}
+"""Bytes of a cached element -> head dimensions: each of four waves takes an equal number of its 16-column tiles of v,
+and loads of a key's 64 bytes fill each half of a head above 128 (pa.cuh, VHELOOP and QKHELOOP)."""
+
+HIP_GROUP_MAX = 16
+"""Query heads per K/V head. Past 16, pa.cuh walks over them in two rounds, and finds its first head by the number in
+one round: with more than one K/V head that is another head."""
+
+HIP_KEYS_MAX = 65536
+"""The longest sequence that aiter's own caller hands to it (paged_attn.py)."""
+
+ASM_HEAD_DIM, ASM_PAGE, ASM_GROUP_MAX = 128, 16, 16
+"""The C++ check, and the rows of hsa/gfx942/pa/pa_asm.csv and gfx950's: groups of 8 and 16, smaller ones rounded up."""
+
+ENTRY_POINTS = (
+    EntryPoint(
+        ATTENTION,
+        "paged_attention_rocm",
+        needed=(
+            *("out", "exp_sums", "max_logits", "tmp_out", "query", "key_cache", "value_cache", "num_kv_heads", "scale"),
+            *("block_tables", "context_lens", "block_size", "max_context_len", "alibi_slopes", "kv_cache_dtype"),
+            *("k_scale", "v_scale", "partition_size"),
+        ),
+    ),
+    EntryPoint(
+        ATTENTION,
+        "pa_fwd_asm",
+        needed=(
+            *("Q", "K", "V", "block_tables", "context_lens", "block_tables_stride0", "max_qlen"),
+            *("K_QScale", "V_QScale", "out_", "high_precision"),
+        ),
+    ),
+    EntryPoint(
+        PA_TRITON_MODULE,
+        "paged_attention_decode",
+        needed=(
+            *("output", "query", "key_cache", "value_cache", "seq_lens", "block_tables", "attn_scale", "max_seq_len"),
+            *("compute_type", "k_scale", "v_scale"),
+        ),
+        old=PA_TRITON_OLD,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class AiterDecode(FamilyBackend[Decode]):
+    """What the four have in common."""
+
+    @property
+    def families(self) -> frozenset[str]:
+        """Decode alone."""
+        return frozenset({"decode"})
+
+
+@dataclass(frozen=True)
+class CkDecode(AiterDecode):
+    """Several tokens, windows, soft caps, log-sum-exp; caches of 16 bits, paged or contiguous, are read as they lie."""
+
+    def reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
+        """As `batch_prefill_reasons`; sinks came in v0.1.12, which `prepare` finds out."""
+        found = batch_prefill_reasons(workload.dtype, workload.head_dim, workload.kv_dtype, device)
+        if workload.sinks and workload.lse:
+            found.append(f"{BATCH_PREFILL} does not say whether its log-sum-exp holds the sinks; this workload's does")
+        return found
+
+    def bind(self, workload: Decode, inputs: Tensors) -> Prepared:
+        """Make lists of pages of the block table, untimed."""
+        _require_table(workload, inputs)
+        batch, queries, heads, head_dim = inputs[0].shape
+        problem = BatchPrefill(
+            seqs_q=(queries,) * batch,
+            seqs_kv=workload.lengths,
+            head_dim=head_dim,
+            page=workload.page,
+            window=workload.window,
+            cap=workload.cap,
+            lse=workload.lse,
+            sinks=workload.sinks,
+        )
+
+        def parts(new: Tensors) -> tuple[torch.Tensor, Tensors, torch.Tensor, Tensors]:
+            given = workload.parts(new)
+            table = given.table
+            if table is None:
+                table = paged_layout.contiguous_table(batch, workload.seq_kv, given.q.device)
+            sinks = () if given.sinks is None else (given.sinks,)
+            return given.q.view(batch * queries, heads, head_dim), (given.k, given.v), table, sinks
+
+        def outputs(result: Any) -> Outputs:
+            if not workload.lse:
+                return {"out": result.view(batch, queries, heads, head_dim)}
+            out, lse = result
+            by_sequence = lse.view(heads, batch, queries).transpose(0, 1)
+            return {"out": out.view(batch, queries, heads, head_dim), "lse": by_sequence}
+
+        return bind_batch_prefill(problem, inputs, parts, outputs)
+
+
+@dataclass(frozen=True)
+class HipDecode(AiterDecode):
+    """One token per sequence; pages of 16 bits, or of 8 in the architecture's f8e4m3."""
+
+    def reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
+        """See the constants above for where each limit stands."""
+        found = route_reasons(HIP, ROCM, device) + plain_reasons(ROCM, workload)
+        caches = ["", paged_binding.FP8_CACHES.get(device.arch, "")]
+        if workload.kv_dtype not in caches:
+            found.append(_other_cache(ROCM, workload, device))
+        head_dims = HIP_HEAD_DIMS[1 if workload.kv_dtype else 2]
+        if workload.head_dim not in head_dims:
+            bits = "an 8-bit" if workload.kv_dtype else "a 16-bit"
+            listed = ", ".join(map(str, head_dims))
+            found.append(f"{ROCM} takes head_dim {listed} with {bits} cache, not {workload.head_dim}")
+        found.extend(_group_reasons(ROCM, workload, HIP_GROUP_MAX))
+        if workload.seq_kv > HIP_KEYS_MAX:
+            found.append(f"{ROCM} is called for up to {HIP_KEYS_MAX} keys per sequence, not {workload.seq_kv}")
+        return found
+
+    def bind(self, workload: Decode, inputs: Tensors) -> Prepared:
+        """Reorder the cache, untimed; allocate what the partitions of a sequence leave for the reduction."""
+        import torch
+
+        _require_table(workload, inputs)
+        attention = paged_binding.module_with("paged_attention_rocm", ATTENTION)
+        out = torch.empty_like(inputs[0][:, 0])
+        partitions = (*out.shape[:2], -(-workload.seq_kv // PARTITION))
+        sums, most = (torch.empty(partitions, dtype=torch.float32, device=out.device) for _ in range(2))
+        partial = torch.empty((*partitions, workload.head_dim), dtype=out.dtype, device=out.device)
+        workspaces = {"out": out, "exp_sums": sums, "max_logits": most, "tmp_out": partial}
+
+        def convert(new: Tensors) -> Tensors:
+            given = workload.parts(new)
+            one = torch.ones(1, dtype=torch.float32, device=given.q.device)
+            scales = (one if scale is None else scale for scale in (given.k_scale, given.v_scale))
+            caches = paged_layout.vector_keys(given.k), paged_layout.transposed_values(given.v)
+            return (given.q[:, 0], *caches, *_table(workload, new), *scales)
+
+        example = {**workspaces, **rocm_values(workload, convert(inputs))}
+        _, taken = arguments(attention.paged_attention_rocm, example)
+
+        def call(*tensors: torch.Tensor) -> torch.Tensor:
+            values = {**workspaces, **rocm_values(workload, tensors)}
+            attention.paged_attention_rocm(**paged_binding.chosen(values, taken))
+            return out
+
+        return _prepared(ROCM, call, inputs, convert, "hip", out, {"partition_size": str(PARTITION)})
+
+
+def rocm_values(workload: Decode, tensors: Tensors) -> dict[str, Any]:
+    """Arguments of `paged_attention_rocm` by name, but for what it writes to."""
+    q, k, v, table, seq_lens, k_scale, v_scale = tensors
+    return {
+        "query": q,
+        "key_cache": k,
+        "value_cache": v,
+        "num_kv_heads": workload.kv_heads,
+        "scale": 1.0 / math.sqrt(workload.head_dim),
+        "block_tables": table,
+        "context_lens": seq_lens,
+        "block_size": workload.page,
+        "max_context_len": workload.seq_kv,
+        "alibi_slopes": None,
+        "kv_cache_dtype": "fp8" if workload.kv_dtype else "auto",
+        "k_scale": k_scale,
+        "v_scale": v_scale,
+        "partition_size": PARTITION,
+    }
+
+
+@dataclass(frozen=True)
+class AsmDecode(AiterDecode):
+    """One token per sequence, head dimension 128, pages of 16 keys; 8-bit caches with their scale at every key."""
+
+    def reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
+        """See the constants above for where each limit stands."""
+        found = route_reasons(ASM, PA_ASM, device) + plain_reasons(PA_ASM, workload)
+        if workload.kv_dtype not in ("", "kvi8", paged_binding.FP8_CACHES.get(device.arch, "")):
+            found.append(_other_cache(PA_ASM, workload, device))
+        if workload.head_dim != ASM_HEAD_DIM:
+            found.append(f"{PA_ASM} takes head_dim {ASM_HEAD_DIM} alone, not {workload.head_dim}")
+        if workload.page not in (0, ASM_PAGE):
+            found.append(f"{PA_ASM} has kernels for pages of {ASM_PAGE} keys, not {workload.page}")
+        return found + _group_reasons(PA_ASM, workload, ASM_GROUP_MAX)
+
+    def bind(self, workload: Decode, inputs: Tensors) -> Prepared:
+        """Reorder the cache and spread its scales over the keys, untimed."""
+        import torch
+
+        _require_table(workload, inputs)
+        attention = paged_binding.module_with("pa_fwd_asm", ATTENTION)
+        out = torch.empty_like(inputs[0][:, 0])
+
+        def convert(new: Tensors) -> Tensors:
+            given = workload.parts(new)
+            caches = paged_layout.vector_keys(given.k), paged_layout.shuffled_values(given.v)
+            scales = [scale for scale in (given.k_scale, given.v_scale) if scale is not None]
+            spread = (paged_layout.scale_of_every_key(scale, given.k) for scale in scales)
+            return (given.q[:, 0], *caches, *_table(workload, new), *spread)
+
+        needed = ("K_QScale", "V_QScale") if workload.kv_dtype else ()
+        _, taken = arguments(attention.pa_fwd_asm, asm_values(convert(inputs), out), needed=needed)
+
+        def call(*tensors: torch.Tensor) -> torch.Tensor:
+            attention.pa_fwd_asm(**paged_binding.chosen(asm_values(tensors, out), taken))
+            return out
+
+        return _prepared(PA_ASM, call, inputs, convert, "asm", out, {"high_precision": "1"})
+
+
+def asm_values(tensors: Tensors, out: torch.Tensor) -> dict[str, Any]:
+    """Arguments of `pa_fwd_asm` by name; its scale is 1/sqrt(128), and 1 its default of three precisions."""
+    q, k, v, table, seq_lens, *scales = tensors
+    k_scale, v_scale = scales or (None, None)
+    return {
+        "Q": q,
+        "K": k,
+        "V": v,
+        "block_tables": table,
+        "context_lens": seq_lens,
+        "block_tables_stride0": table.stride(0),
+        "max_qlen": 1,
+        "K_QScale": k_scale,
+        "V_QScale": v_scale,
+        "out_": out,
+        "high_precision": 1,
+    }
+
+
+@dataclass(frozen=True)
+class TritonDecode(AiterDecode):
+    """One token per sequence, pages of 16-bit keys with the heads before the keys.
+
+    The function reads its scales with `.item()`, which waits for the device and cannot be in a captured graph; scales
+    of a 16-bit cache are 1, and tensors of the host are given for them. Those of an 8-bit cache are the workload's.
+    """
+
+    def reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
+        """Any head dimension and grouping: tiles are padded."""
+        found = paged_binding.elsewhere(device) + plain_reasons(PA_TRITON, workload)
+        if workload.kv_dtype:
+            found.append(
+                f"{PA_TRITON} reads the scale of a tensor on the host in every call, which no captured graph can hold; "
+                f"this workload's cache is {workload.kv_dtype}"
+            )
+        return found
+
+    def bind(self, workload: Decode, inputs: Tensors) -> Prepared:
+        """Reorder the cache, untimed."""
+        import torch
+
+        _require_table(workload, inputs)
+        module = paged_binding.module_with("paged_attention_decode", PA_TRITON_MODULE, PA_TRITON_OLD)
+        import triton.language as tl
+
+        out = torch.empty_like(inputs[0][:, 0])
+        one = torch.ones(1)
+        fixed = {
+            "output": out,
+            "attn_scale": 1.0 / math.sqrt(workload.head_dim),
+            "max_seq_len": workload.seq_kv,
+            "compute_type": tl.float16 if workload.dtype == "f16" else tl.bfloat16,
+            "k_scale": one,
+            "v_scale": one,
+        }
+        names = ("query", "key_cache", "value_cache", "block_tables", "seq_lens")
+
+        def convert(new: Tensors) -> Tensors:
+            given = workload.parts(new)
+            caches = (paged_layout.heads_before_keys(cache) for cache in (given.k, given.v))
+            return (given.q[:, 0], *caches, *_table(workload, new))
+
+        def values(tensors: Tensors) -> dict[str, Any]:
+            return {**fixed, **dict(zip(names, tensors, strict=True))}
+
+        _, taken = arguments(module.paged_attention_decode, values(convert(inputs)))
+
+        def call(*tensors: torch.Tensor) -> torch.Tensor:
+            module.paged_attention_decode(**paged_binding.chosen(values(tensors), taken))
+            return out
+
+        also = (module.__name__, "paged_attention_decode")
+        return _prepared(PA_TRITON, call, inputs, convert, "triton", out, {}, also)
+
+
+def plain_reasons(who: str, workload: Decode) -> list[str]:
+    """What the three kernels for paged decoding do not compute."""
+    found = [] if workload.dtype in ("f16", "bf16") else [f"{who} takes bf16, f16, not {workload.dtype}"]
+    if not workload.page:
+        found.append(f"{who} reads its cache in pages, this workload's is contiguous")
+    if workload.queries > 1:
+        found.append(f"{who} is given one token per sequence here, this workload has {workload.queries}")
+    extras = {
+        f"soft cap, this workload has one of {workload.cap}": workload.cap,
+        f"sliding window, this workload has one of {workload.window} keys": workload.window,
+        "sinks, this workload has them": workload.sinks,
+    }
+    found.extend(f"{who} takes no {text}" for text, has in extras.items() if has)
+    if workload.lse:
+        found.append(f"{who} returns no log-sum-exp")
+    return found
+
+
+def _group_reasons(who: str, workload: Decode, most: int) -> list[str]:
+    group = workload.heads // workload.kv_heads
+    return [f"{who} takes up to {most} query heads per K/V head, not {group}"] if group > most else []
+
+
+def _other_cache(who: str, workload: Decode, device: DeviceInfo) -> str:
+    has = paged_binding.FP8_CACHES.get(device.arch)
+    return f"{who} takes no {workload.kv_dtype} cache on {device.arch}{f', but {has}' if has else ''}"
+
+
+def _table(workload: Decode, inputs: Tensors) -> Tensors:
+    """The block table and the lengths."""
+    return tuple(inputs[3:5]) if workload.page else tuple(inputs[3:4])
+
+
+def _require_table(workload: Decode, inputs: Tensors) -> None:
+    """Raise UsageError for a block table or lengths out of range."""
+    given = workload.parts(inputs)
+    if given.table is not None:
+        require_block_table(given.table, given.seq_lens, given.k.shape[0], workload.page)
+
+
+def _prepared(
+    who: str,
+    call: Callable[..., Any],
+    inputs: Tensors,
+    convert: Callable[[Tensors], Tensors],
+    path: str,
+    out: torch.Tensor,
+    config: dict[str, str],
+    also: tuple[str, str] | None = None,
+) -> Prepared:
+    """`out` is (B, H, D), of one token per sequence."""
+    return paged_binding.prepared(
+        who, call, inputs, convert, _with_tokens, promised=path, written=out, config=config, also=also
+    )
+
+
+def _with_tokens(out: torch.Tensor) -> Outputs:
+    return {"out": out[:, None]}
+
+
+PARTS: tuple[tuple[str, str, Backend], ...] = (
+    ("ck", "decode", CkDecode("ck")),
+    ("aiter.hip", "decode", HipDecode("aiter.hip")),
+    ("aiter.asm", "decode", AsmDecode("aiter.asm")),
+    ("aiter.triton", "decode", TritonDecode("aiter.triton")),
+)

@@ -1,0 +1,298 @@
+"""Dense attention of aiter: `ck` and `aiter.asm`, each forced, and `aiter.auto`, which is what users call.
+
+Layout (B, S, H, D), bottom-right causal masks, windows as FlashAttention counts them: all as `Prefill` has them.
+aiter's attention for int8 (mha_v4) quantises bf16 tensors inside its call, where a workload's are stored in 8 bits, so
+none of these offers i8. Written from aiter's source; never run on an AMD GPU.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from kernels.aiter.attention import (
+    ASM,
+    AUTO,
+    CK,
+    HEAD_DIM_STEP,
+    MHA,
+    ROUNDING,
+    Binding,
+    Route,
+    alone,
+    by_keyword,
+    head_dim_reasons,
+    module_with,
+    positional,
+    prepared,
+    route_reasons,
+    window_sizes,
+    with_lse,
+    without_lse,
+)
+from kernels.aiter.importing import without_ck
+from kernels.aiter.signatures import EntryPoint
+from kernels.prefill_backend import HALVES, Limits, PrefillBackend, refusals
+from pytest_attnperf.backends import Declares
+from pytest_attnperf.workloads.base import QUANTISED
+
+if TYPE_CHECKING:
+    from pytest_attnperf.backends import Backend, Prepared, Tensors
+    from pytest_attnperf.records import DeviceInfo
+    from pytest_attnperf.workloads.prefill import Prefill
+
+FP8 = {"gfx942": "f8e4m3fnuz", "gfx950": "f8e4m3"}
+"""The one 8-bit format of each architecture, `aiter.dtypes.fp8`."""
+
+FP8_FUNCTION = "flash_attn_fp8_pertensor_func"
+
+ASM_HEAD_DIMS = frozenset({(128, 128), (192, 128)})
+ASM_FP8_HEAD_DIMS = {"gfx942": frozenset({(128, 128)}), "gfx950": frozenset({(128, 128), (256, 256)})}
+ASM_FP8_GROUPS = frozenset({1, 2, 4, 8, 16})
+"""Query heads of one key head: aiter's fp8 assembly shifts by a number from a table of these (ops/mha.py)."""
+
+ASM_QUERIES_MIN = 129
+"""aiter's dispatcher gives fewer to CK ("Prefer CK for decode cases"), and its tests know assembly only so."""
+
+ASM_KEY_BYTES_END = 1 << 32
+"""Where offsets within the keys of one sequence no longer fit, which aiter's dispatcher asks of 192/128."""
+
+ASM_KERNEL = r"fmha_fwd_hd\d"
+"""In the name of every assembly kernel, dense and packed, of v0.1.5 (the .co files) to 2026-08 (fmha_fwd.csv)."""
+
+DECLARES = {
+    "ck": Declares(never=("scaled_dot_product", ASM_KERNEL), matrix=True),
+    "asm": Declares(kernels=(ASM_KERNEL,), never=("scaled_dot_product", "ck_tile"), matrix=True),
+    "": Declares(never=("scaled_dot_product",)),
+}
+"""By `Route.path`."""
+
+_QKV = ("q", "k", "v")
+_DESCALES = ("q_descale", "k_descale", "v_descale")
+_LOW_LEVEL = ("dropout_p", "softmax_scale", "is_causal", "window_size_left", "window_size_right")
+
+
+@dataclass(frozen=True)
+class AiterPrefill(PrefillBackend):
+    """One route into aiter's dense forward; subclasses name the function and add what it refuses."""
+
+    route: ClassVar[Route]
+    function: ClassVar[str]
+
+    @property
+    def who(self) -> str:
+        """As reasons name it."""
+        return self.route.who(self.function)
+
+    def limits(self, device: DeviceInfo) -> Limits:
+        """fp16, bf16 and the architecture's own fp8; a bias is looked at in `reasons`."""
+        return Limits(self.who, dtypes=HALVES | {FP8[arch] for arch in (device.arch,) if arch in FP8})
+
+    def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
+        """What all routes refuse: some of it C++ checks, the rest was never verified by anybody."""
+        found = route_reasons(self.route, self.who, device)
+        head_dims = (workload.head_dim, workload.head_dim_v)
+        found += head_dim_reasons(self.who, head_dims, padded=not self.route.path)
+        if workload.bias and workload.heads > 1:
+            found.append(
+                f"{self.who} takes one bias of (Sq, Skv) for all heads, this workload has one for each of its "
+                f"{workload.heads} heads"
+            )
+        if workload.lse and workload.rows_without_keys:
+            found.append(
+                f"{self.who} is not known to give -inf as log-sum-exp of rows that see no key (aiter's tests look at "
+                f"'out' alone), and the first {workload.rows_without_keys} rows of this workload see none"
+            )
+        if workload.dtype in QUANTISED:
+            found += self._refused_of_fp8(workload)
+        return found
+
+    def _refused_of_fp8(self, workload: Prefill) -> list[str]:
+        """What aiter's fp8 function has no argument for, and what aiter's tests of it leave out."""
+        who = f"aiter's {FP8_FUNCTION}"
+        no_lse = f"{who} gives no log-sum-exp"
+        return refusals(
+            workload,
+            Limits(
+                who, window=False, rows_without_keys=False, head_dim_v=False, alibi=False, bias=False, no_lse=no_lse
+            ),
+        )
+
+    def bind(self, workload: Prefill, inputs: Tensors) -> Prepared:
+        """Import aiter, run once, and see what ran."""
+        return prepared(self.route, self.binding(workload), inputs)
+
+    @abc.abstractmethod
+    def binding(self, workload: Prefill) -> Binding:
+        """The call of one workload."""
+
+
+@dataclass(frozen=True)
+class ForcedPrefill(AiterPrefill):
+    """A low-level function, which takes everything by position."""
+
+    def binding(self, workload: Prefill) -> Binding:
+        """Nothing is padded: these functions refuse what they would have to pad."""
+        left, right = window_sizes(workload.causal, workload.window)
+        values = {
+            "dropout_p": 0.0,
+            "softmax_scale": 1.0 / math.sqrt(workload.head_dim),
+            "is_causal": workload.causal,
+            "window_size_left": left,
+            "window_size_right": right,
+            "sink_size": 0,
+            "return_softmax_lse": workload.lse,
+            "return_dropout_randval": False,
+            "how_v3_bf16_cvt": ROUNDING,
+        }
+        call = positional(module_with(self.function), self.function, tensor_names(workload), values)
+        config = {"function": self.function, "padded_in_call": "False", **self.chosen()}
+        outputs = with_lse if workload.lse else without_lse
+        return Binding(f"aiter's {self.function}", call, _convert, outputs, config, DECLARES[self.route.path])
+
+    def chosen(self) -> dict[str, str]:
+        """Further entries of the configuration."""
+        return {}
+
+
+@dataclass(frozen=True)
+class CkPrefill(ForcedPrefill):
+    """`mha_fwd`, whose module is compiled with Composable Kernel alone."""
+
+    route = CK
+    function = "mha_fwd"
+
+    def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
+        """One query per sequence with grouped heads is folded, and unfolded with q's head dimension."""
+        return super().reasons(workload, device) + folded_reasons(self.who, workload)
+
+
+@dataclass(frozen=True)
+class AsmPrefill(ForcedPrefill):
+    """`fmha_v3_fwd`, as narrow as aiter's dispatcher is before it calls this: bf16 or fp8, two head dimensions."""
+
+    route = ASM
+    function = "fmha_v3_fwd"
+
+    def limits(self, device: DeviceInfo) -> Limits:
+        """No fp16, and nothing added to or cut out of the scores but a causal mask."""
+        dtypes = {"bf16"} | {FP8[arch] for arch in (device.arch,) if arch in FP8}
+        return Limits(self.who, dtypes=frozenset(dtypes), window=False, alibi=False, bias=False)
+
+    def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
+        """The tests of `can_impl_fmha_v3_fwd`."""
+        found = super().reasons(workload, device)
+        head_dims = (workload.head_dim, workload.head_dim_v)
+        quantised = workload.dtype in QUANTISED
+        offered = ASM_FP8_HEAD_DIMS.get(device.arch, frozenset({(128, 128)})) if quantised else ASM_HEAD_DIMS
+        if head_dims not in offered:
+            pairs = ", ".join(f"{first}/{second}" for first, second in sorted(offered))
+            found.append(f"{self.who} takes head_dim {pairs} of {workload.dtype}, not {head_dims[0]}/{head_dims[1]}")
+        if workload.seq_q < ASM_QUERIES_MIN:
+            found.append(
+                f"{self.who} was not verified below {ASM_QUERIES_MIN} queries, where aiter itself takes CK; this "
+                f"workload has {workload.seq_q}"
+            )
+        group = workload.heads // workload.kv_heads
+        if quantised and group not in ASM_FP8_GROUPS:
+            found.append(f"{self.who} takes 1, 2, 4, 8 or 16 query heads per key head of fp8, not {group}")
+        key_bytes = workload.seq_kv * workload.kv_heads * workload.head_dim * 2
+        if head_dims == (192, 128) and key_bytes >= ASM_KEY_BYTES_END:
+            found.append(f"{self.who} takes keys of less than 4 GiB per sequence, not {key_bytes} bytes")
+        return found
+
+    def chosen(self) -> dict[str, str]:
+        """The rounding is a choice of kernel on gfx942."""
+        return {"how_v3_bf16_cvt": str(ROUNDING)}
+
+
+@dataclass(frozen=True)
+class AutoPrefill(AiterPrefill):
+    """`flash_attn_func`, or its sibling for fp8; which implementation it takes is recorded, and may change with aiter,
+    the environment, the number of CUs, or with `lse`."""
+
+    route = AUTO
+    function = "flash_attn_func"
+
+    def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
+        """Also what its dispatcher gets wrong, or hands to an implementation that cannot."""
+        found = super().reasons(workload, device) + folded_reasons(self.who, workload)
+        if workload.window == 1:
+            found.append(
+                f"{self.who} takes windows of at least 2 keys: its dispatcher asks whether window_size is above 0, and "
+                "gives a window of one key to kernels that know none"
+            )
+        if without_ck() and (workload.window or workload.bias or workload.dtype in QUANTISED):
+            found.append(
+                f"{self.who} takes Triton with ENABLE_CK=0, which knows neither such a window nor a bias, and whose "
+                "fp8 was not verified"
+            )
+        return found
+
+    def binding(self, workload: Prefill) -> Binding:
+        """Arguments that every version has had since v0.1.5; a window only where there is one."""
+        quantised = workload.dtype in QUANTISED
+        function = FP8_FUNCTION if quantised else self.function
+        values: dict[str, object] = {
+            "softmax_scale": 1.0 / math.sqrt(workload.head_dim),
+            "causal": workload.causal,
+        }
+        if not quantised:
+            values |= {"dropout_p": 0.0, "return_lse": workload.lse}
+        if workload.window:
+            values["window_size"] = window_sizes(workload.causal, workload.window)
+        call = by_keyword(module_with(function), function, tensor_names(workload), values)
+        padded = bool(workload.head_dim % HEAD_DIM_STEP or workload.head_dim_v % HEAD_DIM_STEP)
+        config = {"function": function, "padded_in_call": str(padded)}
+        outputs = with_lse if workload.lse else alone
+        return Binding(f"aiter's {function}", call, _convert, outputs, config, DECLARES[""])
+
+
+PARTS: tuple[tuple[str, str, Backend], ...] = (
+    ("ck", "prefill", CkPrefill("ck")),
+    ("aiter.asm", "prefill", AsmPrefill("aiter.asm")),
+    ("aiter.auto", "prefill", AutoPrefill("aiter.auto")),
+)
+"""(name of a backend, family, its part of the backend)."""
+
+_RETURNS = ("return_softmax_lse", "return_dropout_randval")
+ENTRY_POINTS = (
+    EntryPoint(
+        MHA,
+        "mha_fwd",
+        offered=("sink_size", *_RETURNS, "bias", "alibi_slopes", *_DESCALES),
+        positional=(*_QKV, *_LOW_LEVEL),
+    ),
+    EntryPoint(MHA, "fmha_v3_fwd", offered=(*_RETURNS, "how_v3_bf16_cvt", *_DESCALES), positional=(*_QKV, *_LOW_LEVEL)),
+    EntryPoint(
+        MHA,
+        "flash_attn_func",
+        needed=(*_QKV, "dropout_p", "softmax_scale", "causal", "window_size", "bias", "alibi_slopes", "return_lse"),
+    ),
+    EntryPoint(MHA, FP8_FUNCTION, needed=(*_QKV, *_DESCALES, "softmax_scale", "causal")),
+)
+"""What is called of aiter. The middle of the positional ones differs between versions and is read from them."""
+
+
+def folded_reasons(who: str, workload: Prefill) -> list[str]:
+    """C++ of CK reads the queries of one position as heads' rows, and shapes 'out' by q's head dimension afterwards."""
+    folded = workload.seq_q == 1 and workload.heads > workload.kv_heads
+    if not folded or workload.head_dim == workload.head_dim_v or workload.alibi or workload.bias or workload.window:
+        return []
+    return [
+        f"{who} takes one head dimension for q, k and v where one query meets grouped heads, not {workload.head_dim} "
+        f"and {workload.head_dim_v}"
+    ]
+
+
+def tensor_names(workload: Prefill) -> list[str]:
+    """What aiter calls the workload's inputs, in their order."""
+    added = ["alibi_slopes"] * workload.alibi + ["bias"] * workload.bias
+    return [*_QKV, *(_DESCALES if workload.dtype in QUANTISED else ()), *added]
+
+
+def _convert(inputs: Tensors) -> Tensors:
+    """As they are, but for a bias (1, Sq, Skv), of which aiter takes the one matrix."""
+    return tuple(tensor[0] if tensor.dim() == 3 else tensor for tensor in inputs)

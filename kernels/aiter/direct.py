@@ -1,0 +1,116 @@
+"""From one function of aiter that does one thing to a `Prepared`: called once, and watched meanwhile.
+
+For functions below or beside aiter's dispatchers. Never run on an AMD GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from kernels.aiter.importing import environment_entries, import_aiter
+from kernels.aiter.package import missing_aiter, version_entries
+from kernels.aiter.paths import LOW_LEVEL
+from kernels.aiter.signatures import arguments
+from kernels.prefill_backend import own_copies
+from pytest_attnperf.backends import Declares, Prepared
+
+if TYPE_CHECKING:
+    from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.records import DeviceInfo
+
+__all__ = ["Direct", "Function", "device_reasons", "direct"]
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of aiter, looked up in its module whenever it is called, so that a run can be watched.
+
+    module, name    where it was imported from
+    path            what a call of it runs, e.g. 'triton'
+    """
+
+    module: ModuleType
+    name: str
+    path: str
+
+    @classmethod
+    def of(cls, module: str, name: str, path: str, old: str = "") -> Function:
+        """Import it. Raises UnsupportedError where aiter or the function is missing or cannot be imported."""
+        import_aiter(module, name, old=old)
+        return cls(import_aiter(module, old=old), name, path)
+
+    def taking(
+        self, tensors: tuple[str, ...], fixed: Mapping[str, object], optional: Mapping[str, object] | None = None
+    ) -> Callable[..., Any]:
+        """A call with these tensors, in this order, and further arguments, all by name.
+
+        `optional` is passed where this version takes it. Raises UnsupportedError where it does not take the others, or
+        asks for more.
+        """
+        function = getattr(self.module, self.name)
+        values = {**(optional or {}), **fixed, **dict.fromkeys(tensors)}
+        _, taken = arguments(function, values, needed=(*tensors, *fixed))
+        further = {name: value for name, value in taken.items() if name not in tensors}
+
+        def call(*given: Any) -> Any:
+            return getattr(self.module, self.name)(**dict(zip(tensors, given, strict=True)), **further)
+
+        return call
+
+    @property
+    def what(self) -> str:
+        """As messages name it."""
+        return f"{self.module.__name__}.{self.name}"
+
+    @property
+    def watched(self) -> dict[tuple[str, str], str]:
+        """For `which_path`: that a call of it is its path. What is listed there already may be a dispatcher."""
+        key = (self.module.__name__, self.name)
+        return {} if key in LOW_LEVEL else {key: self.path}
+
+
+@dataclass(frozen=True)
+class Direct:
+    """A call of aiter and what is said about it.
+
+    function    what is called, and the path that must run
+    call        takes the tensors
+    convert     canonical inputs -> tensors in the function's layout, in memory of their own
+    outputs     what the call returns -> canonical outputs
+    config      entries beside the version, the environment and the path
+    declares    names of kernels that must, and must not, run
+    """
+
+    function: Function
+    call: Callable[..., Any]
+    outputs: Callable[[Any], Outputs]
+    convert: Callable[[Tensors], Tensors] = own_copies
+    config: Mapping[str, str] = field(default_factory=dict)
+    declares: Declares = field(default_factory=Declares)
+
+
+def direct(bound: Direct, inputs: Tensors) -> Prepared:
+    """Call once, so that what aiter builds on first use is built untimed, and see what ran.
+
+    Raises UnsupportedError where aiter has nothing for it, AttnperfError where another path ran.
+    """
+    from kernels.aiter.warm import warmed
+
+    tensors = bound.convert(inputs)
+    function = bound.function
+    warm = warmed(partial(bound.call, *tensors), function.what, function.watched)
+    warm.require(function.path, function.what)
+    config = {**version_entries(), **environment_entries(), **bound.config, **warm.entries}
+    return Prepared(bound.call, tensors, bound.convert, bound.outputs, config, bound.declares)
+
+
+def device_reasons(device: DeviceInfo) -> list[str]:
+    """Why nothing of aiter runs here, judged without importing it."""
+    found = []
+    if device.kind != "rocm":
+        found.append(f"aiter runs on ROCm devices, this one is {device.kind} ({device.arch})")
+    return found + missing_aiter()

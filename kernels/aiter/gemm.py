@@ -1,0 +1,171 @@
+"""Matrix multiplication of aiter: `ck` (fp8), `aiter.asm` (bf16), `aiter.auto` (its tuned dispatcher), `aiter.triton`.
+
+Weights are (N, K) throughout: b of layout 'nn' is transposed untimed. int8 is refused: aiter scales its products and
+rounds them to 16 bits, and this workload wants the exact sums in int32. Written from aiter's source, v0.1.5 to
+e4048607a5 (2026-08-22); never run on an AMD GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kernels.aiter.direct import Direct, Function, device_reasons, direct
+from kernels.aiter.importing import environment_entries, without_ck
+from kernels.aiter.package import version_entries
+from kernels.aiter.signatures import EntryPoint, parameters_of
+from kernels.family_backend import FamilyBackend
+from kernels.native.gemm import fp8_formats
+from kernels.prefill_backend import HALVES, listed
+from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.workloads.gemm import Gemm
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Backend, Tensors
+    from pytest_attnperf.records import DeviceInfo
+
+A8W8, A16W16, TUNED = "aiter.ops.gemm_op_a8w8", "aiter.ops.gemm_op_a16w16", "aiter.tuned_gemm"
+TRITON_A16W16, OLD_TRITON_A16W16 = "aiter.ops.triton.gemm.basic.gemm_a16w16", "aiter.ops.triton.gemm_a16w16"
+TRITON_A8W8, OLD_TRITON_A8W8 = "aiter.ops.triton.gemm.basic.gemm_a8w8", "aiter.ops.triton.gemm_a8w8"
+
+ASM_ARCHS = frozenset({"gfx942", "gfx950"})
+ASM_MULTIPLE = 64
+"""Of K, and the smallest tile along N (csrc/py_itfs_cu/asm_gemm_a16w16.cu, v0.1.9)."""
+
+FP8 = frozenset({"f8e4m3", "f8e4m3fnuz"})
+"""aiter's `dtypes.fp8` is one of these, by architecture."""
+
+TAKES = {"ck": FP8, "asm": frozenset({"bf16"}), "": HALVES, "triton": HALVES | FP8}
+WHO = {"ck": "gemm_a8w8_CK", "asm": "gemm_a16w16_asm", "": "tuned_gemm.gemm_a16w16", "triton": "aiter's Triton gemm"}
+
+
+@dataclass(frozen=True)
+class AiterGemm(FamilyBackend[Gemm]):
+    """One way to multiply matrices in aiter.
+
+    path    'ck', 'asm' or 'triton'; '' where aiter's dispatcher chooses, and what it took is recorded
+    """
+
+    path: str = ""
+
+    @property
+    def families(self) -> frozenset[str]:
+        """'gemm'."""
+        return frozenset({"gemm"})
+
+    def reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
+        """Element types, and what the launcher of the assembly kernels checks."""
+        who = WHO[self.path]
+        found = device_reasons(device)
+        if self.path == "ck":
+            found += without_ck()
+        if workload.dtype == "i8":
+            found.append(
+                f"{who}: aiter scales int8 products and rounds them to 16 bits, this workload wants int32 sums"
+            )
+        elif workload.dtype not in TAKES[self.path]:
+            found.append(f"{who} takes {listed(TAKES[self.path])}, not {workload.dtype}")
+        elif workload.scaled and workload.dtype not in fp8_formats(device):
+            found.append(f"{device.arch} does not multiply {workload.dtype}; aiter's fp8 is the one of its hardware")
+        return found + (self._asm_reasons(workload, device) if self.path == "asm" else [])
+
+    def bind(self, workload: Gemm, inputs: Tensors) -> Prepared:
+        """Transpose untimed where b is (K, N), and run once."""
+        convert = partial(_weights_by_rows, workload)
+        if not self.path:
+            return _tuned(workload, inputs, convert)
+        function, call = self._call(workload, inputs)
+        return direct(
+            Direct(
+                function,
+                call,
+                outputs=lambda out: {"out": out},
+                convert=convert,
+                config={"function": function.name, "weights": "(N, K)", "allocated_in_call": "out"},
+                declares=Declares(never=("aten::matmul", "aten::_scaled_mm"), matrix=True),
+            ),
+            inputs,
+        )
+
+    def _asm_reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
+        found = []
+        if device.arch not in ASM_ARCHS:
+            found.append(f"aiter's assembly is for {listed(ASM_ARCHS)}, not for {device.arch}")
+        for name, size in (("n", workload.size_n), ("k", workload.size_k)):
+            if size % ASM_MULTIPLE:
+                found.append(f"{WHO['asm']} needs {name} divisible by {ASM_MULTIPLE}, got {size}")
+        return found
+
+    def _call(self, workload: Gemm, inputs: Tensors) -> tuple[Function, Callable[..., Any]]:
+        import torch
+
+        out_dtype = torch.bfloat16 if workload.scaled else inputs[0].dtype
+        if self.path == "ck":
+            function = Function.of(A8W8, "gemm_a8w8_CK", "ck")
+            return function, function.taking(("XQ", "WQ", "x_scale", "w_scale"), {"dtype": out_dtype})
+        if self.path == "asm":
+            return _assembly(out_dtype, inputs[0].device)
+        if workload.scaled:
+            function = Function.of(TRITON_A8W8, "gemm_a8w8", "triton", old=OLD_TRITON_A8W8)
+            return function, function.taking(("x", "w", "x_scale", "w_scale"), {"dtype": out_dtype})
+        function = Function.of(TRITON_A16W16, "gemm_a16w16", "triton", old=OLD_TRITON_A16W16)
+        return function, function.taking(("x", "w"), {"dtype": out_dtype}, {"backend": "triton"})
+
+
+PARTS: tuple[tuple[str, str, Backend], ...] = tuple(
+    (name, "gemm", AiterGemm(name, path=path))
+    for name, path in (("ck", "ck"), ("aiter.asm", "asm"), ("aiter.auto", ""), ("aiter.triton", "triton"))
+)
+ENTRY_POINTS = (
+    EntryPoint(A8W8, "gemm_a8w8_CK", needed=("XQ", "WQ", "x_scale", "w_scale", "dtype")),
+    EntryPoint(A16W16, "gemm_a16w16_asm", needed=("A", "B", "out"), offered=("semaphore",), since="v0.1.6"),
+    EntryPoint(TUNED, "gemm_a16w16", needed=("A", "B"), offered=("otype",), since="v0.1.7"),
+    EntryPoint(TRITON_A16W16, "gemm_a16w16", needed=("x", "w", "dtype"), offered=("backend",), old=OLD_TRITON_A16W16),
+    EntryPoint(TRITON_A8W8, "gemm_a8w8", needed=("x", "w", "x_scale", "w_scale", "dtype"), old=OLD_TRITON_A8W8),
+)
+
+
+def _assembly(out_dtype: torch.dtype, device: torch.device) -> tuple[Function, Callable[..., Any]]:
+    """The function writes into `out`; until v0.1.9 it asks for the workspace that later ones make themselves."""
+    function = Function.of(A16W16, "gemm_a16w16_asm", "asm")
+    asked = {one.name for one in parameters_of(getattr(function.module, function.name))}
+    optional = {"semaphore": function.module.get_semaphore_workspace(device)} if "semaphore" in asked else {}
+    launch = function.taking(("A", "B", "out"), {}, optional)
+
+    def call(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        out = torch.empty((a.shape[0], b.shape[0]), dtype=out_dtype, device=a.device)
+        launch(a, b, out)
+        return out
+
+    return function, call
+
+
+def _tuned(workload: Gemm, inputs: Tensors, convert: Callable[[Tensors], Tensors]) -> Prepared:
+    """aiter's dispatcher, by the tables it ships or was given; the library that it took is the path."""
+    from kernels.aiter.warm import warmed
+
+    function = Function.of(TUNED, "gemm_a16w16", "")
+    call = function.taking(("A", "B"), {}, {"otype": inputs[0].dtype})
+    tensors = convert(inputs)
+    warm = warmed(partial(call, *tensors), function.what)
+    config = {**version_entries(), **environment_entries(), "weights": "(N, K)", "path": "not seen", **warm.entries}
+    return Prepared(call, tensors, convert, lambda out: {"out": out}, config, Declares(never=("aten::_scaled_mm",)))
+
+
+def _weights_by_rows(workload: Gemm, inputs: Tensors) -> Tensors:
+    """(a, b, scales) with b as (N, K), and for fp8 one scale per row of a and of b, all the same."""
+    import torch
+
+    a, b, *scales = inputs
+    weights = (b if workload.layout == "nt" else b.t()).clone(memory_format=torch.contiguous_format)
+    if not scales:
+        return a.clone(), weights
+    rows, columns = workload.size_m, workload.size_n
+    x_scale, w_scale = scales[0].expand(rows, 1).contiguous(), scales[1].expand(1, columns).contiguous()
+    return a.clone(), weights, x_scale, w_scale

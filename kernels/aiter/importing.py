@@ -1,0 +1,209 @@
+"""Imports parts of ROCm's aiter: old and new places, reasons instead of exceptions, no side effects left behind.
+
+Importing aiter starts builds, reads the GPU's architecture and sets environment variables. Written from its source,
+v0.1.5 to 2026-08; never run on an AMD GPU.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kernels.aiter.failures import call_failure, import_reason
+from kernels.aiter.package import installed, missing_aiter
+from pytest_attnperf.errors import UnsupportedError
+
+__all__ = [
+    "Changes",
+    "call_failure",
+    "environment_entries",
+    "import_aiter",
+    "import_changes",
+    "toggle_entries",
+    "undone_environment",
+    "without_ck",
+]
+
+READ_LATER = ("AITER_", "FLYDSL_", "MAX_JOBS", "HIP_", "TORCHINDUCTOR_")
+"""How variables begin that aiter (and torch, where aiter loads more of it) sets for itself while it is imported, and
+reads when it is called or builds: AITER_ASM_DIR is where its C++ finds the assembly kernels. They stay."""
+
+RECORDED = ("AITER_", "FLASH_ATTENTION_", "ENABLE_CK", "GPU_ARCHS", "CU_NUM", "CK_DIR")
+"""How variables begin that choose what aiter runs."""
+
+PLACES = ("_DIR", "_PATH", "_FILE", "AITER_CONFIG")
+"""In names of variables that hold paths: their value is told by the contents of the files, never by the path."""
+
+LOGGING = ("_LOG_", "AITER_LOG", "AITER_DEBUG", "_JIT_DIR", "_ROOT_DIR", "_CACHE")
+"""In names of variables that change no kernel."""
+
+TOGGLES = ("_MHA_IMPL", "_USE_FUSED_BWD_KERNEL", "_USE_INT64_STRIDES", "_MHA_SWIZZLE")
+TRITON_MHA = ("aiter.ops.triton.attention.mha", "aiter.ops.triton.mha")
+"""Globals of aiter's Triton attention that change what runs, and the module they are in, new place first."""
+
+
+@dataclass
+class Changes:
+    """What code changed in the process beside what it was run for.
+
+    restored   environment variables put back, and the value each was given ('' for one that was deleted)
+    kept       environment variables left as they were set, because aiter reads them later
+    """
+
+    restored: dict[str, str] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict)
+
+
+_changes = Changes()
+_failed: dict[tuple[str, str], str] = {}
+"""(folder of aiter, module) -> why its import failed. A second try would raise something else: parts are loaded."""
+
+WHOLE = "aiter"
+"""Stands for all modules, where the package itself could not be imported."""
+
+
+def import_aiter(module: str, *names: str, old: str = "") -> Any:
+    """A module of aiter; with one name that attribute of it, with several a tuple of them.
+
+    `old` is where the module was in earlier versions; it is tried only where the new place does not exist. Raises
+    UnsupportedError with the reason, and what was raised, where aiter or the names are missing or cannot be imported.
+    """
+    found = installed()
+    reasons = missing_aiter()
+    if found is None or reasons:
+        raise UnsupportedError("; ".join(reasons) or "aiter not installed")
+    folder = str(found.folder)
+    known = _failed.get((folder, WHOLE)) or _failed.get((folder, module))
+    if known:
+        raise UnsupportedError(known)
+    try:
+        loaded = _imported(module, old)
+    except UnsupportedError as error:
+        _failed[folder, module if WHOLE in sys.modules else WHOLE] = str(error)
+        raise
+    values = tuple(_attribute(loaded, name, found.version) for name in names)
+    return values if len(names) > 1 else values[0] if names else loaded
+
+
+@contextmanager
+def undone_environment() -> Iterator[Changes]:
+    """Put back environment variables and the root logger as they were on entering, also after an exception.
+
+    Variables that aiter reads later stay (READ_LATER). What differed is in the value given, once the block is left.
+    """
+    before, root = dict(os.environ), logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    changes = Changes()
+    try:
+        yield changes
+    finally:
+        for name in sorted(before.keys() | os.environ.keys()):
+            value = os.environ.get(name)
+            if value == before.get(name):
+                continue
+            if name.startswith(READ_LATER):
+                changes.kept[name] = value or ""
+            else:
+                changes.restored[name] = value or ""
+                _put_back(name, before.get(name))
+        root.setLevel(level)
+        root.handlers[:] = handlers
+
+
+def import_changes() -> Changes:
+    """What importing aiter has changed in this process so far: variables put back, and those left as set."""
+    return _changes
+
+
+def without_ck() -> list[str]:
+    """Why nothing of Composable Kernel can be promised: with ENABLE_CK=0 aiter takes Triton in its place, unsaid."""
+    value = os.environ.get("ENABLE_CK", "1").strip()
+    off = value.lstrip("+-").isdecimal() and int(value) == 0
+    return [f"ENABLE_CK={value} makes aiter take Triton in place of Composable Kernel; unset it"] if off else []
+
+
+def environment_entries() -> dict[str, str]:
+    """Configuration entries for variables in force that choose what aiter runs, e.g. 'env.AITER_ENABLE_FMHA_OPUS': '1'.
+
+    What aiter set itself is left out. A variable that names files is told by a hash of their contents.
+    """
+    entries = {}
+    for name in sorted(os.environ):
+        if not name.startswith(RECORDED) or name in _changes.kept or any(part in name for part in LOGGING):
+            continue
+        value = os.environ[name]
+        entries[f"env.{name}"] = _contents(value) if any(part in name for part in PLACES) else value
+    return entries
+
+
+def toggle_entries() -> dict[str, str]:
+    """Configuration entries for the globals of aiter's Triton attention, e.g. 'toggle._MHA_IMPL': 'default'.
+
+    Empty while that module is not loaded; give them for backends that run it.
+    """
+    module = next((sys.modules[name] for name in TRITON_MHA if name in sys.modules), None)
+    return {f"toggle.{name}": str(getattr(module, name)) for name in TOGGLES if hasattr(module, name)}
+
+
+def _imported(module: str, old: str) -> ModuleType:
+    try:
+        with undone_environment() as changes:
+            return _new_or_old(module, old)
+    finally:
+        _changes.restored.update(changes.restored)
+        _changes.kept.update(changes.kept)
+
+
+def _new_or_old(module: str, old: str) -> ModuleType:
+    """The old place also resolves in versions that have the new one, but runs the file a second time."""
+    try:
+        return importlib.import_module(module)
+    except Exception as error:  # AssertionError, KeyError, RuntimeError, ... by what is missing
+        if not old or not _absent(error, module):
+            raise UnsupportedError(import_reason(error, module)) from error
+    try:
+        return importlib.import_module(old)
+    except Exception as error:
+        raise UnsupportedError(import_reason(error, old)) from error
+
+
+def _absent(error: Exception, module: str) -> bool:
+    """Whether this very module, or a package that it is in, does not exist; not one that it imports."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    return name is not None and (module == name or module.startswith(f"{name}."))
+
+
+def _attribute(module: ModuleType, name: str, version: str) -> Any:
+    if not hasattr(module, name):
+        raise UnsupportedError(f"aiter {version} has no {module.__name__}.{name}")
+    return getattr(module, name)
+
+
+def _put_back(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
+
+
+def _contents(value: str) -> str:
+    """Files or folders named by a variable, as a short hash of what is in the files."""
+    digest = hashlib.sha256()
+    for part in value.split(os.pathsep):
+        path = Path(part)
+        if path.is_file():
+            digest.update(path.read_bytes())
+        elif not path.is_dir():
+            return "set, not readable"
+        else:
+            return "set, a folder"
+    return f"set, contents {digest.hexdigest()[:12]}"

@@ -1,0 +1,133 @@
+"""Where aiter's Triton attention keeps its kernel and its configuration files, by version; read without importing it.
+
+until v0.1.7   aiter/ops/triton/mha.py                              configs/MI300X-MHA-DEFAULT.json
+until v0.1.9   aiter/ops/triton/_triton_kernels/mha.py              configs/gfx942-MHA-DEFAULT.json
+then           aiter/ops/triton/_triton_kernels/attention/mha.py    the same, later
+                                                                    configs/gfx942/triton/attention/mha/DEFAULT.json
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+SOURCE_VARIABLE = "AITER_SOURCE"
+"""Environment variable that names a source tree of ROCm/aiter: the folder that holds `aiter/`."""
+
+KERNEL_MODULE = "kernels.aiter.mha_kernel"
+FUNCTION_PREFIX = "attn_fwd_"
+"""Where a compile worker finds aiter's kernel: `attn_fwd_gfx942` of that module."""
+
+KERNEL_MODULES = (
+    "aiter/ops/triton/_triton_kernels/attention/mha.py",
+    "aiter/ops/triton/_triton_kernels/mha.py",
+    "aiter/ops/triton/mha.py",
+)
+"""Newest first."""
+
+PUBLIC_MODULES = ("aiter/ops/triton/attention/mha.py", "aiter/ops/triton/mha.py")
+
+CONFIGS = "aiter/ops/triton/configs"
+DEVICES = {"gfx942": "MI300X", "gfx950": "MI350X"}
+"""What files were named by up to v0.1.7."""
+
+
+def source_root() -> Path | None:
+    """The tree that AITER_SOURCE names; None where it is not set."""
+    given = os.environ.get(SOURCE_VARIABLE, "")
+    return Path(given).absolute() if given else None
+
+
+def kernel_file(root: Path) -> Path | None:
+    """The file of `_attn_fwd` in the tree that holds `aiter/`; None where there is none."""
+    return next((root / name for name in KERNEL_MODULES if _defines(root / name, "_attn_fwd")), None)
+
+
+def public_file(root: Path) -> Path | None:
+    """The file of the public functions `flash_attn_func` and `mha_set_impl`; None where there is none."""
+    return next((root / name for name in PUBLIC_MODULES if (root / name).is_file()), None)
+
+
+def config_file(root: Path, arch: str) -> Path | None:
+    """The file of attention configurations of `arch`; None where this aiter ships none."""
+    folder = root / CONFIGS
+    names = [f"{arch}/triton/attention/mha/DEFAULT.json", f"{arch}-MHA-DEFAULT.json"]
+    if arch in DEVICES:
+        names.append(f"{DEVICES[arch]}-MHA-DEFAULT.json")
+    return next((folder / name for name in names if (folder / name).is_file()), None)
+
+
+def archs_with_config(root: Path) -> list[str]:
+    """Architectures that this aiter ships attention configurations for."""
+    folder = root / CONFIGS
+    by_device = {device: arch for arch, device in DEVICES.items()}
+    flat = (path.name.removesuffix("-MHA-DEFAULT.json") for path in folder.glob("*-MHA-DEFAULT.json"))
+    deep = (path.parents[3].name for path in folder.glob("*/triton/attention/mha/DEFAULT.json"))
+    return sorted({by_device.get(name, name) for name in (*flat, *deep)})
+
+
+def read_config(path: Path) -> Mapping[str, Any]:
+    """Buckets of the file: 'fwd', 'bkwd_fused', 'bkwd_onekernel'. Raises ValueError and OSError as json and open do."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(found, dict) or not isinstance(found.get("fwd"), dict):
+        raise ValueError(f"{path} has no object 'fwd'")
+    return found
+
+
+def kernel_arguments(path: Path) -> tuple[str, ...]:
+    """Names of the arguments of `_attn_fwd`, in order, parsed and not imported; () where the file has none."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and node.name == "_attn_fwd":
+            return tuple(each.arg for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs))
+    return ()
+
+
+def constant_arguments(path: Path) -> frozenset[str]:
+    """Those of them that are annotated `tl.constexpr`."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and node.name == "_attn_fwd":
+            return frozenset(
+                each.arg
+                for each in node.args.args
+                if each.annotation is not None and ast.unparse(each.annotation).endswith("constexpr")
+            )
+    return frozenset()
+
+
+def _defines(path: Path, function: str) -> bool:
+    try:
+        return f"\ndef {function}(" in f"\n{path.read_text(encoding='utf-8')}"
+    except OSError:
+        return False
+
+
+def bucket_of(workload: Any, arch: str = "", present: Collection[str] | None = None) -> str:
+    """Name of the bucket under 'fwd' that aiter takes for a prefill or varlen workload.
+
+    `_get_config` looks at the element type, at whether q and k are wider than v, and where the file has a bucket for
+    it at the head dimension of v; at no length, head count or mask. `present` are the buckets of the file; without
+    them those of e4048607a5: 'small_head' on gfx950 alone.
+    """
+    known = present if present is not None else _BUCKETS | ({"small_head"} if arch == "gfx950" else set())
+    in_fp32 = workload.dtype in ("f32", "tf32")
+    head_dim_v = getattr(workload, "head_dim_v", workload.head_dim)
+    wider = workload.head_dim > head_dim_v
+    if wider and in_fp32 and "pe_dropout_or_fp32" in known:
+        return "pe_dropout_or_fp32"
+    if wider and "pe" in known:
+        return "pe"
+    if in_fp32:
+        return "dropout_or_fp32"
+    return "small_head" if 16 < padded(head_dim_v) <= 64 and "small_head" in known else "default"
+
+
+def padded(head_dim: int) -> int:
+    """The head dimension that the kernel sees: aiter pads to a multiple of 8 within the call."""
+    return (head_dim + 7) // 8 * 8
+
+
+_BUCKETS = frozenset({"default", "dropout_or_fp32", "pe", "pe_dropout_or_fp32"})

@@ -1,0 +1,288 @@
+"""Backends `ck` and `aiter.triton` for serving steps over a paged cache, and the call of CK's batch prefill.
+
+    ck              `aiter.mha_batch_prefill_func`, Composable Kernel
+    aiter.triton    `unified_attention`, Triton
+
+Written from aiter's source (v0.1.5 to 2026-08); never run on an AMD GPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernels.aiter import paged_binding, paged_layout
+from kernels.aiter.attention import CK, MHA, route_reasons
+from kernels.aiter.signatures import EntryPoint, arguments, parameters_of
+from kernels.family_backend import FamilyBackend
+from pytest_attnperf.workloads.mixed import Mixed
+from pytest_attnperf.workloads.paged_cache import require_block_table
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Backend, Outputs, Prepared, Tensors
+    from pytest_attnperf.records import DeviceInfo
+
+BATCH_PREFILL = "aiter's mha_batch_prefill_func"
+UNIFIED = "aiter's unified_attention"
+UNIFIED_MODULE, UNIFIED_OLD = "aiter.ops.triton.attention.unified_attention", "aiter.ops.triton.unified_attention"
+
+CK_HEAD_DIM_MAX = 256
+"""Checked in aiter's C++ (mha_batch_prefill_kernels.cu), as is that 8 divides the head dimension."""
+CK_HEAD_DIM_MULTIPLE = 8
+CK_PAGES = (1024, 16, 1)
+"""Page sizes that aiter's own test of batch prefill runs, the largest first."""
+
+FP8_PAGE_MIN = 32
+"""Smallest page of an 8-bit cache that aiter's own test of unified_attention runs."""
+
+ENTRY_POINTS = (
+    EntryPoint(
+        MHA,
+        "mha_batch_prefill_func",
+        needed=(
+            *("q", "k", "v", "cu_seqlens_q", "kv_indptr", "kv_page_indices", "max_seqlen_q", "max_seqlen_k"),
+            *("softmax_scale", "logits_soft_cap", "causal", "window_size", "return_lse", "out"),
+        ),
+        offered=("kv_last_page_lens", "sink_ptr"),
+    ),
+    EntryPoint(
+        UNIFIED_MODULE,
+        "unified_attention",
+        needed=(
+            *("q", "k", "v", "out", "cu_seqlens_q", "max_seqlen_q", "seqused_k", "max_seqlen_k", "softmax_scale"),
+            *("causal", "window_size", "block_table", "softcap", "q_descale", "k_descale", "v_descale"),
+        ),
+        offered=("sinks",),
+        old=UNIFIED_OLD,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class BatchPrefill:
+    """One problem as `mha_batch_prefill_func` takes it.
+
+    seqs_q, seqs_kv    query tokens and keys of each sequence
+    page               keys per page of the canonical cache; 0 for a contiguous one
+    window, cap        0 for none
+    lse, sinks         whether the log-sum-exp is asked for, and whether there are sinks
+    """
+
+    seqs_q: tuple[int, ...]
+    seqs_kv: tuple[int, ...]
+    head_dim: int
+    page: int
+    window: int
+    cap: int
+    lse: bool
+    sinks: bool
+
+    def unit(self, function: Callable[..., Any]) -> int:
+        """Keys per page as this version of aiter is given them: the memory is the same, its block table is longer.
+
+        Without `kv_last_page_lens` (before v0.1.12) it takes pages of one key only.
+        """
+        if not self.page or "kv_last_page_lens" not in {one.name for one in parameters_of(function)}:
+            return 1
+        return next(size for size in CK_PAGES if self.page % size == 0)
+
+    def convert(self, unit: int, q: torch.Tensor, caches: Tensors, table: torch.Tensor, extras: Tensors) -> Tensors:
+        """q (T, H, D), keys and values, then `cu_seqlens_q`, lists of pages, and sinks where there are any.
+
+        `table` is the canonical one, or that of a contiguous cache in pages of one key.
+        """
+        kv_heads = caches[0].shape[-2]
+        shape = (-1, kv_heads, self.head_dim) if unit == 1 else (-1, unit, kv_heads, self.head_dim)
+        smaller = paged_layout.smaller_pages(table, self.page, unit) if self.page else table
+        lists = paged_layout.page_lists(smaller, self.seqs_kv, unit)
+        starts = paged_layout.running_sums(self.seqs_q, q.device)
+        k, v = (cache.view(shape) for cache in caches)
+        return (q, k, v, starts, lists.indptr, lists.indices, lists.last_lens, *extras)
+
+    def values(self, tensors: Tensors, out: torch.Tensor) -> dict[str, Any]:
+        """Arguments by name."""
+        q, k, v, starts, indptr, indices, last_lens, *sinks = tensors
+        return {
+            "q": q,
+            "k": k,
+            "v": v,
+            "cu_seqlens_q": starts,
+            "kv_indptr": indptr,
+            "kv_page_indices": indices,
+            "max_seqlen_q": max(self.seqs_q),
+            "max_seqlen_k": max(self.seqs_kv),
+            "softmax_scale": 1.0 / math.sqrt(self.head_dim),
+            "logits_soft_cap": float(self.cap),
+            "causal": max(self.seqs_q) > 1,
+            # (-1, -1) is no window; left counts the keys before a token's own, right those after it.
+            "window_size": (self.window - 1, 0) if self.window else (-1, -1),
+            "return_lse": self.lse,
+            "out": out,
+            "kv_last_page_lens": last_lens,
+            **({"sink_ptr": sinks[0]} if sinks else {}),
+        }
+
+    def needed(self) -> tuple[str, ...]:
+        """Arguments that change what is computed."""
+        return ("sink_ptr",) if self.sinks else ()
+
+
+def batch_prefill_reasons(dtype: str, head_dim: int, cache: str, device: DeviceInfo) -> list[str]:
+    """What `mha_batch_prefill_func` refuses; `cache` is the word of an 8-bit cache or ''."""
+    found = route_reasons(CK, BATCH_PREFILL, device)
+    if dtype not in ("f16", "bf16"):
+        found.append(f"{BATCH_PREFILL} takes bf16, f16, not {dtype}")
+    if cache:
+        found.append(f"{BATCH_PREFILL} takes keys and values in the dtype of q, not {cache}")
+    if head_dim > CK_HEAD_DIM_MAX or head_dim % CK_HEAD_DIM_MULTIPLE:
+        found.append(
+            f"{BATCH_PREFILL} takes a head_dim of at most {CK_HEAD_DIM_MAX} that {CK_HEAD_DIM_MULTIPLE} divides, not "
+            f"{head_dim}"
+        )
+    return found
+
+
+def bind_batch_prefill(
+    problem: BatchPrefill,
+    inputs: Tensors,
+    parts: Callable[[Tensors], tuple[torch.Tensor, Tensors, torch.Tensor, Tensors]],
+    outputs: Callable[[Any], Outputs],
+) -> Prepared:
+    """`parts` gives q (T, H, D), (k, v), the table and (sinks,) or () of canonical inputs."""
+    import torch
+
+    mha = paged_binding.module_with("mha_batch_prefill_func", MHA)
+    unit = problem.unit(mha.mha_batch_prefill_func)
+    q = parts(inputs)[0]
+    out = torch.empty_like(q)
+
+    def convert(new: Tensors) -> Tensors:
+        q, caches, table, extras = parts(new)
+        return problem.convert(unit, q, caches, table, extras)
+
+    example = problem.values(convert(inputs), out)
+    _, taken = arguments(mha.mha_batch_prefill_func, example, needed=problem.needed())
+
+    def call(*tensors: torch.Tensor) -> Any:
+        return mha.mha_batch_prefill_func(**paged_binding.chosen(problem.values(tensors, out), taken))
+
+    return paged_binding.prepared(
+        BATCH_PREFILL, call, inputs, convert, outputs, promised="ck", written=out, config={"page": str(unit)}
+    )
+
+
+@dataclass(frozen=True)
+class CkMixed(FamilyBackend[Mixed]):
+    """fp16 and bf16 caches, windows, soft caps; sinks from v0.1.12 on. Caches are read as they lie."""
+
+    @property
+    def families(self) -> frozenset[str]:
+        """'mixed'."""
+        return frozenset({"mixed"})
+
+    def reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
+        """As `batch_prefill_reasons`."""
+        return batch_prefill_reasons(workload.dtype, workload.head_dim, workload.cache, device)
+
+    def bind(self, workload: Mixed, inputs: Tensors) -> Prepared:
+        """Make lists of pages of the block table, untimed. Raises UsageError for a table or lengths out of range."""
+        require_block_table(inputs[3], inputs[5], inputs[1].shape[0], workload.page)
+        problem = BatchPrefill(
+            seqs_q=workload.seqs_q,
+            seqs_kv=workload.seqs_kv,
+            head_dim=workload.head_dim,
+            page=workload.page,
+            window=workload.window,
+            cap=workload.cap,
+            lse=False,
+            sinks=workload.sinks,
+        )
+
+        def parts(new: Tensors) -> tuple[torch.Tensor, Tensors, torch.Tensor, Tensors]:
+            return new[0], new[1:3], new[3], new[6:]
+
+        return bind_batch_prefill(problem, inputs, parts, lambda out: {"out": out})
+
+
+@dataclass(frozen=True)
+class TritonMixed(FamilyBackend[Mixed]):
+    """fp16 and bf16 caches, f8e4m3 on gfx950; windows, soft caps, sinks. Inputs are read as they lie."""
+
+    @property
+    def families(self) -> frozenset[str]:
+        """'mixed'."""
+        return frozenset({"mixed"})
+
+    def reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
+        """It reads 8-bit caches in the format of the architecture."""
+        found = paged_binding.elsewhere(device)
+        has = paged_binding.FP8_CACHES.get(device.arch, "")
+        if workload.cache and workload.cache != has:
+            found.append(f"{UNIFIED} takes no {workload.cache} cache on {device.arch}{f', but {has}' if has else ''}")
+        if workload.cache and workload.page < FP8_PAGE_MIN:
+            found.append(
+                f"{UNIFIED} is tested on 8-bit caches with pages of at least {FP8_PAGE_MIN} keys, not {workload.page}"
+            )
+        return found
+
+    def bind(self, workload: Mixed, inputs: Tensors) -> Prepared:
+        """Raises UsageError for a block table or lengths out of range."""
+        import torch
+
+        require_block_table(inputs[3], inputs[5], inputs[1].shape[0], workload.page)
+        module = paged_binding.module_with("unified_attention", UNIFIED_MODULE, UNIFIED_OLD)
+        out = torch.empty_like(inputs[0])
+        needed = ("sinks",) if workload.sinks else ()
+        _, taken = arguments(module.unified_attention, unified_values(workload, inputs, out), needed=needed)
+
+        def call(*tensors: torch.Tensor) -> torch.Tensor:
+            module.unified_attention(**paged_binding.chosen(unified_values(workload, tensors, out), taken))
+            return out
+
+        return paged_binding.prepared(
+            UNIFIED,
+            call,
+            inputs,
+            lambda new: new,
+            lambda out: {"out": out},
+            promised="triton",
+            written=out,
+            config={},
+            also=(module.__name__, "unified_attention"),
+        )
+
+
+def unified_values(workload: Mixed, tensors: Tensors, out: torch.Tensor) -> dict[str, Any]:
+    """Arguments of `unified_attention` by name, of canonical tensors."""
+    q, k, v, table, starts, seq_lens, *extras = tensors
+    k_scale, v_scale = extras[-2:] if workload.cache else (None, None)
+    return {
+        "q": q,
+        "k": k,
+        "v": v,
+        "out": out,
+        "cu_seqlens_q": starts,
+        "max_seqlen_q": max(workload.seqs_q),
+        "seqused_k": seq_lens,
+        "max_seqlen_k": max(workload.seqs_kv),
+        "softmax_scale": 1.0 / math.sqrt(workload.head_dim),
+        "causal": True,
+        # Its kernels see 1 + window_size[0] keys, so -1 is no window.
+        "window_size": (workload.window - 1, 0) if workload.window else (-1, -1),
+        "block_table": table,
+        "softcap": float(workload.cap),
+        "q_descale": None,
+        "k_descale": k_scale,
+        "v_descale": v_scale,
+        **({"sinks": extras[0]} if workload.sinks else {}),
+    }
+
+
+PARTS: tuple[tuple[str, str, Backend], ...] = (
+    ("ck", "mixed", CkMixed("ck")),
+    ("aiter.triton", "mixed", TritonMixed("aiter.triton")),
+)

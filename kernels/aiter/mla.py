@@ -1,0 +1,284 @@
+"""Backends `aiter.asm` and `aiter.triton` for latent attention in decoding, in its absorbed form.
+
+    aiter.asm       `aiter.mla.mla_decode_fwd` without metadata (not persistent): an assembly kernel per split of the
+                    keys, and a Triton kernel that joins the splits
+    aiter.triton    `mla_decode_rope.decode_attention_fwd_grouped_rope`, two Triton kernels, its rotation off
+
+Both take queries that hold W_UK already, and give latent rows. Moving W_UK to the query and W_UV behind the softmax is
+part of the timed call, as batched products of torch; the cache of latent and rotated rows side by side is not.
+
+Written from aiter's source (v0.1.5 to 2026-08); never run on an AMD GPU.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernels.aiter import paged_binding, paged_layout
+from kernels.aiter.attention import ASM, route_reasons
+from kernels.aiter.signatures import EntryPoint, arguments
+from kernels.family_backend import FamilyBackend
+from pytest_attnperf.workloads.mla import Mla
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Backend, Outputs, Prepared, Tensors
+    from pytest_attnperf.records import DeviceInfo
+
+MLA_ASM = "aiter's mla_decode_fwd"
+MLA_TRITON = "aiter's decode_attention_fwd_grouped_rope"
+TRITON_MODULE, TRITON_OLD = "aiter.ops.triton.attention.mla_decode_rope", "aiter.ops.triton.mla_decode_rope"
+
+LATENT_DIM, ROPE_DIM = 512, 64
+"""The row of 576 elements that aiter's assembly kernels are written for."""
+
+ASM_HEADS = (16, 128)
+"""Heads that every version since v0.1.5 has bf16 kernels for; later ones have more."""
+
+ASM_QUERIES_MAX = 4
+"""Tokens per sequence that aiter's own test runs on its assembly kernels."""
+
+KV_SPLITS = 16
+"""What aiter's Triton kernels leave to the caller: SGLang's number on AMD GPUs."""
+
+ENTRY_POINTS = (
+    EntryPoint(
+        "aiter.mla",
+        "mla_decode_fwd",
+        needed=(
+            *("q", "kv_buffer", "o", "qo_indptr", "kv_indptr", "kv_indices", "kv_last_page_lens", "max_seqlen_q"),
+            "sm_scale",
+        ),
+        offered=("page_size", "nhead_kv", "causal"),
+    ),
+    EntryPoint(
+        TRITON_MODULE,
+        "decode_attention_fwd_grouped_rope",
+        needed=(
+            *("q", "k_buffer", "v_buffer", "o", "kv_indptr", "kv_indices", "k_pe_tokens", "kv_lora_rank"),
+            *("rotary_dim", "cos_sin_cache", "positions", "attn_logits", "num_kv_splits", "sm_scale", "use_rope"),
+        ),
+        old=TRITON_OLD,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Absorbed:
+    """Queries and weights of one problem, in memory of their own, and the two products around a kernel.
+
+    q         (T, H, C + R), T tokens of all sequences: what the kernel takes
+    latent    (T, H, C): where it writes
+    """
+
+    workload: Mla
+    q: torch.Tensor
+    latent: torch.Tensor
+
+    @classmethod
+    def for_inputs(cls, workload: Mla, q_nope: torch.Tensor) -> Absorbed:
+        """Its buffers, on the device and in the dtype of the inputs."""
+        tokens = (workload.batch * workload.seq_q, workload.heads)
+        q = q_nope.new_empty((*tokens, workload.latent_dim + workload.rope_dim))
+        return cls(workload, q, q_nope.new_empty((*tokens, workload.latent_dim)))
+
+    def convert(self, inputs: Tensors) -> Tensors:
+        """(q_nope, q_pe, kv, W_UK, W_UV): (T, H, D), (T, H, R), (B * T_kv, 1, 1, C + R), (H, D, C), (H, C, Dv)."""
+        import torch
+
+        q_nope, q_pe, kv_latent, k_pe, wkv_b = inputs
+        w_uk, w_uv = wkv_b[:, : self.workload.nope_dim], wkv_b[:, self.workload.nope_dim :]
+        kv = torch.cat([kv_latent, k_pe], dim=-1)
+        return (
+            q_nope.flatten(0, 1),
+            q_pe.flatten(0, 1),
+            kv.view(-1, 1, 1, kv.shape[-1]),
+            w_uk.contiguous(),
+            w_uv.transpose(1, 2).contiguous(),
+        )
+
+    def absorb(self, q_nope: torch.Tensor, q_pe: torch.Tensor, w_uk: torch.Tensor) -> None:
+        """W_UK^T q_nope and q_pe side by side in `q`."""
+        import torch
+
+        self.q[..., : self.workload.latent_dim] = torch.bmm(q_nope.transpose(0, 1), w_uk).transpose(0, 1)
+        self.q[..., self.workload.latent_dim :] = q_pe
+
+    def project(self, w_uv: torch.Tensor) -> torch.Tensor:
+        """What the kernel left in `latent` -> (H, T, Dv)."""
+        import torch
+
+        return torch.bmm(self.latent.transpose(0, 1), w_uv)
+
+    def outputs(self, result: torch.Tensor) -> Outputs:
+        """(H, T, Dv) -> (B, S, H, Dv)."""
+        made = self.workload
+        return {"out": result.view(made.heads, made.batch, made.seq_q, made.value_dim).permute(1, 2, 0, 3)}
+
+    @property
+    def scale(self) -> float:
+        """Of the scores, which absorbing does not change."""
+        return 1.0 / math.sqrt(self.workload.nope_dim + self.workload.rope_dim)
+
+
+@dataclass(frozen=True)
+class AiterMla(FamilyBackend[Mla]):
+    """What the two have in common."""
+
+    @property
+    def families(self) -> frozenset[str]:
+        """Latent attention."""
+        return frozenset({"mla"})
+
+
+@dataclass(frozen=True)
+class AsmMla(AiterMla):
+    """bf16, latent rows of 512 + 64, 16 or 128 heads, up to 4 tokens per sequence."""
+
+    def reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
+        """See the constants above for where each limit stands."""
+        found = route_reasons(ASM, MLA_ASM, device)
+        if workload.dtype != "bf16":
+            found.append(f"{MLA_ASM} takes bf16, not {workload.dtype}")
+        if (sizes := (workload.latent_dim, workload.rope_dim)) != (LATENT_DIM, ROPE_DIM):
+            found.append(
+                f"{MLA_ASM} takes latent_dim {LATENT_DIM} and rope_dim {ROPE_DIM}, not {sizes[0]} and {sizes[1]}"
+            )
+        if workload.heads not in ASM_HEADS:
+            found.append(f"{MLA_ASM} is offered with {' or '.join(map(str, ASM_HEADS))} heads, not {workload.heads}")
+        if workload.seq_q > ASM_QUERIES_MAX:
+            found.append(f"{MLA_ASM} takes up to {ASM_QUERIES_MAX} tokens per sequence, not {workload.seq_q}")
+        elif workload.seq_q > 1 and not workload.causal:
+            found.append(f"{MLA_ASM} masks causally, and this workload's {workload.seq_q} tokens see all keys")
+        if workload.lse:
+            found.append(f"{MLA_ASM} leaves its log-sum-exp unwritten where it takes one split of the keys")
+        return found
+
+    def bind(self, workload: Mla, inputs: Tensors) -> Prepared:
+        """Pages of one key, in their order."""
+        module = paged_binding.module_with("mla_decode_fwd", "aiter.mla")
+        absorbed = Absorbed.for_inputs(workload, inputs[0])
+        fixed = asm_values(absorbed)
+        example = absorbed.convert(inputs)
+        _, taken = arguments(module.mla_decode_fwd, {**fixed, "kv_buffer": example[2]})
+        chosen = paged_binding.chosen({**fixed, "kv_buffer": None}, taken)
+
+        def call(*tensors: torch.Tensor) -> torch.Tensor:
+            q_nope, q_pe, kv, w_uk, w_uv = tensors
+            absorbed.absorb(q_nope, q_pe, w_uk)
+            module.mla_decode_fwd(**{**chosen, "kv_buffer": kv})
+            return absorbed.project(w_uv)
+
+        return paged_binding.prepared(
+            MLA_ASM,
+            call,
+            inputs,
+            absorbed.convert,
+            absorbed.outputs,
+            promised="asm",
+            written=absorbed.latent,
+            config={"form": "absorb", "projections": "torch.bmm, timed", "mode": "not persistent", "page": "1"},
+        )
+
+
+def asm_values(absorbed: Absorbed) -> dict[str, Any]:
+    """Arguments of `mla_decode_fwd` by name, but for the cache."""
+    made, device = absorbed.workload, absorbed.q.device
+    table = paged_layout.contiguous_table(made.batch, made.seq_kv, device)
+    lists = paged_layout.page_lists(table, (made.seq_kv,) * made.batch, 1)
+    return {
+        "q": absorbed.q,
+        "o": absorbed.latent,
+        "qo_indptr": paged_layout.running_sums((made.seq_q,) * made.batch, device),
+        "kv_indptr": lists.indptr,
+        "kv_indices": lists.indices,
+        "kv_last_page_lens": lists.last_lens,
+        "max_seqlen_q": made.seq_q,
+        "page_size": 1,
+        "nhead_kv": 1,
+        "sm_scale": absorbed.scale,
+        "causal": True,
+    }
+
+
+@dataclass(frozen=True)
+class TritonMla(AiterMla):
+    """fp16 and bf16, one token per sequence, any heads and sizes."""
+
+    def reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
+        """It has no mask, so all tokens but a last one would see too much."""
+        found = paged_binding.elsewhere(device)
+        if workload.dtype not in ("f16", "bf16"):
+            found.append(f"{MLA_TRITON} is offered for bf16, f16, not {workload.dtype}")
+        if workload.seq_q > 1:
+            found.append(f"{MLA_TRITON} takes one token per sequence, not {workload.seq_q}")
+        if workload.lse:
+            found.append(f"{MLA_TRITON} returns no log-sum-exp")
+        return found
+
+    def bind(self, workload: Mla, inputs: Tensors) -> Prepared:
+        """Values are the first part of a row of the cache, read where they lie."""
+        module = paged_binding.module_with("decode_attention_fwd_grouped_rope", TRITON_MODULE, TRITON_OLD)
+        absorbed = Absorbed.for_inputs(workload, inputs[0])
+        fixed = triton_values(absorbed)
+        function = module.decode_attention_fwd_grouped_rope
+        _, taken = arguments(function, {**fixed, **_buffers(workload, absorbed.convert(inputs)[2])})
+
+        def call(*tensors: torch.Tensor) -> torch.Tensor:
+            q_nope, q_pe, kv, w_uk, w_uv = tensors
+            absorbed.absorb(q_nope, q_pe, w_uk)
+            values = {**fixed, **_buffers(workload, kv)}
+            module.decode_attention_fwd_grouped_rope(**paged_binding.chosen(values, taken))
+            return absorbed.project(w_uv)
+
+        return paged_binding.prepared(
+            MLA_TRITON,
+            call,
+            inputs,
+            absorbed.convert,
+            absorbed.outputs,
+            promised="triton",
+            written=absorbed.latent,
+            config={"form": "absorb", "projections": "torch.bmm, timed", "num_kv_splits": f"{KV_SPLITS}, in fp32"},
+            also=(module.__name__, "decode_attention_fwd_grouped_rope"),
+        )
+
+
+def triton_values(absorbed: Absorbed) -> dict[str, Any]:
+    """Arguments by name, but for the cache; what each split leaves is fp32, as its callers have it."""
+    import torch
+
+    made, device = absorbed.workload, absorbed.q.device
+    table = paged_layout.contiguous_table(made.batch, made.seq_kv, device)
+    lists = paged_layout.page_lists(table, (made.seq_kv,) * made.batch, 1)
+    splits = (made.batch, made.heads, KV_SPLITS, made.latent_dim + 1)
+    return {
+        "q": absorbed.q,
+        "o": absorbed.latent,
+        "kv_indptr": lists.indptr,
+        "kv_indices": lists.indices,
+        "k_pe_tokens": None,
+        "kv_lora_rank": made.latent_dim,
+        "rotary_dim": made.rope_dim,
+        "cos_sin_cache": None,
+        "positions": None,
+        "attn_logits": torch.empty(splits, dtype=torch.float32, device=device),
+        "num_kv_splits": KV_SPLITS,
+        "sm_scale": absorbed.scale,
+        "use_rope": False,
+    }
+
+
+def _buffers(workload: Mla, kv: torch.Tensor) -> dict[str, torch.Tensor]:
+    """(keys, 1, C + R) and its first C elements."""
+    k_buffer = kv[:, 0]
+    return {"k_buffer": k_buffer, "v_buffer": k_buffer[..., : workload.latent_dim]}
+
+
+PARTS: tuple[tuple[str, str, Backend], ...] = (
+    ("aiter.asm", "mla", AsmMla("aiter.asm")),
+    ("aiter.triton", "mla", TritonMla("aiter.triton")),
+)

@@ -1,0 +1,105 @@
+"""Canonical paged and contiguous caches in the layouts that aiter's kernels read; pure torch, none of it is timed.
+
+A canonical cache is (pages, page, Hk, D) with a block table (B, pages per sequence), see `workloads.paged_cache`; x
+below is 16 bytes' worth of elements. The layouts were read in aiter's sources (`aiter/ops/attention.py`,
+`aiter/ops/mha.py`, `op_tests/test_pa.py`). Results are contiguous and may be views of what was given.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+VECTOR_BYTES = 16
+
+
+@dataclass(frozen=True)
+class PageLists:
+    """Which pages each sequence reads, as one list, all int32.
+
+    indptr       (B + 1,): the first entry of each sequence in `indices`, and their number
+    indices      pages of the first sequence in order, then those of the second, ...
+    last_lens    (B,): keys in the last page of each sequence
+    """
+
+    indptr: torch.Tensor
+    indices: torch.Tensor
+    last_lens: torch.Tensor
+
+
+def running_sums(counts: Sequence[int], device: torch.device) -> torch.Tensor:
+    """(len + 1,) int32: 0, and the sum up to each count."""
+    import torch
+
+    return torch.tensor([0, *itertools.accumulate(counts)], dtype=torch.int32, device=device)
+
+
+def page_lists(table: torch.Tensor, lengths: Sequence[int], page: int) -> PageLists:
+    """The block table without the entries past the end of each sequence."""
+    import torch
+
+    counts = [-(-length // page) for length in lengths]
+    indices = torch.cat([row[:count] for row, count in zip(table, counts, strict=True)])
+    last = [length - (count - 1) * page for length, count in zip(lengths, counts, strict=True)]
+    last_lens = torch.tensor(last, dtype=torch.int32, device=table.device)
+    return PageLists(running_sums(counts, table.device), indices, last_lens)
+
+
+def smaller_pages(table: torch.Tensor, page: int, unit: int) -> torch.Tensor:
+    """The table of the same memory read in pages of `unit` keys: (B, P) -> (B, P * page / unit)."""
+    import torch
+
+    parts = page // unit
+    within = torch.arange(parts, dtype=table.dtype, device=table.device)
+    return (table[:, :, None] * parts + within).reshape(table.shape[0], -1)
+
+
+def contiguous_table(batch: int, seq_kv: int, device: torch.device) -> torch.Tensor:
+    """(B, Skv) int32: where the keys of a contiguous cache (B, Skv, Hk, D) lie, read in pages of one key."""
+    import torch
+
+    return torch.arange(batch * seq_kv, dtype=torch.int32, device=device).view(batch, seq_kv)
+
+
+def vector_keys(cache: torch.Tensor) -> torch.Tensor:
+    """(pages, page, Hk, D) -> (pages, Hk, D / x, page, x)."""
+    pages, page, kv_heads, head_dim = cache.shape
+    x = VECTOR_BYTES // cache.element_size()
+    return _reordered(cache.view(pages, page, kv_heads, head_dim // x, x), (0, 2, 3, 1, 4))
+
+
+def transposed_values(cache: torch.Tensor) -> torch.Tensor:
+    """(pages, page, Hk, D) -> (pages, Hk, D, page)."""
+    return _reordered(cache, (0, 2, 3, 1))
+
+
+def shuffled_values(cache: torch.Tensor) -> torch.Tensor:
+    """(pages, page, Hk, D) -> (pages, Hk, page / x, D, x): x keys of one element lie together."""
+    pages, page, kv_heads, head_dim = cache.shape
+    x = VECTOR_BYTES // cache.element_size()
+    return _reordered(cache.view(pages, page // x, x, kv_heads, head_dim), (0, 3, 1, 4, 2))
+
+
+def heads_before_keys(cache: torch.Tensor) -> torch.Tensor:
+    """(pages, page, Hk, D) -> (pages, Hk, page, D)."""
+    return _reordered(cache, (0, 2, 1, 3))
+
+
+def scale_of_every_key(scale: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
+    """The one scale (1,) of a canonical cache -> (pages, Hk, page) fp32, for kernels that take one per key and head."""
+    pages, page, kv_heads, _ = cache.shape
+    return scale.view(1, 1, 1).expand(pages, kv_heads, page).contiguous()
+
+
+def _reordered(tensor: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+    """Permuted and contiguous; 8-bit formats are moved as bytes, which every device does."""
+    import torch
+
+    if tensor.element_size() == 1:
+        return tensor.view(torch.uint8).permute(dims).contiguous().view(tensor.dtype)
+    return tensor.permute(dims).contiguous()

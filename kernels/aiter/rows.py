@@ -1,0 +1,211 @@
+"""RMSNorm, LayerNorm and softmax of aiter: Composable Kernel (`ck`), HIP (`aiter.hip`) and Triton (`aiter.triton`).
+
+RMSNorm in Composable Kernel is `rms_norm` until v0.1.9, `rmsnorm2d_fwd_ck` beside a dispatcher in early 2026, and gone
+in e4048607a5 (2026-08-22), where HIP kernels took its place; LayerNorm is CK in all of them, and softmax in none.
+Written from that source; never run on an AMD GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernels.aiter.direct import Direct, Function, device_reasons, direct
+from kernels.aiter.importing import import_aiter, without_ck
+from kernels.aiter.package import version_entries
+from kernels.aiter.signatures import EntryPoint
+from kernels.family_backend import FamilyBackend
+from kernels.prefill_backend import HALVES, listed
+from pytest_attnperf.backends import Declares
+from pytest_attnperf.errors import UnsupportedError
+from pytest_attnperf.workloads import layernorm, rmsnorm
+from pytest_attnperf.workloads.layernorm import LayerNorm
+from pytest_attnperf.workloads.rmsnorm import RmsNorm
+from pytest_attnperf.workloads.softmax import Softmax
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Backend, Outputs, Prepared, Tensors
+    from pytest_attnperf.records import DeviceInfo
+
+RMSNORM, NORM = "aiter.ops.rmsnorm", "aiter.ops.norm"
+TRITON_RMSNORM, OLD_TRITON_RMSNORM = "aiter.ops.triton.normalization.rmsnorm", "aiter.ops.triton.rmsnorm"
+TRITON_NORM, OLD_TRITON_NORM = "aiter.ops.triton.normalization.norm", "aiter.ops.triton.norm"
+TRITON_SOFTMAX = "aiter.ops.triton.softmax"
+
+HIP_COLUMNS_MAX = 8192
+"""aiter's own dispatcher gives longer rows to another kernel (`rmsnorm2d_fwd`, `_use_hip_common`)."""
+
+WHO = {
+    "ck": "Composable Kernel's",
+    "hip": "aiter's HIP",
+    "triton": "aiter's Triton",
+}
+ALLOCATED = "outputs"
+
+
+@dataclass(frozen=True)
+class AiterRows(FamilyBackend[RmsNorm | LayerNorm | Softmax]):
+    """One row kernel of aiter; outputs are allocated within the call, as its own functions do where they return them.
+
+    family    'rmsnorm', 'layernorm' or 'softmax'
+    path      'ck', 'hip' or 'triton'
+    """
+
+    family: str = "rmsnorm"
+    path: str = "ck"
+
+    @property
+    def families(self) -> frozenset[str]:
+        """The one it was made for."""
+        return frozenset({self.family})
+
+    def reasons(self, workload: RmsNorm | LayerNorm | Softmax, device: DeviceInfo) -> list[str]:
+        """Element types and lengths that its C++ checks, or its dispatcher keeps from it."""
+        who = f"{WHO[self.path]} {self.family}"
+        found = device_reasons(device)
+        if self.path == "ck":
+            found += without_ck()
+        if self.path != "triton" and workload.dtype not in HALVES:
+            found.append(f"{who} takes {listed(HALVES)}, not {workload.dtype}")
+        if self.path == "hip" and workload.columns > HIP_COLUMNS_MAX:
+            found.append(f"{who} takes rows of up to {HIP_COLUMNS_MAX} elements, not {workload.columns}")
+        return found
+
+    def bind(self, workload: RmsNorm | LayerNorm | Softmax, inputs: Tensors) -> Prepared:
+        """Import, and run once."""
+        function, call = self._call(workload)
+        return direct(
+            Direct(
+                function,
+                call,
+                outputs=_canonical,
+                config={"function": function.name, "allocated_in_call": ALLOCATED},
+                declares=Declares(never=("aten::native_layer_norm", "aten::_softmax", "aten::rms_norm")),
+            ),
+            inputs,
+        )
+
+    def _call(self, workload: RmsNorm | LayerNorm | Softmax) -> tuple[Function, Callable[..., Any]]:
+        if isinstance(workload, Softmax):
+            function = Function.of(TRITON_SOFTMAX, "softmax", self.path)
+            return function, _returning(function.taking(("x",), {}))
+        if isinstance(workload, LayerNorm):
+            return self._layernorm(workload)
+        return self._rmsnorm(workload)
+
+    def _layernorm(self, workload: LayerNorm) -> tuple[Function, Callable[..., Any]]:
+        places = (NORM, "") if self.path == "ck" else (TRITON_NORM, OLD_TRITON_NORM)
+        if workload.residual:
+            function = Function.of(places[0], "layernorm2d_fwd_with_add", self.path, old=places[1])
+            names = ("out", "input", "residual_in", "residual_out", "weight", "bias")
+            return function, _adding(function.taking(names, {"epsilon": layernorm.EPS}))
+        function = Function.of(places[0], "layer_norm", self.path, old=places[1])
+        eps = "epsilon" if self.path == "ck" else "eps"
+        return function, _returning(function.taking(("input", "weight", "bias"), {eps: layernorm.EPS}))
+
+    def _rmsnorm(self, workload: RmsNorm) -> tuple[Function, Callable[..., Any]]:
+        function = _RMSNORMS[self.path](workload.residual)
+        fixed, optional = {"epsilon": rmsnorm.EPS}, {"use_model_sensitive_rmsnorm": 0, "gemma_norm": False}
+        if workload.residual:
+            names = ("out", "input", "residual_in", "residual_out", "weight")
+            return function, _adding(function.taking(names, fixed, optional))
+        if self.path == "hip":
+            return function, _filling(function.taking(("out", "input", "weight"), fixed, optional))
+        return function, _returning(function.taking(("input", "weight"), fixed, optional))
+
+
+def _ck_rmsnorm(residual: bool) -> Function:
+    """The function that is CK and nothing else in this version. Raises UnsupportedError where there is none."""
+    module = import_aiter(RMSNORM)
+    forced = "rmsnorm2d_fwd_with_add_ck" if residual else "rmsnorm2d_fwd_ck"
+    if hasattr(module, forced):
+        return Function(module, forced, "ck")
+    if hasattr(module, "rms_norm_opus"):
+        raise UnsupportedError(
+            f"aiter {version_entries()['aiter']} has no Composable Kernel RMSNorm any more: HIP kernels took its place "
+            "in 2026; use aiter.hip"
+        )
+    return Function.of(RMSNORM, "rmsnorm2d_fwd_with_add" if residual else "rms_norm", "ck")
+
+
+def _hip_rmsnorm(residual: bool) -> Function:
+    """The kernel of module_rmsnorm_quant, since 2026. The older one adds in place, which changes what is timed next."""
+    return Function.of(RMSNORM, "add_rmsnorm" if residual else "rmsnorm", "hip")
+
+
+def _triton_rmsnorm(residual: bool) -> Function:
+    name = "rmsnorm2d_fwd_with_add" if residual else "rms_norm"
+    return Function.of(TRITON_RMSNORM, name, "triton", old=OLD_TRITON_RMSNORM)
+
+
+_RMSNORMS: dict[str, Callable[[bool], Function]] = {
+    "ck": _ck_rmsnorm,
+    "hip": _hip_rmsnorm,
+    "triton": _triton_rmsnorm,
+}
+
+
+def _returning(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Of a function that returns its one output."""
+    return lambda *tensors: (call(*tensors), None)
+
+
+def _filling(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Of one that writes into its first argument."""
+
+    def fill(x: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, None]:
+        import torch
+
+        out = torch.empty_like(x)
+        call(out, x, *others)
+        return out, None
+
+    return fill
+
+
+def _adding(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Of one that takes (out, x, residual, sum, ...) and writes into the first and the fourth."""
+
+    def add(x: torch.Tensor, residual: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        import torch
+
+        out, summed = torch.empty_like(x), torch.empty_like(x)
+        call(out, x, residual, summed, *others)
+        return out, summed
+
+    return add
+
+
+def _canonical(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:
+    out, summed = result
+    return {"out": out} if summed is None else {"out": out, "residual_out": summed}
+
+
+_OFFERED = (
+    ("ck", "ck", ("rmsnorm", "layernorm")),
+    ("aiter.hip", "hip", ("rmsnorm",)),
+    ("aiter.triton", "triton", ("rmsnorm", "layernorm", "softmax")),
+)
+PARTS: tuple[tuple[str, str, Backend], ...] = tuple(
+    (name, family, AiterRows(name, family=family, path=path))
+    for name, path, families in _OFFERED
+    for family in families
+)
+
+_ADDED = ("out", "input", "residual_in", "residual_out", "weight")
+ENTRY_POINTS = (
+    EntryPoint(RMSNORM, "rms_norm", needed=("input", "weight", "epsilon"), offered=("use_model_sensitive_rmsnorm",)),
+    EntryPoint(RMSNORM, "rmsnorm2d_fwd_with_add", needed=(*_ADDED, "epsilon")),
+    EntryPoint(RMSNORM, "rmsnorm", needed=("out", "input", "weight", "epsilon"), since="v0.1.12"),
+    EntryPoint(RMSNORM, "add_rmsnorm", needed=(*_ADDED, "epsilon"), since="v0.1.12"),
+    EntryPoint(NORM, "layer_norm", needed=("input", "weight", "bias", "epsilon")),
+    EntryPoint(NORM, "layernorm2d_fwd_with_add", needed=(*_ADDED, "bias", "epsilon")),
+    EntryPoint(TRITON_RMSNORM, "rms_norm", needed=("input", "weight", "epsilon"), old=OLD_TRITON_RMSNORM),
+    EntryPoint(TRITON_RMSNORM, "rmsnorm2d_fwd_with_add", needed=(*_ADDED, "epsilon"), old=OLD_TRITON_RMSNORM),
+    EntryPoint(TRITON_NORM, "layer_norm", needed=("input", "weight", "bias", "eps"), old=OLD_TRITON_NORM),
+    EntryPoint(TRITON_NORM, "layernorm2d_fwd_with_add", needed=(*_ADDED, "bias", "epsilon"), old=OLD_TRITON_NORM),
+    EntryPoint(TRITON_SOFTMAX, "softmax", needed=("x",)),
+)

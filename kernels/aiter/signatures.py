@@ -1,0 +1,170 @@
+"""What a function of the installed aiter takes: its versions differ, and most low-level calls are positional."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from types import CellType
+from typing import Any
+
+from kernels.aiter.package import version_entries
+from pytest_attnperf.errors import UnsupportedError
+
+NO_DEFAULT = inspect.Parameter.empty
+
+_OPERATOR = ("loadName", "op_name")
+"""What aiter's wrappers call the name of their torch operator; the second is v0.1.5's."""
+
+
+@dataclass(frozen=True)
+class EntryPoint:
+    """A function of aiter that an adapter calls; the contract tests look for it in a source tree.
+
+    module       where it is defined, e.g. 'aiter.ops.triton.attention.mha'
+    function     its name there
+    needed       parameters without which the adapter cannot call it, passed by name
+    offered      parameters passed where the version has them
+    positional   parameters passed by position: the first of its parameters, in this order
+    old          where the module was in earlier versions; '' if it never moved
+    since        first release that has it, where v0.1.9 has not; '' otherwise
+    """
+
+    module: str
+    function: str
+    needed: tuple[str, ...] = ()
+    offered: tuple[str, ...] = ()
+    positional: tuple[str, ...] = ()
+    old: str = ""
+    since: str = ""
+
+    @property
+    def name(self) -> str:
+        """As tests and tables name it."""
+        return f"{self.module}.{self.function}"
+
+
+@dataclass(frozen=True)
+class Taken:
+    """One parameter of a function; `default` is NO_DEFAULT where it must be given."""
+
+    name: str
+    default: Any = NO_DEFAULT
+    by_position: bool = True
+    by_name: bool = True
+
+
+def arguments(
+    function: Callable[..., Any],
+    values: Mapping[str, object],
+    *,
+    positional: bool = False,
+    needed: Collection[str] = (),
+) -> tuple[tuple[object, ...], dict[str, object]]:
+    """What to call `function` with: those of `values` that this version takes, by name, or by position.
+
+    `needed` names values that change what is computed. Raises UnsupportedError where one of these is not taken, or
+    where the function asks for something that has no value here.
+    """
+    taken = parameters_of(function)
+    title = f"aiter {version_entries()['aiter']}: {_name(function)}"
+    names = {one.name for one in taken}
+    refused = sorted(set(needed) - names)
+    if refused:
+        raise UnsupportedError(f"{title} takes no {', '.join(refused)}; it takes {', '.join(sorted(names))}")
+    unknown = [one.name for one in taken if one.default is NO_DEFAULT and one.name not in values]
+    if unknown:
+        raise UnsupportedError(f"{title} asks for {', '.join(unknown)}, which this adapter does not know")
+    if not positional:
+        leading = [one for one in taken if not one.by_name]
+        rest = {one.name: values[one.name] for one in taken if one.by_name and one.name in values}
+        return _in_order(leading, values), rest
+    last = max((index for index, one in enumerate(taken) if one.by_position and one.name in values), default=-1)
+    rest = {one.name: values[one.name] for one in taken if not one.by_position and one.name in values}
+    return _in_order(taken[: last + 1], values), rest
+
+
+def parameters_of(function: Callable[..., Any]) -> list[Taken]:
+    """Parameters of a function of aiter, in order. Raises UnsupportedError where they cannot be read.
+
+    Read in aiter's `jit/core.py` and `jit/utils/torch_guard.py`, v0.1.5 to 2026-08: a compiled function is, seen from
+    outside, `wrapper_custom(*args, **kwargs)` without `__wrapped__`, which hands everything to the torch operator
+    `torch.ops.aiter.<loadName>`; that operator's schema is what it takes. Functions that are not registered there
+    (`NONE_WRAPPED_OP`) keep the original one in their closure.
+    """
+    for candidate in _within(function):
+        name = _operator_name(candidate)
+        schema = _operator(name) if name else None
+        if schema is not None:
+            return schema
+        try:
+            found = list(inspect.signature(candidate).parameters.values())
+        except (TypeError, ValueError):
+            continue
+        if not any(one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in found):
+            return [_taken(one) for one in found]
+    raise UnsupportedError(
+        f"aiter {version_entries()['aiter']}: what {_name(function)} takes cannot be read, neither from its signature "
+        "nor from a torch operator of that name"
+    )
+
+
+def _within(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """The function itself, then what it wraps: by `__wrapped__`, or as a function in its closure."""
+    seen: set[int] = set()
+    waiting = [function]
+    while waiting:
+        one = waiting.pop(0)
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        waiting += [value for value in [getattr(one, "__wrapped__", None), *_cells(one).values()] if callable(value)]
+
+
+def _cells(function: Callable[..., Any]) -> dict[str, Any]:
+    """Values that a function has from the one around it, by name."""
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
+    if code is None or not cells:
+        return {}
+    return {name: _value(cell) for name, cell in zip(code.co_freevars, cells, strict=True)}
+
+
+def _value(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not assigned yet
+        return None
+
+
+def _operator_name(function: Callable[..., Any]) -> str:
+    """The torch operator that a wrapper of aiter hands its arguments to; '' where it names none."""
+    cells = _cells(function)
+    return next((cells[name] for name in _OPERATOR if isinstance(cells.get(name), str)), "")
+
+
+def _operator(name: str) -> list[Taken] | None:
+    """Parameters of `torch.ops.aiter.<name>`; a leading tensor `dummy` is put there by aiter's own wrapper."""
+    torch = sys.modules.get("torch")
+    packet = getattr(torch.ops.aiter, name, None) if torch is not None else None
+    if packet is None:
+        return None
+    schema = getattr(packet, packet.overloads()[0])._schema
+    found = [Taken(one.name, one.default_value if one.has_default_value() else NO_DEFAULT) for one in schema.arguments]
+    return found[1:] if found and found[0].name == "dummy" else found
+
+
+def _taken(one: inspect.Parameter) -> Taken:
+    return Taken(
+        one.name, one.default, by_position=one.kind is not one.KEYWORD_ONLY, by_name=one.kind is not one.POSITIONAL_ONLY
+    )
+
+
+def _in_order(taken: list[Taken], values: Mapping[str, object]) -> tuple[object, ...]:
+    """A parameter in between that has no value here is passed as its default."""
+    return tuple(values.get(one.name, one.default) for one in taken if one.by_position)
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return _operator_name(function) or str(getattr(function, "__name__", repr(function)))

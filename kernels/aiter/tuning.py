@@ -1,0 +1,209 @@
+"""aiter's Triton attention for the tuner: one bucket of its configuration file, and its own autotuner as a candidate.
+
+A bucket serves every length, head count and mask of its element type and head dimension, so what is better for the
+tuned workloads is to be confirmed on all others. Never run on an AMD GPU: configurations are passed to the call in the
+form that aiter documents, and files were compared with what its own lookup reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from kernels.aiter import config_files
+from kernels.aiter.config_files import AiterFile
+from kernels.aiter.mha_source import source_root
+from kernels.aiter.triton_attention import PATHS, TritonMha
+from kernels.triton.builds import CDNA
+from kernels.tuning import sparing
+from kernels.tuning_spaces import prefill
+from kernels.tuning_spaces.target import Target
+from pytest_attnperf.errors import CodeObjectError, UsageError
+from pytest_attnperf.tuning_records import Candidate, TunedFile, TuningSpace, Value
+
+if TYPE_CHECKING:
+    from pytest_attnperf.backends import Backend
+    from pytest_attnperf.kernel_builds import KernelBuild
+    from pytest_attnperf.workloads.base import Workload
+    from pytest_attnperf.workloads.prefill import Prefill
+    from pytest_attnperf.workloads.varlen import Varlen
+
+    Takes = Prefill | Varlen
+
+KERNEL = "mha_fwd"
+FAMILIES = ("prefill", "varlen")
+AUTOTUNED = Candidate({}, "autotuned by aiter")
+"""The implementation `dao_ai`, whose kernels Triton's autotuner configures: a route, and no values of a bucket."""
+
+
+class TunableMha(TritonMha):
+    """`TritonMha` whose configuration can be searched."""
+
+    def pinned(self, config: Mapping[str, str]) -> TritonMha:
+        """With the stored configuration, or through dao_ai where that is the path that was stored."""
+        if config.get("path") == PATHS["dao_ai"]:
+            return TritonMha(self.name, family=self.family, impl="dao_ai")
+        return super().pinned(config)
+
+    def tuning_space(
+        self, workloads: Sequence[Workload], arch: str, *, kernel: str = "", when: Mapping[str, Value] | None = None
+    ) -> TuningSpace:
+        """What to try in place of the bucket that serves these workloads. Raises UsageError as `Tunable` says."""
+        if kernel not in ("", KERNEL):
+            raise UsageError(f"{self.name} has no kernel {kernel!r} to tune; it has {KERNEL}")
+        target = Target(arch)
+        file, name = self._bucket(workloads, arch, when)
+        taken = cast("Sequence[Takes]", workloads)
+        bucket = file.buckets[name]
+        values = _values(bucket, target)
+        default = {key: config_files.NEUTRAL[key] for key in values if key in config_files.NEUTRAL} | dict(bucket)
+        return TuningSpace(
+            kernel=KERNEL,
+            values={
+                key: tuple(sorted({*values.get(key, ()), default[key]})) for key in dict.fromkeys((*values, *default))
+            },
+            default=Candidate(default),
+            constraints=tuple(sparing(each, default) for each in prefill.conditions(taken, target)),
+            extra=(AUTOTUNED,),
+            serves=_served(file, name),
+            where=file.where,
+        )
+
+    def tuning_serves(
+        self, workload: Workload, space: TuningSpace, arch: str, when: Mapping[str, Value] | None = None
+    ) -> bool:
+        """Whether aiter takes the same bucket for it."""
+        try:
+            return _served(*self._bucket([workload], arch, when)) == space.serves
+        except UsageError:
+            return False
+
+    def tuning_pin(self, candidate: Candidate, space: TuningSpace) -> dict[str, str]:
+        """The values as they are passed to the call; for aiter's own autotuner, its path."""
+        if candidate == AUTOTUNED:
+            return {"path": PATHS["dao_ai"]}
+        return {name: str(value) for name, value in candidate.values.items()}
+
+    def tuning_builds(
+        self, candidate: Candidate, space: TuningSpace, workload: Workload, arch: str
+    ) -> Sequence[KernelBuild]:
+        """aiter's own kernel where AITER_SOURCE is given and the kernel is known here; otherwise nothing is known."""
+        from kernels.aiter.mha_builds import build_with
+
+        if candidate == AUTOTUNED or source_root() is None:
+            return ()
+        try:
+            bucket = aiter_bucket(cast("Takes", workload), arch)
+            return [build_with(config_files.written(candidate.values, bucket), cast("Takes", workload), arch)]
+        except (CodeObjectError, UsageError):
+            return ()
+
+    def tuned_files(
+        self,
+        winner: Candidate,
+        space: TuningSpace,
+        workloads: Sequence[Workload],
+        arch: str,
+        *,
+        source: str,
+        when: Mapping[str, Value] | None = None,
+    ) -> Sequence[TunedFile]:
+        """aiter's complete file in the layout of every version that reads such files, and what to do with them."""
+        file, name = self._bucket(workloads, arch, when)
+        if winner == AUTOTUNED:
+            what = "aiter's dao_ai instead of a bucket: no configuration to write"
+            return [TunedFile(f"{config_files.FOLDER}/README.txt", _route(source), what)]
+        values = config_files.written(winner.values, file.buckets[name])
+        strange = sorted(values.keys() - file.buckets[name].keys() - config_files.NEUTRAL.keys())
+        if strange or values.keys() < file.buckets[name].keys():
+            raise UsageError(
+                f"bucket fwd.{name} of {file.where} consists of {', '.join(file.buckets[name])}; the winner has "
+                f"{', '.join(values)}"
+            )
+        text = config_files.with_bucket(file.text, name, values)
+        what = (
+            f"aiter's attention configurations for {arch}: bucket fwd.{name} changed, which serves every shape of its "
+            f"kind; {len(file.buckets) - 1} other forward buckets and all backward ones kept"
+        )
+        paths = [f"{config_files.FOLDER}/{each}" for each in config_files.layouts(file, arch)]
+        note = TunedFile(f"{config_files.FOLDER}/README.txt", _note(file, name, arch, source), "how to apply them")
+        return [*(TunedFile(path, text, what) for path in paths), note]
+
+    def _bucket(
+        self, workloads: Sequence[Workload], arch: str, when: Mapping[str, Value] | None
+    ) -> tuple[AiterFile, str]:
+        """The one bucket of these workloads. Raises UsageError."""
+        if when:
+            raise UsageError(
+                f"--when {', '.join(when)}: aiter chooses a bucket by element type and head dimension alone, and none "
+                "can be narrowed; leave --when out, and confirm on every shape that the bucket serves"
+            )
+        foreign = [each.id for each in workloads if each.family not in FAMILIES]
+        if foreign or not workloads:
+            told = f"{', '.join(foreign)} is neither" if foreign else "no workload was chosen"
+            raise UsageError(f"{self.name} is tuned for {' and '.join(FAMILIES)}: {told}; choose with --workload")
+        file = config_files.aiter_file(arch)
+        held: dict[str, list[str]] = {}
+        for each in workloads:
+            held.setdefault(config_files.serving_bucket(file, cast("Takes", each), arch), []).append(each.id)
+        if len(held) > 1:
+            told = "; ".join(f"fwd.{name} serves {', '.join(ids)}" for name, ids in held.items())
+            raise UsageError(
+                f"these workloads are served by {len(held)} buckets of {file.where}, and a tuner changes one: {told}. "
+                "Choose the workloads of one bucket with --workload"
+            )
+        return file, next(iter(held))
+
+
+def tunable_parts(parts: Iterable[tuple[str, str, Backend]]) -> tuple[tuple[str, str, Backend], ...]:
+    """The parts with those of aiter's default Triton attention made tunable."""
+    return tuple((name, family, _tunable(part)) for name, family, part in parts)
+
+
+def aiter_bucket(workload: Takes, arch: str) -> Mapping[str, Value]:
+    """What aiter's file gives for a workload. Raises UsageError."""
+    file = config_files.aiter_file(arch)
+    return file.buckets[config_files.serving_bucket(file, workload, arch)]
+
+
+def _tunable(part: Backend) -> Backend:
+    if isinstance(part, TritonMha) and part.impl == "default":
+        return TunableMha(part.name, family=part.family)
+    return part
+
+
+def _values(bucket: Mapping[str, Value], target: Target) -> dict[str, tuple[Value, ...]]:
+    """What to try; PRELOAD_V only where this version's kernel has it, kpack only where the compiler takes it."""
+    values: dict[str, tuple[Value, ...]] = {"BLOCK_M": (32, 64, 128), "BLOCK_N": (32, 64, 128)}
+    if "PRELOAD_V" in bucket:
+        values["PRELOAD_V"] = (False, True)
+    values |= {"waves_per_eu": (1, 2), "num_warps": target.warps(4, 8), "num_stages": (1, 2)}
+    if target.arch in CDNA:
+        values["matrix_instr_nonkdim"] = (0, 16)
+    if target.arch == "gfx942":
+        values["kpack"] = (1, 2)
+    return values
+
+
+def _served(file: AiterFile, bucket: str) -> str:
+    return f"bucket fwd.{bucket} of {file.where}, whatever the lengths, heads and mask"
+
+
+def _note(file: AiterFile, bucket: str, arch: str, source: str) -> str:
+    return (
+        f"aiter's attention configurations for {arch}, with bucket fwd.{bucket} changed: {source}.\n"
+        f"Made from {file.where}; every other bucket is as it was.\n\n"
+        "One bucket serves every length, head count and mask of its element type and head dimension: look at what the\n"
+        "tuning report says of the workloads that were not tuned before you use it.\n\n"
+        "To apply: copy the file that your version of aiter has over its own, in aiter/ops/triton/configs of the\n"
+        f"installed package: {arch}-MHA-DEFAULT.json until August 2026, {arch}/triton/attention/mha/DEFAULT.json from\n"
+        "then on. Or pass the values as config=... to flash_attn_func. Processes that run keep what they have read.\n"
+    )
+
+
+def _route(source: str) -> str:
+    return (
+        f"No bucket of aiter's was as fast as its own autotuner: {source}.\n"
+        "There is no file to write. Call aiter.ops.triton.attention.mha.mha_set_impl('dao_ai') once per process (the\n"
+        "backend aiter.triton_dao), and leave FLASH_ATTENTION_TRITON_AMD_AUTOTUNE at 1.\n"
+    )

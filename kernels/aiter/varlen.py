@@ -1,0 +1,239 @@
+"""Attention of aiter over packed sequences: `ck` and `aiter.asm`, each forced, and `aiter.auto`.
+
+Layout (T, H, D) with int32 offsets, and log-sum-exp (H, Tq), as `Varlen` has them. A `block_table` is never given:
+aiter's packed functions fail on it (issue 4456) or fault (issue 4455). Written from aiter's source; never run on an AMD
+GPU.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from kernels.aiter.attention import (
+    ASM,
+    AUTO,
+    CK,
+    HEAD_DIM_STEP,
+    MHA,
+    ROUNDING,
+    Binding,
+    Route,
+    alone,
+    by_keyword,
+    head_dim_reasons,
+    module_with,
+    positional,
+    prepared,
+    route_reasons,
+    window_sizes,
+    with_lse,
+    without_lse,
+)
+from kernels.aiter.dense import DECLARES
+from kernels.aiter.importing import without_ck
+from kernels.aiter.signatures import EntryPoint
+from kernels.family_backend import FamilyBackend
+from kernels.prefill_backend import HALVES, Limits, refusals
+from pytest_attnperf.workloads.varlen import Varlen
+
+if TYPE_CHECKING:
+    from pytest_attnperf.backends import Backend, Prepared, Tensors
+    from pytest_attnperf.records import DeviceInfo
+
+ASM_HEAD_DIM = 128
+
+_PACKED = ("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k")
+_LENGTHS = ("max_seqlen_q", "max_seqlen_k")
+_LOW_LEVEL = (
+    *_LENGTHS,
+    "min_seqlen_q",
+    "dropout_p",
+    "softmax_scale",
+    "logits_soft_cap",
+    "zero_tensors",
+    "is_causal",
+    "window_size_left",
+    "window_size_right",
+)
+
+
+@dataclass(frozen=True)
+class AiterVarlen(FamilyBackend[Varlen]):
+    """One route into aiter's packed forward; subclasses name the function and add what it refuses."""
+
+    route: ClassVar[Route]
+    function: ClassVar[str]
+
+    @property
+    def families(self) -> frozenset[str]:
+        """'varlen' alone."""
+        return frozenset({"varlen"})
+
+    @property
+    def who(self) -> str:
+        """As reasons name it."""
+        return self.route.who(self.function)
+
+    def limits(self) -> Limits:
+        """Of every sequence."""
+        return Limits(self.who, dtypes=HALVES)
+
+    def reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
+        """What is refused of a sequence has one reason, whichever sequence it is."""
+        found = route_reasons(self.route, self.who, device)
+        found += head_dim_reasons(self.who, (workload.head_dim,), padded=not self.route.path)
+        if workload.lse and workload.rows_without_keys:
+            found.append(
+                f"{self.who} is not known to give -inf as log-sum-exp of rows that see no key (aiter's tests look at "
+                f"'out' alone), and {workload.rows_without_keys} rows of this workload see none"
+            )
+        return found + refusals(workload.sequence(0), self.limits())
+
+    def bind(self, workload: Varlen, inputs: Tensors) -> Prepared:
+        """Import aiter, run once, and see what ran."""
+        return prepared(self.route, self.binding(workload), inputs)
+
+    @abc.abstractmethod
+    def binding(self, workload: Varlen) -> Binding:
+        """The call of one workload; the longest lengths are numbers of the host."""
+
+
+@dataclass(frozen=True)
+class ForcedVarlen(AiterVarlen):
+    """A low-level function, which takes everything by position."""
+
+    def binding(self, workload: Varlen) -> Binding:
+        """`min_seqlen_q` 0 is what aiter's public function gives unless it is told of chunked prefill."""
+        left, right = window_sizes(workload.causal, workload.window)
+        values = {
+            "max_seqlen_q": workload.max_q,
+            "max_seqlen_k": workload.max_kv,
+            "min_seqlen_q": 0,
+            "dropout_p": 0.0,
+            "softmax_scale": 1.0 / math.sqrt(workload.head_dim),
+            "logits_soft_cap": 0.0,
+            "zero_tensors": False,
+            "is_causal": workload.causal,
+            "window_size_left": left,
+            "window_size_right": right,
+            "sink_size": 0,
+            "return_softmax_lse": workload.lse,
+            "return_dropout_randval": False,
+            "how_v3_bf16_cvt": ROUNDING,
+        }
+        call = positional(module_with(self.function), self.function, tensor_names(workload), values)
+        config = {"function": self.function, "padded_in_call": "False", **self.chosen()}
+        outputs = with_lse if workload.lse else without_lse
+        return Binding(f"aiter's {self.function}", call, _unchanged, outputs, config, DECLARES[self.route.path])
+
+    def chosen(self) -> dict[str, str]:
+        """Further entries of the configuration."""
+        return {}
+
+
+@dataclass(frozen=True)
+class CkVarlen(ForcedVarlen):
+    """`mha_varlen_fwd`, whose module is compiled with Composable Kernel alone."""
+
+    route = CK
+    function = "mha_varlen_fwd"
+
+
+@dataclass(frozen=True)
+class AsmVarlen(ForcedVarlen):
+    """`fmha_v3_varlen_fwd`: bf16, head dimension 128, any number of queries."""
+
+    route = ASM
+    function = "fmha_v3_varlen_fwd"
+
+    def limits(self) -> Limits:
+        """No fp16, and nothing added to or cut out of the scores but a causal mask."""
+        return Limits(self.who, dtypes=frozenset({"bf16"}), window=False, alibi=False)
+
+    def reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
+        """The tests of `can_impl_fmha_v3_fwd`; its other head dimensions are 192 with 128 of v, which a `Varlen` cannot
+        have."""
+        found = super().reasons(workload, device)
+        if workload.head_dim != ASM_HEAD_DIM:
+            found.append(f"{self.who} takes head_dim {ASM_HEAD_DIM}, not {workload.head_dim}")
+        return found
+
+    def chosen(self) -> dict[str, str]:
+        """The rounding is a choice of kernel on gfx942."""
+        return {"how_v3_bf16_cvt": str(ROUNDING)}
+
+
+@dataclass(frozen=True)
+class AutoVarlen(AiterVarlen):
+    """`flash_attn_varlen_func`; which implementation it takes is recorded. Since 2026 it imports flydsl when it is
+    called, on any GPU."""
+
+    route = AUTO
+    function = "flash_attn_varlen_func"
+
+    def reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
+        """Also what its dispatcher gets wrong, or hands to an implementation that cannot."""
+        found = super().reasons(workload, device)
+        if workload.window == 1:
+            found.append(
+                f"{self.who} takes windows of at least 2 keys: its dispatcher asks whether window_size is above 0, and "
+                "gives a window of one key to kernels that know none"
+            )
+        if without_ck() and (workload.window or workload.lse):
+            found.append(
+                f"{self.who} takes Triton with ENABLE_CK=0, which knows no such window, and whose log-sum-exp is laid "
+                "out another way"
+            )
+        return found
+
+    def binding(self, workload: Varlen) -> Binding:
+        """Arguments that every version has had since v0.1.5; a window only where there is one."""
+        values: dict[str, object] = {
+            "max_seqlen_q": workload.max_q,
+            "max_seqlen_k": workload.max_kv,
+            "dropout_p": 0.0,
+            "softmax_scale": 1.0 / math.sqrt(workload.head_dim),
+            "causal": workload.causal,
+            "return_lse": workload.lse,
+        }
+        if workload.window:
+            values["window_size"] = window_sizes(workload.causal, workload.window)
+        call = by_keyword(module_with(self.function), self.function, tensor_names(workload), values)
+        config = {"function": self.function, "padded_in_call": str(workload.head_dim % HEAD_DIM_STEP != 0)}
+        outputs = with_lse if workload.lse else alone
+        return Binding(f"aiter's {self.function}", call, _unchanged, outputs, config, DECLARES[""])
+
+
+PARTS: tuple[tuple[str, str, Backend], ...] = (
+    ("ck", "varlen", CkVarlen("ck")),
+    ("aiter.asm", "varlen", AsmVarlen("aiter.asm")),
+    ("aiter.auto", "varlen", AutoVarlen("aiter.auto")),
+)
+"""(name of a backend, family, its part of the backend)."""
+
+_OFFERED = ("return_softmax_lse", "return_dropout_randval", "alibi_slopes")
+ENTRY_POINTS = (
+    EntryPoint(MHA, "mha_varlen_fwd", offered=("sink_size", *_OFFERED), positional=(*_PACKED, *_LOW_LEVEL)),
+    EntryPoint(MHA, "fmha_v3_varlen_fwd", offered=("how_v3_bf16_cvt", *_OFFERED), positional=(*_PACKED, *_LOW_LEVEL)),
+    EntryPoint(
+        MHA,
+        "flash_attn_varlen_func",
+        needed=(
+            *(*_PACKED, *_LENGTHS),
+            *("dropout_p", "softmax_scale", "causal", "window_size", "alibi_slopes", "return_lse"),
+        ),
+    ),
+)
+"""What is called of aiter. The middle of the positional ones differs between versions and is read from them."""
+
+
+def tensor_names(workload: Varlen) -> list[str]:
+    """What aiter calls the workload's inputs, in their order."""
+    return [*_PACKED, *["alibi_slopes"] * workload.alibi]
+
+
+def _unchanged(inputs: Tensors) -> Tensors:
+    return inputs

@@ -1,0 +1,39 @@
+"""Stands packages named aiter on the path, and takes every trace of them away again."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+ROCMS = {"ops/mha.py": "", "jit/optCompilerConfig.json": "{}"}
+"""Files by which ROCm's aiter is known."""
+
+
+@pytest.fixture
+def aiter_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
+    """Put a package named aiter on the path: {file: text} beside the files of ROCm's, and the text of its __init__."""
+    root = tmp_path / "site"
+    root.mkdir()
+    before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "aiter"}
+    for name in before:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(str(root))
+
+    def put(files: Mapping[str, str] | None = None, init: str = "", *, rocms: bool = True) -> Path:
+        package = root / "aiter"
+        for name, text in {"__init__.py": init, **(ROCMS if rocms else {}), **(files or {})}.items():
+            path = package / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        for folder in {path.parent for path in package.rglob("*.py")}:
+            (folder / "__init__.py").touch()
+        importlib.invalidate_caches()
+        return package
+
+    yield put
+    for name in [name for name in sys.modules if name.partition(".")[0] == "aiter"]:
+        del sys.modules[name]
