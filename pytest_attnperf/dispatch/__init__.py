@@ -1,0 +1,1 @@
+"""Which backend to take where, from measured times: points, decisions, regions, and a function to paste."""

@@ -1,0 +1,148 @@
+"""A workload as a shape and a size: the size along which regions are formed, and every field beside it.
+
+Fields are those of the workload's class. What repeats another field (kv_heads = heads, seq_kv = seq_q) is left out, so
+that regions of whole sequences run along seq_q alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import keyword
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from pytest_attnperf.errors import UnknownNameError, WorkloadError
+from pytest_attnperf.workloads.base import Workload
+from pytest_attnperf.workloads.families import parse_workload
+
+Value: TypeAlias = int | float | bool | str | tuple[int, ...]
+
+LINKED = {
+    "kv_heads": "heads",
+    "seq_kv": "seq_q",
+    "head_dim_v": "head_dim",
+    "seqs_kv": "seqs_q",
+    "value_dim": "nope_dim",
+}
+"""Field -> the field it is equal to unless it is given."""
+
+AXES = {"seq_kv": "kv", "seq_q": "s", "seq": "s", "past": "p", "rows": "r", "size_m": "m", "mib": "mib", "kib": "kib"}
+"""Field that regions may run along, the first that a shape has -> its word in an id."""
+
+NEVER_DEFAULT = ("dtype",)
+"""Fields that a caller must give although a workload's class has a default."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Everything of a workload but its size.
+
+    fields     by name, sorted; without the axis
+    axis       the field that the size is of; '' where a workload has none (varlen, mixed)
+    label      its words without family and size, e.g. 'b4 h8 d256 f16 causal'
+    defaults   what a field is that a caller does not give, by name, sorted
+    """
+
+    family: str
+    fields: tuple[tuple[str, Value], ...]
+    axis: str
+    label: str = dataclasses.field(compare=False)
+    defaults: tuple[tuple[str, Value], ...] = dataclasses.field(compare=False, default=())
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """What shapes are sorted by: numbers in labels by value, so that d64 comes before d256."""
+        label = re.sub(r"[0-9]+", lambda match: match[0].zfill(12), self.label)
+        return self.family, label, self.axis, repr(self.fields)
+
+    def value(self, name: str) -> Value | None:
+        """A field's value, None where the shape does not have it."""
+        return dict(self.fields).get(name)
+
+
+def shape_of(workload: str, definition: Mapping[str, Any]) -> tuple[Shape, int]:
+    """Shape and size of a workload by its id, or by its stored definition where its family is not built in.
+
+    The size is 0 where there is no axis. Raises WorkloadError for an id of a built-in family that cannot be read, and
+    for a definition that holds what no table can.
+    """
+    try:
+        parsed = parse_workload(workload)
+    except UnknownNameError as error:
+        if not definition:
+            raise WorkloadError(f"{error}, and no definition is stored with it") from error
+        return _defined(workload, definition)
+    return _parsed(parsed)
+
+
+def _parsed(workload: Workload) -> tuple[Shape, int]:
+    fields = {part.name: part for part in dataclasses.fields(workload)}  # type: ignore[arg-type]
+    values: dict[str, Value] = {name: getattr(workload, name) for name in fields}
+    repeated = _repeated(values)
+    computed = LINKED.keys() | _usual(values).keys()
+    defaults: dict[str, Value] = {
+        name: part.default
+        for name, part in fields.items()
+        if part.default is not dataclasses.MISSING and name not in {*computed, *NEVER_DEFAULT}
+    }
+    kept = {name: value for name, value in values.items() if name not in repeated}
+    axis = _axis(kept)
+    size = kept.pop(axis) if axis else 0
+    word = re.compile(rf"{AXES.get(axis, '')}[0-9]+")
+    words = [text for text in workload.id.split("-")[1:] if not (axis and word.fullmatch(text))]
+    shape = Shape(workload.family, tuple(sorted(kept.items())), axis, " ".join(words), tuple(sorted(defaults.items())))
+    return shape, int(str(size))
+
+
+def _repeated(values: Mapping[str, Value]) -> set[str]:
+    """Fields that only repeat what others say."""
+    linked = {name for name, like in LINKED.items() if name in values and values[name] == values.get(like)}
+    return linked | {name for name, usual in _usual(values).items() if values[name] == usual}
+
+
+def _usual(values: Mapping[str, Value]) -> dict[str, Value]:
+    """What an attention layer's hidden size and room in the cache are unless they are given."""
+    seq, past, heads, head_dim = (values.get(name) for name in ("seq", "past", "heads", "head_dim"))
+    if "room" not in values or not all(isinstance(value, int) for value in (seq, past, heads, head_dim)):
+        return {}
+    return {"room": int(str(seq)) + int(str(past)), "hidden": int(str(heads)) * int(str(head_dim))}
+
+
+def _axis(values: Mapping[str, Value]) -> str:
+    """The first of AXES that is a positive number; of a layer with a cache, its past."""
+    order = ("past", *AXES) if values.get("past") else AXES
+    return next((name for name in order if _is_size(values.get(name))), "")
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _defined(workload: str, definition: Mapping[str, Any]) -> tuple[Shape, int]:
+    """By a stored definition. A text or a fraction that a caller leaves out is taken to be this workload's."""
+    family = definition.get("family", workload.split("-")[0])
+    if not isinstance(family, str):
+        raise WorkloadError(f"the stored definition of {workload!r} has the family {family!r}, which is no text")
+    values = {name: _value(workload, name, value) for name, value in definition.items() if name != "family"}
+    kept = {name: value for name, value in values.items() if name not in _repeated(values)}
+    axis = _axis(kept)
+    size = kept.pop(axis) if axis else 0
+    label = " ".join(f"{name}={value}" for name, value in sorted(kept.items()) if isinstance(value, (int, tuple)))
+    defaults = {name: value for name, value in kept.items() if isinstance(value, (str, float))}
+    usual = tuple(sorted((name, value) for name, value in defaults.items() if name not in NEVER_DEFAULT))
+    return Shape(family, tuple(sorted(kept.items())), axis, label or workload, usual), int(str(size))
+
+
+def _value(workload: str, name: object, value: Any) -> Value:
+    if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
+        raise WorkloadError(f"the stored definition of {workload!r} has a field {name!r}, which is no name of a field")
+    if isinstance(value, (list, tuple)) and all(isinstance(part, int) for part in value):
+        return tuple(value)
+    if isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise WorkloadError(
+        f"the stored definition of {workload!r} has {name}={value!r}; a table takes numbers, texts and lists of numbers"
+    )
