@@ -46,8 +46,8 @@ class CaseFailedError(AttnperfError):
 class UnsupportedError(AttnperfError):
     """Raised in `prepare`: only loading or building the library shows that it cannot do this here.
 
-    The case is then UNSUPPORTED with this text as its reason, as if `unsupported_reasons` had known it; where a baseline
-    says that it was supported, it fails.
+    The case is then UNSUPPORTED with this text as its reason, as if `unsupported_reasons` had known it; where a
+    baseline says that it was supported, it fails.
     """
 
 

@@ -150,8 +150,9 @@ class StaticFigures:
 
     registers        VGPRs per lane (unified on CDNA2 and later), registers per thread on NVIDIA
     spills           registers kept in memory, None where the object does not say
-    occupancy        waves per SIMD (AMD); None where it is not computed
-    matrix           matrix instructions in loops; None where the code was not disassembled
+    occupancy        waves per SIMD, on NVIDIA warps per sub-partition of an SM; None where it is not computed
+    matrix           matrix instructions in loops, of all builds; None where the code was not disassembled
+    loop_instructions, loop_lds   all instructions in loops, and those that read or write LDS; None likewise
     """
 
     registers: int
@@ -161,6 +162,8 @@ class StaticFigures:
     occupancy: float | None = None
     matrix: int | None = None
     code_bytes: int = 0
+    loop_instructions: int | None = None
+    loop_lds: int | None = None
 
 
 @dataclass(frozen=True)
