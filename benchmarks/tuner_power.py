@@ -118,7 +118,10 @@ def _times(drawn: random.Random) -> Callable[[Candidate, str], float]:
 
 def measured(path: Path) -> Surface:
     """The table of measured times at `path`; what it does not list is no candidate."""
-    table = json.loads(path.read_text())
+    try:
+        table = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"{path}: is no table of measured times ({error})") from error
     rows: list[tuple[Candidate, Mapping[str, float]]] = [
         (Candidate(row["values"]), row["us"])
         for row in table["rows"]

@@ -29,6 +29,9 @@ from pytest_attnperf.stage_records import Breakdown
 
 RESULTS_SCHEMA = 1
 
+FOREIGN = "code from another tree ran"
+"""In the summary of a case whose time is not that of this tree's kernels."""
+
 
 @dataclass(frozen=True)
 class CaseResult:

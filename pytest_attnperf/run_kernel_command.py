@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.errors import UnknownNameError, UsageError, WorkloadError
+from pytest_attnperf.errors import UnknownNameError, UnsupportedError, UsageError, WorkloadError
 from pytest_attnperf.workloads.families import Families, Family
 
 if TYPE_CHECKING:
@@ -74,14 +74,19 @@ def run_case(registered: Registered, options: argparse.Namespace) -> int:
 
     case = SingleRun.here(backend, workload, on_gpu=kind == "gpu", interpreted=kind == "cpu")
     reasons = backend.unsupported_reasons(workload, case.device)
-    if reasons:
-        _say(f"{backend.name} does not run {workload.id} on {case.device.arch}: {'; '.join(reasons)}")
-        return 1
-    return _run(case, options)
+    return _cannot(case, reasons) if reasons else _run(case, options)
+
+
+def _cannot(case: SingleRun, reasons: Iterable[str]) -> int:
+    _say(f"{case.backend.name} does not run {case.workload.id} on {case.device.arch}: {'; '.join(reasons)}")
+    return 1
 
 
 def _run(case: SingleRun, options: argparse.Namespace) -> int:
-    prepared = case.prepare()
+    try:
+        prepared = case.prepare()
+    except UnsupportedError as error:
+        return _cannot(case, [str(error) or type(error).__name__])
     _say(
         f"{case.backend.name} on {case.workload.id}, on {case.device.name or case.device.product} ({case.device.arch})"
     )

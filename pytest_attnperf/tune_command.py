@@ -21,33 +21,41 @@ if TYPE_CHECKING:
     from pytest_attnperf.environment.lease import Lease
     from pytest_attnperf.plugin.tuning import TuningProject
     from pytest_attnperf.tuner.job import TuneJob, TunePools
-    from pytest_attnperf.tuning_records import Candidate, Tunable, TuneResult, TuningSpace, Value
+    from pytest_attnperf.tuning_records import Candidate, Tunable, TuningSpace, Value
     from pytest_attnperf.workers.controller import Ready
     from pytest_attnperf.workers.launch import LaunchPlan
     from pytest_attnperf.workloads.base import Workload
 
-JOURNAL, RESULT, REPORT = "journal.jsonl", "tune.json", "report.md"
+JOURNAL = "journal.jsonl"
 CACHE = Path(".attnperf") / "cache" / "compiled"
+VERSIONS = ("rocm", "torch", "triton", "aiter")
+"""Of software that a tuned rule was measured with, where it is there."""
+
 SOURCES = frozenset({".py", ".hip", ".h", ".cu", ".cpp"})
 WARM_MOST = 12
 """Processes that compile at once: each holds some 0.5 GB of a GPU's memory beside its inputs."""
 _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>s|m|min|h)?")
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
-EPILOG = f"""Candidates are compiled, and thrown out where their code objects spill, ask for more LDS than there is or
-fit no launch; what is left is proven right and timed in fresh processes, and the best is held against the default in
-further ones, in turns, on every workload that the changed rule serves. Files are written only where it is better.
+INTERRUPTED = 130
+"""As a shell says of a command that was interrupted."""
 
-DIR holds {JOURNAL} (an interrupted run goes on with it), {RESULT}, {REPORT}, and configuration files as the kernel and,
-for aiter's, aiter reads them.
+EPILOG = f"""Candidates are compiled, and thrown out where their code objects spill, ask for more LDS than
+there is or fit no launch; what is left is proven right and timed in fresh processes, and the best
+is held against the default in further ones, in turns, on every workload that the changed rule
+serves. Files are written only where it is better.
 
-exit status: 0 better, or no better than the default; 1 better on what was tuned and slower elsewhere (nothing is
-written); 2 the command is off, or nothing could be measured
+DIR holds {JOURNAL} (an interrupted run goes on with it), tune.json, report.md, and
+configuration files as the kernel and, for aiter's, aiter reads them.
+
+exit status: 0 better, or no better than the default; 1 better on what was tuned and slower
+elsewhere (nothing is written); 2 the command is off, or nothing could be measured; {INTERRUPTED}
+interrupted
 
 examples:
-  attnperf tune triton.flash --workloads b=4,s=512,h=8,d=256,causal --workloads b=4,s=4096,h=8,d=256,causal --budget 10m
+  attnperf tune triton.flash --workloads b=4,s=512,h=8,d=256,causal --budget 10m
   attnperf tune triton.gemm --workloads sizes.csv --out tuned/gemm --strategy optuna --trials 200
-  attnperf tune triton.flash --workloads b=4,s=512,h=8,d=256,causal --static gfx942     nothing is timed
+  attnperf tune triton.flash --workloads b=4,s=512,h=8,d=256,causal --static gfx942
 """
 
 
@@ -102,13 +110,17 @@ def run(options: argparse.Namespace) -> int:
 
     # A static run needs every workload of the suites, also those that are too large for this machine.
     device = "gpu" if options.static else options.device
-    return collected(
-        lambda project: _tuned(project, options),
-        options.backend,
-        options.family,
-        options.suite,
-        f"--attnperf-device={device}",
-    )
+    try:
+        return collected(
+            lambda project: _tuned(project, options),
+            options.backend,
+            options.family,
+            options.suite,
+            f"--attnperf-device={device}",
+        )
+    except KeyboardInterrupt:
+        _say("attnperf: interrupted")
+        return INTERRUPTED
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -136,6 +148,7 @@ def seconds_of(text: str) -> float:
 
 
 def _tuned(project: TuningProject, options: argparse.Namespace) -> int:
+    from pytest_attnperf.reports.tuned_files import written
     from pytest_attnperf.tuner.tune import tune
     from pytest_attnperf.tuning_records import SLOWER_ELSEWHERE, Tunable
 
@@ -151,7 +164,12 @@ def _tuned(project: TuningProject, options: argparse.Namespace) -> int:
             "--static ARCH ranks candidates by their code objects"
         )
     out = options.out or Path(".attnperf") / "tune" / backend.name
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {out}: no folder can be made there ({error.strerror}); give another") from error
+    if options.static and (out / JOURNAL).exists():
+        raise UsageError(f"--out {out} has the results of a run that timed; give another one for --static")
     with contextlib.ExitStack() as stack:
         result = tune(_job(project, backend, options, out, stack))
     sys.stdout.write(f"{written(result, out)}\n")
@@ -159,7 +177,7 @@ def _tuned(project: TuningProject, options: argparse.Namespace) -> int:
 
 
 @dataclass(frozen=True)
-class _Machine:
+class Machine:
     """What is searched on: leased GPUs, empty on a CPU, and what the first process said of it."""
 
     plan: LaunchPlan
@@ -193,7 +211,7 @@ def _job(
 
     tuned = project.workloads(options.workloads)
     every = {workload.id: workload for workload in (*tuned, *project.suite_workloads)}
-    machine = None if options.static else _machine(project, options, list(every.values()), stack)
+    machine = None if options.static else machine_of(project, options.gpus, list(every.values()), stack)
     arch = options.static or _arch_of(machine)
     when = _values(options.when, "--when")
     space = backend.tuning_space(tuned, arch, kernel=options.kernel, when=when or None)
@@ -203,6 +221,7 @@ def _job(
         name=project.backend.name,
         tuned={workload.id: Served(project.key(workload), workload) for workload in tuned},
         suite={name: Served(project.key(workload), workload) for name, workload in every.items()},
+        elsewhere=project.other_families,
         arch=arch,
         root=root,
         cache=root / CACHE,
@@ -237,22 +256,25 @@ def sources_of(backend: object) -> str:
     return digest.hexdigest()[:16]
 
 
-def _machine(
-    project: TuningProject, options: argparse.Namespace, workloads: list[Workload], stack: contextlib.ExitStack
-) -> _Machine:
-    """Lease the GPUs, and ask a first process what they are; both are given back with the stack."""
+def machine_of(
+    project: TuningProject, gpus: str, workloads: Sequence[Workload], stack: contextlib.ExitStack
+) -> Machine:
+    """Lease the GPUs, and ask a first process what they are; both are given back with the stack.
+
+    gpus   how many, or 'all' that are free
+    """
     from pytest_attnperf.environment.gpus import visible_gpus_here
     from pytest_attnperf.workers.pool import WorkerPool
 
     leases: Sequence[Lease] = ()
     if project.kind == "gpu":
-        leases = leased(visible_gpus_here(), options.gpus)
+        leases = leased(visible_gpus_here(), gpus)
         for lease in leases:
             stack.callback(lease.release)
     plan = project.plan(workloads)
     pool = WorkerPool(plan, [lease.token for lease in leases[:1]], prefix="first-")
     stack.callback(pool.shutdown)
-    machine = _Machine(plan, leases, pool.ready(0))
+    machine = Machine(plan, leases, pool.ready(0))
     pool.shutdown()
     return machine
 
@@ -283,7 +305,7 @@ def leased(tokens: Sequence[str], wanted: str, folder: Path | None = None) -> li
     return found
 
 
-def _arch_of(machine: _Machine | None) -> str:
+def _arch_of(machine: Machine | None) -> str:
     assert machine is not None
     return machine.ready.device.arch
 
@@ -298,7 +320,7 @@ def _source(ready: Ready | None) -> str:
     if ready is None:
         return f"attnperf tune --static, {today}: by code object, nothing was timed"
     device, named = ready.device, ready.fingerprint.named
-    versions = [f"{name} {named[name]}" for name in ("rocm", "torch", "triton", "aiter") if named.get(name)]
+    versions = [f"{name} {named[name]}" for name in VERSIONS if not named.get(name, "none").startswith("none")]
     return ", ".join([f"attnperf tune on {device.name or device.product}", *versions, today])
 
 
@@ -339,39 +361,6 @@ def _value(text: str) -> Value:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     return int(text) if re.fullmatch(r"-?\d{1,18}", text) else text
-
-
-def written(result: TuneResult, out: Path) -> str:
-    """Write the files, the report and the whole result under `out`; what the terminal is told."""
-    from pytest_attnperf.atomic_file import write_atomically
-    from pytest_attnperf.reports import tuning
-    from pytest_attnperf.reports.wide_tables import markdown, terminal
-
-    tables = tuning.tables(result)
-    lines = [*tuning.header_lines(result)]
-    paths = [_inside(out, file.path) for file in result.files]
-    for path, file in zip(paths, result.files, strict=True):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, file.text.encode())
-    said = [f"written: {path}: {file.what}" for path, file in zip(paths, result.files, strict=True)]
-    write_atomically(out / RESULT, _encoded(result))
-    write_atomically(out / REPORT, f"{markdown([*lines, *said], tables)}\n".encode())
-    return terminal([*lines, *said, f"report: {out / REPORT}; everything: {out / RESULT}"], tables)
-
-
-def _inside(out: Path, name: str) -> Path:
-    """Where a file is written. Raises UsageError for a path that leaves the folder."""
-    path = out / name
-    if Path(name).is_absolute() or not path.resolve().is_relative_to(out.resolve()):
-        raise UsageError(f"a tuned file wants to be written to {name!r}, outside of {out}; nothing was written")
-    return path
-
-
-def _encoded(result: TuneResult) -> bytes:
-    import msgspec
-
-    encoded: bytes = msgspec.json.format(msgspec.json.encode(result), indent=1)
-    return encoded + b"\n"
 
 
 def _say(line: str) -> None:

@@ -94,10 +94,11 @@ PREFILL_LARGE = [
 """What libraries are compared on in both half types, and the dense twin of the varlen suite's `q=8x2048`."""
 
 PREFILL_8_BIT = [
-    Prefill.parse_line(f"b=1,s=4096,h=32,hk=8,d=128,causal,{dtype}") for dtype in ("f8e4m3", "i8", "i8,pv16", "i8,kv8")
+    Prefill.parse_line(f"b=1,s=4096,h=32,hk=8,d=128,causal,{dtype}")
+    for dtype in ("f8e4m3", "f8e4m3fnuz", "i8", "i8,pv16", "i8,kv8")
 ]
-"""Llama 3 8B's attention in 8 bits with one scale per tensor: FlashAttention-3's fp8, and int8 with both products, the
-first product, or only K and V in 8 bits."""
+"""Llama 3 8B's attention in 8 bits with one scale per tensor: FlashAttention-3's fp8, in the format of NVIDIA and of an
+MI300X, and int8 with both products, the first product, or only K and V in 8 bits."""
 
 PREFILL_FEATURES = [*PREFILL_HEAD_DIMS, *PREFILL_SCORES, *PREFILL_LARGE]
 """In a suite of their own: what is recorded of `PREFILL` holds as it is."""

@@ -7,6 +7,8 @@ import pytest
 
 from suites.prefill_workloads import PREFILL_8_BIT, PREFILL_FEATURES
 
+AITER = ["ck", "aiter.asm", "aiter.auto"]
+
 
 @pytest.mark.attnperf(
     family="prefill",
@@ -18,7 +20,7 @@ def test_features(attnperf, backend, workload):
     attnperf.run(backend, workload)
 
 
-@pytest.mark.attnperf(family="prefill", workloads=PREFILL_8_BIT, backends=["triton.flash", "native.eager"])
+@pytest.mark.attnperf(family="prefill", workloads=PREFILL_8_BIT, backends=["triton.flash", "native.eager", *AITER])
 def test_8_bit(attnperf, backend, workload):
     """The same in 8 bits, of which torch's fused attention takes none."""
     attnperf.run(backend, workload)

@@ -15,7 +15,7 @@ from kernels.native.prefill import BACKENDS as NATIVE
 from pytest_attnperf import run_kernel_command
 from pytest_attnperf.backends import Prepared, Registry
 from pytest_attnperf.cli import main
-from pytest_attnperf.errors import UnknownNameError, UsageError, WorkloadError
+from pytest_attnperf.errors import UnknownNameError, UnsupportedError, UsageError, WorkloadError
 from pytest_attnperf.kernel_builds import KernelRegistry
 from pytest_attnperf.plugin.registered import Registered
 from pytest_attnperf.records import DeviceInfo, Launch, Tolerance
@@ -47,12 +47,21 @@ class Backend:
         return Prepared(lambda q, k, v: q * 1, tensors, lambda new: new, lambda out: {"out": out})
 
 
+class Unbuilt(Backend):
+    """Only its preparation shows that it cannot run."""
+
+    def prepare(self, workload: Any, inputs: Any) -> Prepared:
+        """No compiler."""
+        raise UnsupportedError("no hipcc")
+
+
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> Registered:
     """The native backends and two of this file, on a machine that is asked for its CPU."""
     monkeypatch.setenv("TRITON_INTERPRET", "1")  # the command sets it for the rest of its process
     registry = Registry()
     registry.add(*NATIVE, Backend("wrong.q"), Backend("cannot.run", reasons=("needs more", "needs less")))
+    registry.add(Unbuilt("cannot.build"))
     config: Any = SimpleNamespace(getoption=lambda name, default=None: "cpu", getini=lambda name: "")
     return Registered(config, registry, FAMILIES, KernelRegistry())
 
@@ -90,9 +99,15 @@ def test_an_unsupported_workload_says_why(registered: Registered, capsys: pytest
     assert capsys.readouterr().out.splitlines()[-1].endswith("on cpu-x86_64: needs more; needs less")
 
 
+def test_what_only_building_shows_says_why(registered: Registered, capsys: pytest.CaptureFixture[str]) -> None:
+    """A library that cannot be loaded or built is unsupported like any other, with exit status 1."""
+    assert run_case(registered, options("cannot.build")) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == f"cannot.build does not run {SMALL} on cpu-x86_64: no hipcc"
+
+
 def test_an_unknown_backend_lists_what_exists(registered: Registered) -> None:
     """A name that nobody registered is an error with those that are."""
-    with pytest.raises(UnknownNameError, match=r"unknown backend 'hip\.no'; known: cannot\.run, native"):
+    with pytest.raises(UnknownNameError, match=r"unknown backend 'hip\.no'; known: cannot\.build, cannot\.run, native"):
         run_case(registered, options("hip.no"))
 
 

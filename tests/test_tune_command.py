@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +16,8 @@ import pytest
 from pytest_attnperf.environment.lease import GpuBusyError
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.testing.project import WORKLOAD, FakeProject
-from pytest_attnperf.tune_command import add_to, default_of, leased, seconds_of, sources_of, written
-from pytest_attnperf.tuning_records import Candidate, TunedFile, TuneResult, TuningSpace
+from pytest_attnperf.tune_command import add_to, default_of, leased, seconds_of, sources_of
+from pytest_attnperf.tuning_records import Candidate, TuningSpace
 
 FASTER = {"pin": {"BLOCK_M": "64"}, "time_us": 80.0}
 SPACE = {"values": {"BLOCK_M": [16, 32, 64, 128]}, "default": {"BLOCK_M": 32}}
@@ -44,9 +45,11 @@ def test_the_faster_configuration_is_found_and_written(tunable: FakeProject) -> 
     """The winner's file, the report and everything measured are written, and the terminal says so."""
     done = typed(tunable, "fake.a", "--workloads", WORKLOAD, "--out", "tuned", *QUICK)
     assert (done.returncode, done.stdout.startswith("BETTER: ")) == (0, True), done.stdout + done.stderr
-    assert "BLOCK_M=64 [winner]" in done.stdout
+    assert re.search(r"^1 winner +0\.8\d\d +64$", done.stdout, re.MULTILINE)
     assert "written: tuned/configs/fake_kernel/fake.json: the only rule changed" in done.stdout
-    assert json.loads((tunable.path / "tuned/configs/fake_kernel/fake.json").read_text())["config"] == {"BLOCK_M": 64}
+    written = json.loads((tunable.path / "tuned/configs/fake_kernel/fake.json").read_text())
+    assert written["config"] == {"BLOCK_M": 64}
+    assert re.fullmatch(r"attnperf tune on fake device, \d{4}-\d\d-\d\d", written["source"])
     result = json.loads((tunable.path / "tuned/tune.json").read_text())
     assert (result["verdict"], result["winner"]["values"]) == ("BETTER", {"BLOCK_M": 64})
     assert {change["workload"]: change["tuned"] for change in result["changes"]} == {WORKLOAD: True, OTHER: False}
@@ -75,6 +78,7 @@ def test_slower_elsewhere_writes_nothing(tunable: FakeProject) -> None:
         ({"space": SPACE}, ("--family", "decode"), "fake.a implements prefill, not decode"),
         ({"space": SPACE}, ("--workloads", "s=many"), "s=many"),
         ({"space": SPACE}, ("--suite", "nowhere"), "nowhere does not exist"),
+        ({"space": SPACE}, ("--out", "conftest.py"), "--out conftest.py: no folder can be made there (File exists)"),
     ],
 )
 def test_what_cannot_be_tuned_is_one_line(
@@ -167,14 +171,23 @@ def test_an_edited_kernel_is_another_search(tmp_path: Path, monkeypatch: pytest.
     assert sources_of(Own()) != before
 
 
-@pytest.mark.parametrize("path", ["../outside.json", "/tmp/outside.json", "configs/../../outside.json"])
-def test_no_file_is_written_outside(tmp_path: Path, path: str) -> None:
-    """A tuned file's path is data of a backend: one that leaves the folder is refused, and nothing is written."""
-    out = tmp_path / "out"
-    out.mkdir()
-    files = (TunedFile("good.json", "{}", "good"), TunedFile(path, "{}", "bad"))
-    default = Candidate({"a": 1})
-    result = TuneResult("b", "k", "arch", None, ("w",), "race", "BETTER", "", default, default, 2, files=files)
-    with pytest.raises(UsageError, match="outside"):
-        written(result, out)
-    assert list(tmp_path.rglob("*.json")) == []
+def test_an_interrupted_command_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A status of its own, and no traceback."""
+    from pytest_attnperf.plugin import tuning
+    from pytest_attnperf.tune_command import INTERRUPTED, run
+
+    def interrupted(*arguments: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tuning, "collected", interrupted)
+    assert run(options()) == INTERRUPTED
+    assert capsys.readouterr().err == "attnperf: interrupted\n"
+
+
+def test_a_static_run_leaves_timed_results_alone(attnperf_project: FakeProject) -> None:
+    """It would put an order that nothing was timed for in place of what was measured."""
+    attnperf_project.backend("fake.a", space=SPACE)
+    (attnperf_project.path / "tuned").mkdir()
+    (attnperf_project.path / "tuned" / "journal.jsonl").write_text("")
+    done = typed(attnperf_project, "fake.a", "--out", "tuned", "--static", "gfx942")
+    assert (done.returncode, "has the results of a run that timed" in done.stderr) == (2, True), done.stderr

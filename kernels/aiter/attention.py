@@ -36,6 +36,9 @@ ROUNDING = 1
 """`how_v3_bf16_cvt`, how assembly rounds to bf16: 0 to nearest even, 1 to nearest away from zero, 2 towards zero. 1 is
 what every public function passes unless told otherwise."""
 
+WITHOUT_CK_OTHERWISE = frozenset({"ck", "asm"})
+"""Paths that aiter's own functions no longer take with ENABLE_CK=0, which gives their work to Triton."""
+
 _CK_ARCHS = frozenset({"gfx90a", "gfx942", "gfx950"})
 
 
@@ -75,7 +78,7 @@ def route_reasons(route: Route, who: str, device: DeviceInfo) -> list[str]:
     elif device.arch not in route.archs:
         found.append(f"{who} is offered on {listed(route.archs)}; on {device.arch} it was not verified")
     found.extend(missing_aiter())
-    if route.path:
+    if route.path in WITHOUT_CK_OTHERWISE:
         found.extend(without_ck())
     return found
 

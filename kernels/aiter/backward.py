@@ -28,6 +28,7 @@ from kernels.aiter.attention import (
     prepared,
     route_reasons,
 )
+from kernels.aiter.importing import import_aiter, without_ck
 from kernels.aiter.signatures import EntryPoint
 from kernels.family_backend import FamilyBackend
 from kernels.prefill_backend import HALVES, listed
@@ -110,6 +111,11 @@ class AiterBackward(FamilyBackend[Backward | VarlenBackward]):
         found += head_dim_reasons(who, (workload.head_dim,), padded=False)
         if any(seq_q > seq_kv for seq_q, seq_kv in _lengths(workload)) and workload.causal:
             found.append(f"{who} is not known to give zero gradients for rows that see no key, and some rows see none")
+        if self.route is AUTO and without_ck():
+            found.append(
+                f"{who} is not what aiter's public functions run with ENABLE_CK=0: they take Triton, whose backward "
+                "pass aiter.triton times; unset it"
+            )
         return found + (_refused_by_assembly(who, workload, device) if self.route is ASM else [])
 
     def bind(self, workload: Backward | VarlenBackward, inputs: Tensors) -> Prepared:
@@ -120,7 +126,7 @@ class AiterBackward(FamilyBackend[Backward | VarlenBackward]):
         import torch
 
         module = module_with(self.function)
-        atomic32, rounding = _assembly_choice(module, workload)
+        atomic32, rounding = _assembly_choice(workload)
         values = {
             "dropout_p": 0.0,
             "softmax_scale": 1.0 / math.sqrt(workload.head_dim),
@@ -174,6 +180,7 @@ _NEW = ("dq", "dk", "dv")
 _LAST = ("alibi_slopes", "deterministic")
 _ROUNDED = ("deterministic", "is_v3_atomic_fp32", "how_v3_bf16_cvt")
 ENTRY_POINTS = (
+    EntryPoint(MHA, "get_gfx"),
     EntryPoint(MHA, "mha_bwd", offered=("rng_state",), positional=(*_GIVEN, *_SCALE, *_MASK, "deterministic")),
     EntryPoint(MHA, "fmha_v3_bwd", offered=("rng_state",), positional=(*_GIVEN, *_SCALE, *_MASK, *_ROUNDED, "dq")),
     EntryPoint(
@@ -227,9 +234,9 @@ def _refused_by_assembly(who: str, workload: Backward | VarlenBackward, device: 
     return found
 
 
-def _assembly_choice(module: ModuleType, workload: Backward | VarlenBackward) -> tuple[bool, int]:
+def _assembly_choice(workload: Backward | VarlenBackward) -> tuple[bool, int]:
     """(whether dq is added up in fp32, how results are rounded), as aiter's dispatchers choose."""
-    arch = module.get_gfx() if hasattr(module, "get_gfx") else ""
+    arch = import_aiter(MHA, "get_gfx")()
     one_block = (
         arch == "gfx950"
         and isinstance(workload, Backward)

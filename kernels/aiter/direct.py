@@ -96,12 +96,13 @@ class Direct:
 def direct(bound: Direct, inputs: Tensors) -> Prepared:
     """Call once, so that what aiter builds on first use is built untimed, and see what ran.
 
-    Raises UnsupportedError where aiter has nothing for it, AttnperfError where another path ran.
+    Raises UnsupportedError where aiter has nothing for it, AttnperfError where another path ran. Converting may call
+    aiter, too: a backward pass is given what aiter's own forward pass leaves.
     """
     from kernels.aiter.warm import warmed
 
-    tensors = bound.convert(inputs)
     function = bound.function
+    tensors = warmed(partial(bound.convert, inputs), f"what {function.what} is given").result
     warm = warmed(partial(bound.call, *tensors), function.what, function.watched)
     warm.require(function.path, function.what)
     config = {**version_entries(), **environment_entries(), **bound.config, **warm.entries}

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernels.aiter.direct import Direct, Function, device_reasons, direct
-from kernels.aiter.importing import environment_entries, without_ck
+from kernels.aiter.importing import environment_entries, import_aiter, without_ck
 from kernels.aiter.package import version_entries
 from kernels.aiter.signatures import EntryPoint, parameters_of
 from kernels.family_backend import FamilyBackend
@@ -123,6 +123,7 @@ PARTS: tuple[tuple[str, str, Backend], ...] = tuple(
 ENTRY_POINTS = (
     EntryPoint(A8W8, "gemm_a8w8_CK", needed=("XQ", "WQ", "x_scale", "w_scale", "dtype")),
     EntryPoint(A16W16, "gemm_a16w16_asm", needed=("A", "B", "out"), offered=("semaphore",), since="v0.1.6"),
+    EntryPoint(A16W16, "get_semaphore_workspace", needed=("device",), since="v0.1.9"),
     EntryPoint(TUNED, "gemm_a16w16", needed=("A", "B"), offered=("otype",), since="v0.1.7"),
     EntryPoint(TRITON_A16W16, "gemm_a16w16", needed=("x", "w", "dtype"), offered=("backend",), old=OLD_TRITON_A16W16),
     EntryPoint(TRITON_A8W8, "gemm_a8w8", needed=("x", "w", "x_scale", "w_scale", "dtype"), old=OLD_TRITON_A8W8),
@@ -133,7 +134,9 @@ def _assembly(out_dtype: torch.dtype, device: torch.device) -> tuple[Function, C
     """The function writes into `out`; until v0.1.9 it asks for the workspace that later ones make themselves."""
     function = Function.of(A16W16, "gemm_a16w16_asm", "asm")
     asked = {one.name for one in parameters_of(getattr(function.module, function.name))}
-    optional = {"semaphore": function.module.get_semaphore_workspace(device)} if "semaphore" in asked else {}
+    optional = {}
+    if "semaphore" in asked:
+        optional["semaphore"] = import_aiter(A16W16, "get_semaphore_workspace")(device)
     launch = function.taking(("A", "B", "out"), {}, optional)
 
     def call(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

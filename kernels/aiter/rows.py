@@ -122,7 +122,7 @@ def _ck_rmsnorm(residual: bool) -> Function:
     module = import_aiter(RMSNORM)
     forced = "rmsnorm2d_fwd_with_add_ck" if residual else "rmsnorm2d_fwd_ck"
     if hasattr(module, forced):
-        return Function(module, forced, "ck")
+        return Function.of(RMSNORM, forced, "ck")
     if hasattr(module, "rms_norm_opus"):
         raise UnsupportedError(
             f"aiter {version_entries()['aiter']} has no Composable Kernel RMSNorm any more: HIP kernels took its place "
@@ -199,6 +199,8 @@ _ADDED = ("out", "input", "residual_in", "residual_out", "weight")
 ENTRY_POINTS = (
     EntryPoint(RMSNORM, "rms_norm", needed=("input", "weight", "epsilon"), offered=("use_model_sensitive_rmsnorm",)),
     EntryPoint(RMSNORM, "rmsnorm2d_fwd_with_add", needed=(*_ADDED, "epsilon")),
+    EntryPoint(RMSNORM, "rmsnorm2d_fwd_ck", needed=("input", "weight", "epsilon"), since="v0.1.12", until="v0.1.17"),
+    EntryPoint(RMSNORM, "rmsnorm2d_fwd_with_add_ck", needed=(*_ADDED, "epsilon"), since="v0.1.12", until="v0.1.17"),
     EntryPoint(RMSNORM, "rmsnorm", needed=("out", "input", "weight", "epsilon"), since="v0.1.12"),
     EntryPoint(RMSNORM, "add_rmsnorm", needed=(*_ADDED, "epsilon"), since="v0.1.12"),
     EntryPoint(NORM, "layer_norm", needed=("input", "weight", "bias", "epsilon")),

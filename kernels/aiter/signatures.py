@@ -28,7 +28,8 @@ class EntryPoint:
     offered      parameters passed where the version has them
     positional   parameters passed by position: the first of its parameters, in this order
     old          where the module was in earlier versions; '' if it never moved
-    since        first release that has it, where v0.1.9 has not; '' otherwise
+    since        first release that has it, where v0.1.5 has not; '' otherwise
+    until        last release that has it, where e4048607a5 (2026-08-22) has not; '' otherwise
     """
 
     module: str
@@ -38,6 +39,13 @@ class EntryPoint:
     positional: tuple[str, ...] = ()
     old: str = ""
     since: str = ""
+    until: str = ""
+
+    @property
+    def period(self) -> str:
+        """Which releases have it, e.g. 'came with v0.1.12 and went after v0.1.17'; '' for all."""
+        parts = (f"came with {self.since}" if self.since else "", f"went after {self.until}" if self.until else "")
+        return " and ".join(part for part in parts if part)
 
     @property
     def name(self) -> str:

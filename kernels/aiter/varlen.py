@@ -182,10 +182,10 @@ class AutoVarlen(AiterVarlen):
                 f"{self.who} takes windows of at least 2 keys: its dispatcher asks whether window_size is above 0, and "
                 "gives a window of one key to kernels that know none"
             )
-        if without_ck() and (workload.window or workload.lse):
+        if without_ck() and (workload.window or workload.lse or workload.rows_without_keys):
             found.append(
-                f"{self.who} takes Triton with ENABLE_CK=0, which knows no such window, and whose log-sum-exp is laid "
-                "out another way"
+                f"{self.who} takes Triton with ENABLE_CK=0, which knows no such window, whose log-sum-exp is laid out "
+                "another way, and which writes past the end of a sequence whose first rows see no key"
             )
         return found
 

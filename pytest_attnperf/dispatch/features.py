@@ -130,10 +130,10 @@ def _defined(workload: str, definition: Mapping[str, Any]) -> tuple[Shape, int]:
     kept = {name: value for name, value in values.items() if name not in _repeated(values)}
     axis = _axis(kept)
     size = kept.pop(axis) if axis else 0
-    label = " ".join(f"{name}={value}" for name, value in sorted(kept.items()) if isinstance(value, (int, tuple)))
+    label = " ".join(f"{name}={value}" for name, value in sorted(kept.items()))
     defaults = {name: value for name, value in kept.items() if isinstance(value, (str, float))}
     usual = tuple(sorted((name, value) for name, value in defaults.items() if name not in NEVER_DEFAULT))
-    return Shape(family, tuple(sorted(kept.items())), axis, label or workload, usual), int(str(size))
+    return Shape(family, tuple(sorted(kept.items())), axis, label or family, usual), int(str(size))
 
 
 def _value(workload: str, name: object, value: Any) -> Value:

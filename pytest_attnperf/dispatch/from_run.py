@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from pytest_attnperf.dispatch.points import LeftOut, Timed
 from pytest_attnperf.records import CaseKey, ProcessSummary, Verdict
-from pytest_attnperf.results import CaseResult, RunResult
+from pytest_attnperf.results import FOREIGN, CaseResult, RunResult
 
 TIMED = frozenset(
     {
@@ -20,7 +20,7 @@ TIMED = frozenset(
         Verdict.RECORDED,
     }
 )
-"""Verdicts on a time that is right in itself, however it stands to its baseline."""
+"""Verdicts on a time that is right in itself, however it stands to its baseline; one of another tree's code is not."""
 
 
 def choice_name(key: CaseKey) -> str:
@@ -68,6 +68,8 @@ def _processes(case: CaseResult) -> tuple[ProcessSummary, ...]:
 def _why_not(case: CaseResult) -> str:
     if case.verdict not in TIMED:
         return f"{case.verdict.value}: {case.summary}" if case.summary else case.verdict.value
+    if FOREIGN in case.summary:
+        return f"{case.verdict.value}: {case.summary}"
     if not case.checks or not all(check.right for check in case.checks):
         return f"{case.verdict.value}, but no check of its output passed"
     processes = _processes(case)

@@ -51,20 +51,21 @@ def module_source(table: DispatchTable, told: Sequence[str]) -> str:
 
     Raises UsageError for a field that is no identifier.
     """
-    shapes = [group.shape for group in table.groups]
-    names = _field_types(shapes)
+    names = _field_types(group.shape for group in table.groups)
+    off = _defaults(table.groups)
+    defaults = "".join(f"    {family!a}: {_mapping(values)},\n" for family, values in off.items())
     return "\n".join(
         [
             _docstring(["Which backend to take where, from measurements.", "", *told, "", _rule(table), *_DOCUMENTED]),
             "",
             f'_INCUMBENT: "dict[str, str]" = {_mapping(table.incumbents)}',
             "",
-            f'_OFF: "dict[str, dict[str, object]]" = {{\n{_defaults(table)}}}',
+            f'_OFF: "dict[str, dict[str, object]]" = {{\n{defaults}}}',
             "",
             f'_REPEATS: "dict[str, str]" = {_mapping(LINKED)}',
             "",
             "# family: (fields, the field that sizes are of, ((first size, last size, backend), ...))",
-            f"_MEASURED: {_MEASURED_TYPE!r} = {{\n{_measured(table)}}}",
+            f"_MEASURED: {_MEASURED_TYPE!r} = {{\n{_measured(table, off)}}}",
             "",
             _LOOKUP,
             _function(names),
@@ -125,24 +126,26 @@ def _field_types(shapes: Iterable[Shape]) -> dict[str, str]:
     return {name: " | ".join([*sorted(kinds[name]), "None"]) for name in sorted(kinds)}
 
 
-def _defaults(table: DispatchTable) -> str:
-    by_family: dict[str, dict[str, Value]] = {}
-    for group in table.groups:
-        by_family.setdefault(group.shape.family, {}).update(group.shape.defaults)
-    return "".join(f"    {family!a}: {_mapping(values)},\n" for family, values in by_family.items())
+def _defaults(groups: Iterable[Group]) -> dict[str, dict[str, Value]]:
+    """By family, what every shape of it has as the default: what shapes do not agree on, a caller must give."""
+    common: dict[str, dict[str, Value]] = {}
+    for group in groups:
+        own = dict(group.shape.defaults)
+        known = common.setdefault(group.shape.family, own)
+        common[group.shape.family] = {name: known[name] for name in known if name in own and own[name] == known[name]}
+    return common
 
 
-def _measured(table: DispatchTable) -> str:
+def _measured(table: DispatchTable, off: Mapping[str, Mapping[str, Value]]) -> str:
     lines: list[str] = []
-    for family in dict.fromkeys(group.shape.family for group in table.groups):
+    for family, defaults in off.items():
         lines.append(f"    {family!a}: [\n")
-        lines += [_group(group) for group in table.groups if group.shape.family == family]
+        lines += [_group(group, defaults) for group in table.groups if group.shape.family == family]
         lines.append("    ],\n")
     return "".join(lines)
 
 
-def _group(group: Group) -> str:
-    off = dict(group.shape.defaults)
+def _group(group: Group, off: Mapping[str, Value]) -> str:
     fixed = {name: value for name, value in group.shape.fields if name not in off or off[name] != value}
     sizes = "".join(
         f"                ({region.first}, {region.last}, {region.backend!a}),  # {_comment(region)}\n"

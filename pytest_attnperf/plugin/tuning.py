@@ -36,6 +36,7 @@ class TuningProject:
     backend            as registered
     family             op family that is tuned
     suite_workloads    of the timed cases that the suites have for this backend and family, each once, in their order
+    other_families     of the timed cases that the suites have for this backend in other families
     kind, kind_reason  'gpu' or 'cpu', and why
     items              the cases themselves
     """
@@ -44,6 +45,7 @@ class TuningProject:
     backend: Backend
     family: Family
     suite_workloads: tuple[Workload, ...]
+    other_families: tuple[Workload, ...]
     kind: str
     kind_reason: str
     items: tuple[pytest.Item, ...]
@@ -119,17 +121,22 @@ class _Collecting:
         family = cases.families.get(self.family or _only_family(backend))
         if family.name not in backend.families:
             raise UsageError(f"{backend.name} implements {_listed(backend.families)}, not {family.name}")
-        items = _largest_first([item for item in session.items if _is_case_of(item, backend, family)])
+        items = _largest_first([item for item in session.items if _is_case_of(item, backend, family.name)])
         if not items:
             raise UsageError(
                 f"no timed test of {session.config.rootpath} has {backend.name} in family {family.name}: workers run "
                 "it through a suite; name one with --suite=PATH whose marker has "
                 f"family={family.name!r} and this backend"
             )
-        pairs = [pair for item in items if (pair := pair_of(item)) is not None]
-        workloads = {workload.id: workload for _, workload in pairs}
+        workloads = _workloads_of(items)
+        others = [
+            item
+            for name in sorted(backend.families - {family.name})
+            for item in session.items
+            if _is_case_of(item, backend, name)
+        ]
         kind, why = device_kind(session.config)
-        return TuningProject(session.config, backend, family, tuple(workloads.values()), kind, why, tuple(items))
+        return TuningProject(session.config, backend, family, workloads, _workloads_of(others), kind, why, tuple(items))
 
 
 def collected(
@@ -156,11 +163,17 @@ def collected(
     return collecting.status
 
 
-def _is_case_of(item: pytest.Item, backend: Backend, family: Family) -> bool:
+def _is_case_of(item: pytest.Item, backend: Backend, family: str) -> bool:
     pair = pair_of(item) if case_key(item) is not None else None
-    if pair is None or (pair[0].name, pair[1].family) != (backend.name, family.name):
+    if pair is None or (pair[0].name, pair[1].family) != (backend.name, family):
         return False
     return switches(item)["timed"]
+
+
+def _workloads_of(items: Sequence[pytest.Item]) -> tuple[Workload, ...]:
+    """Each once, in their order."""
+    pairs = [pair for item in items if (pair := pair_of(item)) is not None]
+    return tuple({workload.id: workload for _, workload in pairs}.values())
 
 
 def _largest_first(items: Sequence[pytest.Item]) -> list[pytest.Item]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from pytest_attnperf.reports.figures import ABSENT, format_change, format_interval, format_us, one_line
 from pytest_attnperf.reports.wide_tables import Column, Table
@@ -19,6 +19,9 @@ from pytest_attnperf.tuning_records import (
 
 SHOWN = 10
 """Candidates of the ranking that a table holds, the default beside them."""
+
+_FIGURES = ("registers", "spills", "scratch B", "LDS B", "waves/SIMD")
+"""What is said of a candidate's code objects."""
 
 REASONS_SHOWN = 4
 NAME_LIMIT = 90
@@ -50,26 +53,27 @@ def tables(result: TuneResult) -> list[Table]:
 
 
 def ranking_table(result: TuneResult) -> Table:
-    """The best candidates beside the default: cost, and what their code objects say. Parameters that all share are
-    left out of the names, and said below.
+    """The best candidates by rank beside the default: cost, values, and what their code objects say, a column each.
+    Values that all share are said below, and figures that are known of none are left out.
     """
-    shown = list(result.ranking[:SHOWN])
-    if result.default.id not in {candidate.id for candidate, _ in shown}:
-        shown += [(candidate, cost) for candidate, cost in result.ranking if candidate.id == result.default.id][:1]
-    shared = _shared([candidate for candidate, _ in shown])
-    rows = [
-        (
-            _marked(candidate, result, shared),
-            ABSENT if cost is None else f"{cost:.3f}",
-            *_static_cells(result.static.get(candidate.id)),
-        )
-        for candidate, cost in shown
-    ]
-    headers = ("time / default's", "registers", "spills", "scratch B", "LDS B", "waves/SIMD")
+    places = list(enumerate(result.ranking, start=1))
+    shown = places[:SHOWN]
+    shown += [place for place in places[SHOWN:] if place[1][0].id == result.default.id]
+    shared = _shared([candidate for _, (candidate, _) in shown])
+    names = sorted({name for _, (candidate, _) in shown for name in candidate.values if name not in shared})
+    columns = {
+        "vs default": [ABSENT if cost is None else f"{cost:.3f}" for _, (_, cost) in shown],
+        **{name: [str(candidate.values.get(name, ABSENT)) for _, (candidate, _) in shown] for name in names},
+    }
+    figures = [_static_cells(result.static.get(candidate.id)) for _, (candidate, _) in shown]
+    columns |= dict(zip(_FIGURES, map(list, zip(*figures, strict=True)), strict=True))
+    known = {name: cells for name, cells in columns.items() if any(cell != ABSENT for cell in cells)}
+    marks = [_marked(rank, candidate, result) for rank, (candidate, _) in shown]
     notes = [f"all of these: {_values(shared)}"] if shared else []
     if len(result.ranking) > len(shown):
         notes.append(f"{len(result.ranking) - len(shown)} further candidates are in the JSON file")
-    return Table("candidates", "candidate", tuple(map(Column, headers)), tuple(rows), tuple(notes))
+    rows = tuple(zip(marks, *known.values(), strict=True))
+    return Table("candidates", "rank", tuple(Column(one_line(name, 40)) for name in known), rows, tuple(notes))
 
 
 def changes_table(changes: Sequence[WorkloadChange]) -> Table:
@@ -95,27 +99,38 @@ def changes_table(changes: Sequence[WorkloadChange]) -> Table:
 
 
 def _excluded_lines(excluded: Sequence[Excluded]) -> list[str]:
-    """How many candidates were left out at each stage, with the most frequent reasons."""
+    """How many candidates were left out at each stage, with the most frequent kinds of reasons: those that differ in
+    figures only are one kind, told by its first.
+    """
     lines = []
     for stage in dict.fromkeys(one.stage for one in excluded):
-        reasons = Counter(one.reason for one in excluded if one.stage == stage)
-        said = [f"{count} x {one_line(reason, 120)}" for reason, count in reasons.most_common(REASONS_SHOWN)]
-        more = len(reasons) - len(said)
+        reasons = [one.reason for one in excluded if one.stage == stage]
+        kinds = Counter(map(_kind, reasons))
+        examples = {_kind(reason): reason for reason in reversed(reasons)}
+        differ = {_kind(reason) for reason in reasons if reason != examples[_kind(reason)]}
+        said = [
+            f"{count} x {'e.g. ' if kind in differ else ''}{one_line(examples[kind], 120)}"
+            for kind, count in kinds.most_common(REASONS_SHOWN)
+        ]
+        more = len(kinds) - len(said)
         rest = [f"{more} other reasons"] if more > 0 else []
-        lines.append(f"left out ({stage}): {sum(reasons.values())}: {'; '.join([*said, *rest])}")
+        lines.append(f"left out ({stage}): {len(reasons)}: {'; '.join([*said, *rest])}")
     return lines
 
 
-def _marked(candidate: Candidate, result: TuneResult, shared: dict[str, Value]) -> str:
-    """A candidate's own values, and what it is: the winner, the default, or one of the library's."""
-    own = {name: value for name, value in candidate.values.items() if name not in shared}
+def _kind(reason: str) -> str:
+    """A reason without its figures."""
+    return "".join(letter for letter in reason if not letter.isdigit() and letter not in ",.")
+
+
+def _marked(rank: int, candidate: Candidate, result: TuneResult) -> str:
+    """A candidate's rank, and what it is: one of the library's, the winner, the default."""
     marks = [candidate.label] if candidate.label else []
     if result.winner is not None and candidate.id == result.winner.id:
-        marks.append("winner")
+        marks.append("first" if result.verdict == STATIC_ONLY else "winner")
     if candidate.id == result.default.id:
         marks.append("default")
-    name = _values(own) or "as below"
-    return one_line(f"{name} [{', '.join(marks)}]" if marks else name, NAME_LIMIT)
+    return one_line(" ".join([str(rank), ", ".join(marks)]).rstrip(), NAME_LIMIT)
 
 
 def _shared(candidates: Sequence[Candidate]) -> dict[str, Value]:
@@ -130,9 +145,9 @@ def _values(values: dict[str, Value]) -> str:
     return " ".join(f"{name}={values[name]}" for name in sorted(values))
 
 
-def _static_cells(figures: StaticFigures | None) -> Iterable[str]:
+def _static_cells(figures: StaticFigures | None) -> tuple[str, ...]:
     if figures is None:
-        return (ABSENT,) * 5
+        return (ABSENT,) * len(_FIGURES)
     spills = ABSENT if figures.spills is None else str(figures.spills)
     occupancy = ABSENT if figures.occupancy is None else f"{figures.occupancy:g}"
     return (str(figures.registers), spills, str(figures.scratch_bytes), str(figures.lds_bytes), occupancy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from pytest_attnperf.gate.config_drift import advice, config_changes, path_chang
 from pytest_attnperf.gate.creep import crept
 from pytest_attnperf.gate.decide import Decision
 from pytest_attnperf.records import DeviceInfo, Measurement, ProcessSummary, Verdict
-from pytest_attnperf.results import CaseResult
+from pytest_attnperf.results import FOREIGN, CaseResult
 from pytest_attnperf.roofline.floors import floor as floor_of
 from pytest_attnperf.session.plausibility import by_code
 from pytest_attnperf.session.ran_code import kernel_codes, launched, with_isa
@@ -111,17 +111,26 @@ def with_creep(base: CaseResult, case: Case, found: Found) -> CaseResult:
     return replace(base, notes=(*base.notes, note)) if note else base
 
 
-def with_stored(base: CaseResult, case: Case, found: Found) -> CaseResult:
-    """What the stored entry says beside the time: how far the case has crept, and which path ran."""
-    return with_path(with_creep(base, case, found), found.entry.config)
+def with_stored(base: CaseResult, case: Case, found: Found, looks: Iterable[Look] = ()) -> CaseResult:
+    """What the stored entry says beside the time: how far the case has crept, and which path ran.
+
+    looks   others than the one that `base` was made from
+    """
+    configs = (base.config, *(look.final.config for look in looks))
+    return with_path(with_creep(base, case, found), [(found.entry.config, config) for config in configs])
 
 
-def with_path(base: CaseResult, other: Mapping[str, str], *, name: str = "stored") -> CaseResult:
+def with_path(
+    base: CaseResult, sides: Iterable[tuple[Mapping[str, str], Mapping[str, str]]], *, name: str = "stored"
+) -> CaseResult:
     """The verdict where a dispatcher took another path than on the other side: a fallback is never SAME or FASTER.
 
-    Slower stays slower and names the path. Anything else is INCOMPARABLE: the two times are of different kernels.
+    SAME, FASTER and UNDECIDED become INCOMPARABLE: the two times are of different kernels. Every other verdict stays,
+    and names the path: SLOWER is slower by whatever path.
+
+    sides   configurations (there, here), of every process that counts
     """
-    changed = path_changes(other, base.config, other=name)
+    changed = list(dict.fromkeys(change for there, here in sides for change in path_changes(there, here, other=name)))
     if not changed:
         return base
     said = f"another path ran: {'; '.join(changed)}"
@@ -137,7 +146,23 @@ def calibrated(recorded: CaseResult) -> CaseResult:
     if recorded.verdict is not Verdict.RECORDED:
         return recorded
     summary = f"measured in {len(recorded.first)} processes, to see how far apart they lie"
-    return replace(recorded, verdict=Verdict.RIGHT, summary=summary)
+    return replace(recorded, verdict=Verdict.RIGHT, summary="; ".join([summary, *recorded.reasons]))
+
+
+def recorded_over(base: CaseResult, case: Case, found: Found | None, *, accepted: bool) -> CaseResult:
+    """A recording that names what it replaces: the change of time, another path, and how far the case has crept.
+
+    accepted   whether the user gave a reason for slower times, so that creep is no news
+    """
+    if found is None or base.median_us is None:
+        return replace(base, summary="recorded; nothing was stored before")
+    before = median_us_of(found.entry.processes)
+    ratio = base.median_us / before
+    summary = f"recorded; {ratio - 1:+.1%} against what was stored"
+    base = replace(base, baseline_us=before, ratio=ratio, summary=summary)
+    note = "" if accepted else crept(found.entry, ratio, case.policy, case.nodeid)
+    base = with_path(base, [(found.entry.config, base.config)])
+    return replace(base, notes=(*base.notes, note)) if note else base
 
 
 def with_figures(base: CaseResult, device: DeviceInfo) -> CaseResult:
@@ -167,7 +192,18 @@ def from_another_tree(base: CaseResult, looks: Sequence[Look]) -> CaseResult | N
     foreign = tuple(dict.fromkeys(source for look in looks for source in look.final.foreign_sources))
     if not foreign:
         return None
-    return replace(base, verdict=Verdict.INCOMPARABLE, summary="code from another tree ran", reasons=foreign)
+    return replace(base, verdict=Verdict.INCOMPARABLE, summary=FOREIGN, reasons=foreign)
+
+
+def of_mixed_paths(base: CaseResult, looks: Sequence[Look]) -> CaseResult | None:
+    """INCOMPARABLE where the processes of a recording did not all take the same path: no later time is of them all."""
+    first, *others = (look.final.config for look in looks)
+    mixed = [path_changes(first, config, other="in another process") for config in others]
+    changes = tuple(dict.fromkeys(change for changed in mixed for change in changed))
+    if not changes:
+        return None
+    said = f"not every process took the same path: {'; '.join(changes)}"
+    return replace(base, verdict=Verdict.INCOMPARABLE, summary=said, reasons=(said,))
 
 
 def joined_measurement(looks: list[Look]) -> Measurement:

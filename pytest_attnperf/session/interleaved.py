@@ -12,7 +12,7 @@ from pytest_attnperf.gate.config_drift import config_changes
 from pytest_attnperf.gate.interleaved import interleaved_look
 from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import CaseKey, NotProvenRightError, Verdict
-from pytest_attnperf.results import CaseResult
+from pytest_attnperf.results import FOREIGN, CaseResult
 from pytest_attnperf.session.case_records import decided, first_line, with_path
 from pytest_attnperf.session.plausibility import unchanged_note
 from pytest_attnperf.session.ran_code import with_isa
@@ -136,7 +136,8 @@ class Against:
             median_us=statistics.median(pair.new_us for pair in pairs),
         )
         base = replace(base, notes=(*base.notes, *_notes(looks[0], base.verdict)))
-        return with_path(base, looks[0].base.final.config, name="on the base side")
+        sides = [(there.base.final.config, here.new.final.config) for there in looks for here in looks]
+        return with_path(base, sides, name="on the base side")
 
     def failed(self, base: CaseResult, error: SideFailedError) -> CaseResult:
         """A case that raised on the base side: nothing is known of a change, and nothing is wrong here."""
@@ -169,7 +170,7 @@ def _unusable(looks: Sequence[PairLook]) -> tuple[str, ...]:
             return look.problems
         foreign = (*look.base.final.foreign_sources, *look.new.final.foreign_sources)
         if foreign:
-            return ("code from another tree ran", *foreign)
+            return (FOREIGN, *foreign)
         if look.pair is None:
             return (look.new.note or look.base.note or "a side may not be timed",)
     return ()

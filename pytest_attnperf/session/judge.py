@@ -13,7 +13,6 @@ from pytest_attnperf.environment.device_specs import spec_for
 from pytest_attnperf.errors import BaselineError, CaseFailedError, WorkerError
 from pytest_attnperf.gate.canary import canary_shift
 from pytest_attnperf.gate.comparable import comparable
-from pytest_attnperf.gate.creep import crept
 from pytest_attnperf.gate.decide import first_look, second_look
 from pytest_attnperf.records import CaseKey, DeviceInfo, Measurement, NotProvenRightError, ProcessSummary, Verdict
 from pytest_attnperf.results import CaseResult
@@ -30,9 +29,12 @@ from pytest_attnperf.session.case_records import (
     median_us_of,
     not_measured,
     not_to_be_timed,
+    of_mixed_paths,
+    recorded_over,
     with_creep,
     with_figures,
     with_notes,
+    with_path,
     with_stored,
 )
 from pytest_attnperf.session.interleaved import Against, supported_there
@@ -272,7 +274,7 @@ class Session:
         )
         settled = plausibility.with_changes(decided(base, decision), found.entry.launches)
         settled = replace(settled, second=second.processes, median_us=median_us_of(second.processes), canary=canary)
-        return with_stored(settled, case, found)
+        return with_stored(settled, case, found, looks)
 
     def _interleaved(self, case: Case, base: CaseResult, first_ratio: float | None = None) -> CaseResult | None:
         """The verdict against the base side; None where there is none, or where only this side has the case."""
@@ -332,24 +334,13 @@ class Session:
             peak_memory_bytes=measurement.peak_memory_bytes,
             canary=canary,
         )
-        foreign = from_another_tree(base, looks)
+        foreign = from_another_tree(base, looks) or of_mixed_paths(base, looks)
         if foreign is not None:
             return replace(foreign, fails=self.settings.mode is Mode.UPDATE)
         base = plausibility.by_rotation(self._plausible(base), looks[0].rotation)
-        return base if base.verdict is Verdict.SUSPICIOUS else self._change_since(case, base)
-
-    def _change_since(self, case: Case, base: CaseResult) -> CaseResult:
-        """Name what a recording replaces."""
-        found = self._find(case)
-        if found is None or base.median_us is None:
-            return replace(base, summary="recorded; nothing was stored before")
-        before = median_us_of(found.entry.processes)
-        ratio = base.median_us / before
-        base = replace(
-            base, baseline_us=before, ratio=ratio, summary=f"recorded; {ratio - 1:+.1%} against what was stored"
-        )
-        note = "" if self.settings.accepted else crept(found.entry, ratio, case.policy, case.nodeid)
-        return replace(base, notes=(*base.notes, note)) if note else base
+        if base.verdict is Verdict.SUSPICIOUS:
+            return base
+        return recorded_over(base, case, self._find(case), accepted=bool(self.settings.accepted))
 
     def _plausible(self, base: CaseResult) -> CaseResult:
         """SUSPICIOUS when faster than the device's floor; a note when so close to it that one should look twice."""
@@ -362,7 +353,8 @@ class Session:
         look = self._look(SECOND_LOOK_PLACES, case, self.settings.plan, None, fresh=2, rotate=True)
         if look.ending is not Ending.MEASURED:
             return replace(self._not_measured(case, look), first=base.first)
-        return plausibility.by_jump(base, look.rotation)
+        sides = [(base.config, look.final.config)]
+        return with_path(plausibility.by_jump(base, look.rotation), sides, name="in the first look")
 
     def _without_baseline(self, case: Case, base: CaseResult) -> CaseResult:
         device = self._device()

@@ -19,9 +19,12 @@ def run_findings(cases: Sequence[CaseResult]) -> list[str]:
 
 
 def look_records(cases: Iterable[CaseResult]) -> Iterator[LookRecord]:
-    """Every look that compared something: the first, where a stored time is known, and the one that decided."""
+    """Every look that compared something: the first, where a stored time is known, and the one that decided.
+
+    None of a case that is INCOMPARABLE in spite of a ratio: it is the ratio of two paths of a library.
+    """
     for case in cases:
-        if case.ratio is None or not case.standard_error:
+        if case.ratio is None or not case.standard_error or case.verdict is Verdict.INCOMPARABLE:
             continue
         name, slower = str(case.key), case.verdict in BEYOND
         error, degrees = case.standard_error, case.degrees_of_freedom

@@ -91,6 +91,23 @@ def compile_all(
     return {name: work.found[name] for name in builds if name in work.found}
 
 
+def compile_notes(compiled: Mapping[str, CompiledCandidate], declared: int) -> list[str]:
+    """What was not looked at, and why."""
+    notes = []
+    unsupported = next((found.unsupported for found in compiled.values() if found.unsupported), ())
+    if unsupported:
+        count = sum(bool(found.unsupported) for found in compiled.values())
+        notes.append(f"{count} candidates were not looked at by code object: {'; '.join(unsupported)}")
+    unread = [found.unread for found in compiled.values() if found.unread]
+    if unread:
+        notes.append(f"the objects of {len(unread)} candidates cannot be taken apart: {unread[0]}")
+    if len(compiled) < declared:
+        notes.append(
+            f"compiling took its share of the budget: {declared - len(compiled)} candidates were not looked at"
+        )
+    return notes
+
+
 class _Work:
     """What the threads share."""
 

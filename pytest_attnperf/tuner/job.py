@@ -49,6 +49,7 @@ class TuneJob:
     backend, name   what is tuned, and its registered name
     tuned           workloads that are searched on, by id, in order
     suite           what else the suite runs of this backend, by id; only what the changed rule serves is measured
+    elsewhere       workloads that the suites have of this backend in other families: not measured, but said
     root            the project
     cache           folder of compiled objects
     pools           makes the pools; not called in static mode
@@ -69,6 +70,7 @@ class TuneJob:
     journal: Path
     pools: Callable[[], TunePools]
     suite: Mapping[str, Served] = field(default_factory=dict)
+    elsewhere: Sequence[Workload] = ()
     source: str = ""
     kernel: str = ""
     when: Mapping[str, Value] | None = None

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
 from pytest_attnperf.tuner.compiling import CompiledCandidate
-from pytest_attnperf.tuning_records import Candidate, Excluded, StaticFigures
+from pytest_attnperf.tuning_records import Candidate, Excluded, StaticFigures, Value
 
 SAME_CODE = "same code"
 
@@ -18,18 +19,23 @@ a flash kernel had 48 bytes, and every one with more than 128 took at least twic
 
 
 def without_repeats(
-    candidates: Sequence[Candidate], compiled: Mapping[str, CompiledCandidate], default: Candidate
+    candidates: Sequence[Candidate],
+    compiled: Mapping[str, CompiledCandidate],
+    builds: Mapping[str, Sequence[KernelBuild]],
+    default: Candidate,
 ) -> tuple[list[Candidate], list[Excluded]]:
     """Candidates that are different programs, the default among them, and the others with the one they repeat.
 
-    Two are the same where every kernel has the same machine code, workgroup and LDS: a compiler that loads values ahead
-    anyway makes the same of an option that asks for it. One whose code is not known is kept.
+    Two are the same where every kernel has the same machine code, workgroup and LDS, and what they differ in can reach
+    nothing but the compiler (see `_launched`): one that loads values ahead anyway makes the same of an option that asks
+    for it. One whose code is not known is kept. `compiled` and `builds` are by candidate id.
     """
     kept: list[Candidate] = []
     excluded: list[Excluded] = []
     first: dict[tuple[object, ...], Candidate] = {}
     for candidate in sorted(candidates, key=lambda one: one.id != default.id):
-        program = _program(compiled.get(candidate.id, CompiledCandidate()))
+        found = compiled.get(candidate.id, CompiledCandidate())
+        program = _program(candidate, found, builds.get(candidate.id, ()))
         if program and program in first:
             excluded.append(Excluded(candidate, SAME_CODE, f"the machine code of {first[program].id}"))
         else:
@@ -50,8 +56,23 @@ def light(candidates: Sequence[Candidate], static: Mapping[str, StaticFigures]) 
     return frozenset(found or {candidate.id for candidate in candidates})
 
 
-def _program(found: CompiledCandidate) -> tuple[object, ...]:
-    """What a candidate's kernels are told apart by; empty where one of them is not known."""
+def _program(candidate: Candidate, found: CompiledCandidate, builds: Sequence[KernelBuild]) -> tuple[object, ...]:
+    """What a candidate's kernels and their launch are told apart by; empty where a kernel is not known."""
     if not found.codes or not all(code.isa_hash for code in found.codes):
         return ()
-    return tuple((code.name, code.isa_hash, code.workgroup, code.lds_bytes) for code in found.codes)
+    codes = tuple((code.name, code.isa_hash, code.workgroup, code.lds_bytes) for code in found.codes)
+    return (*codes, candidate.label, _launched(candidate, builds))
+
+
+def _launched(candidate: Candidate, builds: Sequence[KernelBuild]) -> frozenset[tuple[str, Value]]:
+    """Values that may change how the code is launched: a number of programs leaves the code alone, and a size of tiles
+    makes the grid. Options of the compiler and switches of the kernel, which are no number, cannot.
+    """
+    sources = [build.source for build in builds if isinstance(build.source, TritonSource)]
+    options = {name for source in sources for name in source.options}
+    constants = {name for source in sources for name in source.constants}
+    return frozenset(
+        (name, value)
+        for name, value in candidate.values.items()
+        if name not in options and not (name in constants and isinstance(value, bool))
+    )

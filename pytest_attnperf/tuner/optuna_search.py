@@ -284,7 +284,10 @@ def _require_optuna() -> None:
 
 
 def _study(journal: Journal) -> optuna.Study:
-    """The study beside the journal, or one in memory. Its folder is locked by the journal for as long as it is open."""
+    """The study beside the journal, or one in memory. Its folder is locked by the journal for as long as it is open.
+
+    A study beside a journal without trials is of one that was deleted, perhaps of another space: it is begun anew.
+    """
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
@@ -293,6 +296,8 @@ def _study(journal: Journal) -> optuna.Study:
         return optuna.create_study(study_name=STUDY, direction="minimize")
     path = journal.path.with_name(f"{journal.path.stem}.optuna.jsonl")
     try:
+        if not journal.trials:
+            path.unlink(missing_ok=True)
         _, torn = drop_torn_line(path)
         if torn:
             journal.notes.append(f"{path.name}: dropped a last line of {torn} bytes that was half written")

@@ -10,12 +10,13 @@ from dataclasses import asdict
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import METHOD_VERSION, DeviceInfo
-from pytest_attnperf.tuner.confirm import Confirmation, Found
+from pytest_attnperf.tuner.bench import WRONG
+from pytest_attnperf.tuner.confirm import WINNER_SIDE, Confirmation, Found
 from pytest_attnperf.tuner.job import TuneJob
 from pytest_attnperf.tuner.journal import Journal
 from pytest_attnperf.tuning_records import Candidate, Excluded, TuningSpace
 
-PAIR, DEVICE, SELECTION = "pair", "device", "selection"
+PAIR, WRONG_RESULT, DEVICE, SELECTION = "pair", "wrong result", "device", "selection"
 
 
 def header_of(job: TuneJob, space: TuningSpace) -> dict[str, str]:
@@ -75,19 +76,25 @@ def kept_selection(
 def journaled_pairs(journal: Journal, default: Candidate, winner: Candidate) -> Confirmation:
     """The pairs that the journal has of these two; what is added to them is journaled, too.
 
-    Failures are not kept: a run that goes on tries again.
+    A wrong result of the winner is kept, too: it may come and go, and trying until it does not come would hide it.
+    Other failures are not: a run that goes on tries again.
     """
     between = {"default": default.id, "winner": winner.id}
 
     def done(workload: str, number: int, found: Found) -> None:
         if isinstance(found, PairSummary):
             journal.append(PAIR, {**between, "workload": workload, "number": number, "pair": asdict(found)})
+        elif found.startswith(f"{WINNER_SIDE}: {WRONG}"):
+            journal.append(WRONG_RESULT, {**between, "workload": workload, "number": number, "reason": found})
 
     known = Confirmation(done=done)
     for record in journal.records(PAIR):
         if {name: record[name] for name in between} == between:
             pair = PairSummary(**{**record["pair"], "quad_ratios": tuple(record["pair"]["quad_ratios"])})
             known.restore(record["workload"], record["number"], pair)
+    for record in journal.records(WRONG_RESULT):
+        if {name: record[name] for name in between} == between:
+            known.restore(record["workload"], record["number"], str(record["reason"]))
     return known
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.records import DeviceInfo, Role
-from pytest_attnperf.tuner.compiling import CompiledCandidate, compile_all
+from pytest_attnperf.tuner.compiling import CompiledCandidate, compile_all, compile_notes
 from pytest_attnperf.tuner.confirm import confirm
 from pytest_attnperf.tuner.decide import TuneDecision, decide
 from pytest_attnperf.tuner.job import Served, TuneJob, TunePools
@@ -87,6 +87,11 @@ class _Run:
         space = job.backend.tuning_space(job.workloads, job.arch, kernel=job.kernel, when=job.when)
         self.space = space if job.default is None else replace(space, default=job.default)
         self.notes: list[str] = []
+        if self.space.default.id != space.default.id:
+            self.notes.append(
+                f"held against {self.space.default.id}, which was given as the default; today's files have "
+                f"{space.default.id}, which may be faster than both"
+            )
         self.static: dict[str, StaticFigures] = {}
         self.kept, self.excluded = candidates(self.space)
         self.count = len(self.kept)
@@ -100,9 +105,9 @@ class _Run:
         return self.began + self.job.budget_s - self.job.clock()
 
     def say(self, text: str) -> None:
-        """Tell progress, with the time that is left."""
-        left = max(0.0, self.left_s)
-        self.job.say(f"{text} ({left // 60:.0f}:{left % 60:02.0f} left)")
+        """Tell progress, with the time that is left; a static run has no budget."""
+        minutes, seconds = divmod(int(max(0.0, self.left_s)), 60)
+        self.job.say(text if self.job.static else f"{text} ({minutes}:{seconds:02d} left)")
 
     def result(self) -> TuneResult:
         """Everything, in order."""
@@ -161,7 +166,7 @@ class _Run:
             stop=lambda: self.job.clock() > until,
             told=told,
         )
-        self.notes += _compile_notes(compiled, len(declared))
+        self.notes += compile_notes(compiled, len(declared))
         return compiled
 
     def _throw_out(self, compiled: Mapping[str, CompiledCandidate]) -> None:
@@ -171,7 +176,7 @@ class _Run:
         self.static = {name: static_figures(found.codes) for name, found in compiled.items() if found.codes}
         self.kept, thrown_out = prune(self.kept, compiled, default, self.job.rules)
         self.excluded += thrown_out
-        self.kept, repeats = without_repeats(self.kept, compiled, default)
+        self.kept, repeats = without_repeats(self.kept, compiled, self.builds, default)
         self.excluded += repeats
         self.say(f"{len(self.kept)} of {self.count} candidates are worth timing")
 
@@ -213,7 +218,9 @@ class _Run:
         winner = next((one for one, _ in found.ranking if one.id != self.space.default.id), None)
         costs = {one.id: cost for one, cost in found.ranking}
         if winner is None or costs[winner.id] >= costs.get(self.space.default.id, 1.0):
-            summary = "no better than default: no candidate was faster in the search"
+            compared = winner is not None or any(one.stage == "dropped" for one in found.excluded)
+            why = "no candidate was faster in the search" if compared else "none was timed on every workload"
+            summary = f"no better than default: {why}"
             return self._told(NO_BETTER, summary, found.strategy, None, search=found)
         decision = self._confirmed(pools, served, winner, journal)
         files = self._files(winner) if decision.verdict == BETTER else ()
@@ -226,10 +233,19 @@ class _Run:
         others = {
             name: one
             for name, one in self.job.suite.items()
-            if name not in self.job.tuned
-            and self.job.backend.tuning_serves(one.workload, self.space, self.job.arch, self.job.when)
+            if name not in self.job.tuned and self._serves(one.workload)
         }
+        far = [one for one in self.job.elsewhere if self._serves(one)]
+        if far:
+            families = ", ".join(sorted({one.family for one in far}))
+            self.notes.append(
+                f"NOT MEASURED: {self.space.serves or 'the same rule'} also serves {len(far)} workload(s) of "
+                f"{families}, e.g. {far[0].id}; tune with --family before the files are used there"
+            )
         return {**self.job.tuned, **others}
+
+    def _serves(self, workload: Workload) -> bool:
+        return self.job.backend.tuning_serves(workload, self.space, self.job.arch, self.job.when)
 
     def _warmed(self, pools: TunePools) -> None:
         """Fill the compilers' caches in parallel, and drop what cannot be opened; a GPU's matter only."""
@@ -374,20 +390,3 @@ class _Run:
 
 def _work(workload: Workload) -> float:
     return workload.flops or workload.bytes_min or 0.0
-
-
-def _compile_notes(compiled: Mapping[str, CompiledCandidate], declared: int) -> list[str]:
-    """What was not looked at, and why."""
-    notes = []
-    unsupported = next((found.unsupported for found in compiled.values() if found.unsupported), ())
-    if unsupported:
-        count = sum(bool(found.unsupported) for found in compiled.values())
-        notes.append(f"{count} candidates were not looked at by code object: {'; '.join(unsupported)}")
-    unread = [found.unread for found in compiled.values() if found.unread]
-    if unread:
-        notes.append(f"the objects of {len(unread)} candidates cannot be taken apart: {unread[0]}")
-    if len(compiled) < declared:
-        notes.append(
-            f"compiling took its share of the budget: {declared - len(compiled)} candidates were not looked at"
-        )
-    return notes

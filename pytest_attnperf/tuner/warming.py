@@ -47,6 +47,7 @@ def warm(
     lock = threading.Lock()
 
     raised: list[BaseException] = []
+    over = threading.Event()
 
     def work(place: int) -> None:
         try:
@@ -55,7 +56,7 @@ def warm(
             raised.append(error)
 
     def empty(place: int) -> None:
-        while not (expired() or raised) and (candidate := _next(waiting)) is not None:
+        while not (over.is_set() or expired() or raised) and (candidate := _next(waiting)) is not None:
             why = _failure(pool, place, requests[candidate])
             with lock:
                 finished.append(candidate)
@@ -66,8 +67,11 @@ def warm(
     threads = [threading.Thread(target=work, args=(place,), daemon=True) for place in places]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        for thread in threads:
+            thread.join()
+    finally:
+        over.set()  # an interrupt shuts the pool down: the threads would start its processes again
     if raised:
         raise raised[0]
     return failures

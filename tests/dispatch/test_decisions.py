@@ -65,6 +65,12 @@ def test_without_samples_the_margin_decides_and_it_is_said(timed: Make) -> None:
     assert (won.backend, won.confidence, won.sampled) == ("triton", CLEAR, False)
 
 
+def test_one_figure_without_samples_leaves_the_confidence_unknown(timed: Make) -> None:
+    """Whatever is known of the others."""
+    choice = only([timed("a", 1.0), timed("b", 2.0), timed("published", 3.0, processes=())])
+    assert (choice.backend, choice.sampled) == ("a", False)
+
+
 def test_a_single_backend_is_alone(timed: Make) -> None:
     """It is chosen, and nothing is said of a margin."""
     choice = only([timed("a", 1.0)])

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_attnperf.dispatch.from_run import TIMED, timed_cases
+from pytest_attnperf.dispatch.from_run import timed_cases
 from pytest_attnperf.dispatch.points import points_of
 from pytest_attnperf.records import CaseKey, CheckReport, DeviceInfo, ErrorFigures, Fingerprint, ProcessSummary, Verdict
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
@@ -33,7 +33,10 @@ def run(*cases: CaseResult) -> RunResult:
     return RunResult(RESULTS_SCHEMA, "0.1.0", "gate", "2026-01-01T00:00:00Z", "pytest", "c0", device, None, cases)
 
 
-@pytest.mark.parametrize("verdict", [verdict for verdict in Verdict if verdict not in TIMED])
+RIGHT_IN_ITSELF = ["SAME", "FASTER", "SLOWER", "UNDECIDED", "NO_BASELINE", "INCOMPARABLE", "RECORDED"]
+
+
+@pytest.mark.parametrize("verdict", [verdict for verdict in Verdict if verdict.value not in RIGHT_IN_ITSELF])
 def test_a_fast_case_that_is_not_right_never_wins(process: Process, verdict: Verdict) -> None:
     """INCORRECT, SUSPICIOUS, ERROR and the like are left out with their verdict, however fast they are."""
     liar = case("fast", process(0.1), verdict=verdict)
@@ -43,6 +46,15 @@ def test_a_fast_case_that_is_not_right_never_wins(process: Process, verdict: Ver
     assert points_of(timed)[0][0].fastest.backend == "right"
 
 
+@pytest.mark.parametrize("said", ["code from another tree ran", "not comparable with base: code from another tree ran"])
+def test_the_time_of_another_trees_code_never_wins(process: Process, said: str) -> None:
+    """It is right, but not this backend's as it is here."""
+    liar = replace(case("fast", process(0.1), verdict=Verdict.INCOMPARABLE), summary=said)
+    timed, left_out = timed_cases(run(case("right", process(9.0)), liar), "run.json")
+    assert [one.backend for one in timed] == ["right"]
+    assert left_out[0].why == f"INCOMPARABLE: {said}"
+
+
 @pytest.mark.parametrize("checks", [(), (CheckReport(),), (RIGHT, WRONG)])
 def test_a_verdict_alone_proves_nothing(process: Process, checks: tuple[CheckReport, ...]) -> None:
     """SAME with no check, an empty one, or one that failed, is left out."""
@@ -50,7 +62,7 @@ def test_a_verdict_alone_proves_nothing(process: Process, checks: tuple[CheckRep
     assert (timed, left_out[0].why) == ([], "SAME, but no check of its output passed")
 
 
-@pytest.mark.parametrize("verdict", sorted(TIMED))
+@pytest.mark.parametrize("verdict", [Verdict(name) for name in RIGHT_IN_ITSELF])
 def test_a_right_time_counts_however_it_stands_to_its_baseline(process: Process, verdict: Verdict) -> None:
     """SLOWER than before may still be the fastest backend."""
     timed, left_out = timed_cases(run(case("a", process(3.0), process(1.0), process(2.0), verdict=verdict)), "run.json")

@@ -118,6 +118,31 @@ def test_nothing_in_a_file_becomes_code(timed: Make, table: Decide) -> None:
     assert "ends in a backslash\\" in names["__doc__"]
 
 
+def test_shapes_that_differ_in_a_text_stay_apart(timed: Make, table: Decide) -> None:
+    """Of a family that is not built in: a text that shapes do not share has no default, one that some lack neither."""
+    fields = {"family": "sparse", "dtype": "f16", "scale": "1"}
+    shapes: list[dict[str, Any]] = [{"mode": "x"}, {"mode": "y"}, {}]
+    times = []
+    for place, (shape, best) in enumerate(zip(shapes, "abc", strict=True)):
+        for size in (64, 4096):
+            definition = {**fields, **shape, "seq_q": size}
+            workload = f"sparse-{'long' if size > 64 else 'short'}{place}"
+            times += [
+                timed(name, 1.0 if name == best else 2.0, workload=workload, definition=definition) for name in "abc"
+            ]
+    found = table(times)
+    names = loaded(module_source(found, []))
+    for shape, best in zip(shapes, "abc", strict=True):
+        for size in (64, 1000, 4096):
+            assert names["choose_backend"]("sparse", seq_q=size, dtype="f16", **shape) == best
+            assert names["measured"]("sparse", seq_q=size, dtype="f16", **shape)
+    assert [group.shape.label for group in found.groups] == [
+        "dtype=f16 mode=x scale=1",
+        "dtype=f16 mode=y scale=1",
+        "dtype=f16 scale=1",
+    ]
+
+
 @settings(max_examples=60, deadline=None)
 @given(text=st.text(max_size=60), told=st.text(alphabet=string.printable + "é\u2028", max_size=80))
 def test_any_text_stays_text(text: str, told: str) -> None:

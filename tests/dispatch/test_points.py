@@ -39,6 +39,13 @@ def test_of_a_case_measured_twice_the_newest_is_taken(timed: Make, order: int) -
     assert left_out[0].why == "measured twice: that of new.json of 2026-01-02 is taken, that of old.json is not"
 
 
+def test_of_equal_age_the_later_one_is_taken(timed: Make) -> None:
+    """Files are read in the order in which they are named."""
+    points, left_out = points_of([timed("a", 1.0, source="1.json"), timed("a", 2.0, source="2.json")])
+    assert [one.median_us for one in points[0].times] == [2.0]
+    assert left_out[0].why.startswith("measured twice: that of 2.json")
+
+
 def test_times_of_different_timers_are_not_mixed(timed: Make) -> None:
     """A faster time by another timer does not win: it is INCOMPARABLE, with what differs."""
     liar = timed("fast", 1.0, conditions={"timer": "events", "cache_state": "hot"})

@@ -30,6 +30,13 @@ def test_neighbouring_sizes_with_one_choice_are_one_region(timed: Make, table: D
     assert found.groups[0].gaps == [(1025, 2047)]
 
 
+def test_a_single_size_between_two_choices_is_a_gap(timed: Make, table: Decide) -> None:
+    """And sizes next to each other leave none."""
+    times = [timed("a", 1.0), timed("b", 2.0), *(timed("a", 2.0, seq=seq) for seq in (514, 515))]
+    times += [timed("b", us, seq=seq) for seq, us in ((514, 1.0), (515, 4.0))]
+    assert table(times).groups[0].gaps == [(513, 513)]
+
+
 def test_a_tie_joins_the_incumbents_region_and_is_named(timed: Make, table: Decide) -> None:
     """Its size stands in the confidence, its margin among the margins."""
     times = [timed("old", us, seq=seq) for seq, us in ((512, 1.01), (1024, 1.0), (2048, 1.0))]

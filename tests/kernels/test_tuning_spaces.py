@@ -13,7 +13,10 @@ from kernels.triton.prefill_builds import PrefillForwardKernel
 from kernels.triton.rows_builds import KERNELS as ROWS
 from kernels.tuning import declared_by_kernel
 from kernels.tuning_spaces.target import Target
+from pytest_attnperf.code_records import KernelCode
 from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
+from pytest_attnperf.tuner.compiling import CompiledCandidate
+from pytest_attnperf.tuner.machine_code import without_repeats
 from pytest_attnperf.tuning_records import Candidate
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.decode import Decode
@@ -174,3 +177,26 @@ def test_what_an_architecture_holds(arch: str, lanes: int, registers: int, share
     target = Target(arch)
     assert (target.lanes, target.registers, target.shared_bytes) == (lanes, registers, shared)
     assert target.warps(4, 16, 32)[-1] * lanes <= 1024
+
+
+@pytest.mark.parametrize(
+    ("name", "workload", "parameter"),
+    [
+        ("triton.flash_decode", Decode.parse("decode-b8-kv4096-h32-hk8-d128-bf16"), "PROGRAMS"),
+        ("triton.flash_decode", Decode.parse("decode-b8-kv4096-h32-hk8-d128-bf16"), "SPLIT_KEYS_MIN"),
+        ("triton.flash_persistent", D256, "PROGRAMS_PER_SM"),
+        ("triton.rmsnorm", RmsNorm.parse("rmsnorm-r8192-c4096-bf16"), "PROGRAMS"),
+    ],
+)
+def test_what_makes_the_grid_is_tried_though_the_code_is_the_same(
+    name: str, workload: Workload, parameter: str
+) -> None:
+    """A tuner times one of several candidates of the same machine code: a grid is not in it."""
+    backend = BACKENDS[name]
+    space = backend.tuning_space([workload], "sm_90")
+    tried = [Candidate({**space.default.values, parameter: value}) for value in space.values[parameter]]
+    builds = {each.id: backend.tuning_builds(each, space, workload, "sm_90") for each in tried}
+    code = KernelCode("one", "sm_90", 8, 0, 8, 8, 0, 0, 0, 0, 0, 0, 128, 128, 32, None, False, 64, "ab12")
+    compiled = {each.id: CompiledCandidate((code,)) for each in tried}
+    assert len(tried) > 1
+    assert without_repeats(tried, compiled, builds, space.default) == (tried, [])

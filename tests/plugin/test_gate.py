@@ -147,10 +147,11 @@ def test_unsupported_is_skipped_with_its_reason(attnperf_project: FakeProject) -
     result.stdout.fnmatch_lines(["*head_dim 16 is below 32*"])
 
 
-def test_what_prepare_finds_unsupported_is_skipped(attnperf_project: FakeProject) -> None:
+@pytest.mark.parametrize("options", [("--attnperf",), ("--attnperf", "--attnperf-isolate=none"), ()])
+def test_what_prepare_finds_unsupported_is_skipped(attnperf_project: FakeProject, options: tuple[str, ...]) -> None:
     """A backend whose library cannot be loaded here is skipped with the reason that only loading it gave."""
     attnperf_project.backend("fake.a", fault="unsupported")
-    result = attnperf_project.run("--attnperf", "-rs")
+    result = attnperf_project.run(*options, "-rs")
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["*scripted: hipcc missing*"])
 

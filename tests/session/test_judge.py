@@ -300,6 +300,62 @@ def test_another_path_is_never_the_same_or_faster(bench: Bench, time_us: float) 
     assert bench.judge(time_us=100.0, config={"path": "asm"}).verdict is Verdict.SAME
 
 
+def test_another_path_is_never_merely_undecided(bench: Bench) -> None:
+    """Where noise hides what a time means, the path is a fact all the same."""
+    bench.pool.by_place = {100 + place: {"time_us": 91.0 + 3 * place} for place in range(7)}
+    bench.record(config={"path": "asm"})
+    assert bench.judge(time_us=104.0, config={"path": "asm"}).verdict is Verdict.UNDECIDED
+    assert bench.judge(time_us=104.0, config={"path": "ck"}).verdict is Verdict.INCOMPARABLE
+
+
+@pytest.mark.parametrize("places", [(1, 2, 3), (3,)])
+def test_every_process_of_a_second_look_counts(bench: Bench, places: tuple[int, ...]) -> None:
+    """The first look took the stored path; a fresh process that took another is named, and is no pass."""
+    bench.record(config={"path": "asm"})
+    bench.pool.by_place = {place: {"config": {"path": "ck"}} for place in places}
+    slower = bench.judge(time_us=500.0, config={"path": "asm"})
+    assert (slower.verdict, slower.reasons[0]) == (Verdict.SLOWER, "another path ran: path: ck here, asm stored")
+    bench.pool.by_place = {place: {"time_us": 100.0, "config": {"path": "ck"}} for place in places}
+    bench.pool.by_place |= {place: {"time_us": 100.0} for place in {1, 2, 3} - {*places}}
+    result = bench.judge(time_us=103.0, config={"path": "asm"})
+    assert (result.verdict, result.reasons[0]) == (Verdict.INCOMPARABLE, slower.reasons[0])
+
+
+def test_a_recording_names_another_path_and_mixes_none(bench: Bench) -> None:
+    """What is replaced was another path: said beside the change of time. Of mixed processes nothing is stored."""
+    bench.record(config={"path": "asm"})
+    summary = "recorded; +0.0% against what was stored; another path ran: path: ck here, asm stored"
+    result = bench.judge(Mode.UPDATE, config={"path": "ck"})
+    assert (result.verdict, result.summary, result.fails) == (Verdict.RECORDED, summary, False)
+    seen = bench.judge(Mode.CALIBRATE, config={"path": "ck"})
+    assert seen.summary.endswith("to see how far apart they lie; another path ran: path: ck here, asm stored")
+    bench.pool.by_place = {103: {"config": {"path": "triton"}}}
+    for mode, fails in ((Mode.UPDATE, True), (Mode.CALIBRATE, False)):
+        result = bench.judge(mode, config={"path": "ck"})
+        assert (result.verdict, result.fails) == (Verdict.INCOMPARABLE, fails)
+        assert result.summary == "not every process took the same path: path: triton here, ck in another process"
+
+
+def test_a_path_of_any_pair_counts(bench: Bench) -> None:
+    """Also where only the last pair's process took it, on either side."""
+    bench.against_base(config={"path": "ck"})
+    for pool in (bench.pool, bench.base):
+        bench.pool.by_place = bench.base.by_place = {}
+        pool.by_place = {1002: {"config": {"path": "asm"}}}
+        result = bench.judge(config={"path": "ck"})
+        assert result.verdict is Verdict.INCOMPARABLE
+        assert result.summary.startswith("another path ran: path: ")
+
+
+def test_a_jump_that_is_proven_on_another_path_is_no_pass(bench: Bench) -> None:
+    """What was shown to be right and to follow its inputs is not what was fast."""
+    bench.record(config={"path": "asm"})
+    bench.pool.by_place = {1: {"config": {"path": "ck"}}}
+    result = bench.judge(time_us=20.0, config={"path": "asm"})
+    assert result.verdict is Verdict.INCOMPARABLE
+    assert result.summary.startswith("another path ran: path: ck here, asm in the first look; ")
+
+
 def test_another_path_on_both_sides_is_settled_by_pairs(bench: Bench) -> None:
     """Where the base side takes the new path too, the change under review did not cause it."""
     bench.record(config={"path": "asm"})

@@ -77,3 +77,9 @@ def test_slower_beyond_chance_is_a_line() -> None:
     (line,) = run_findings(sure)
     assert line.startswith("3 cases are within the threshold but slower beyond chance")
     assert run_findings([replace(case, verdict=Verdict.ENVIRONMENT) for case in sure]) == []
+
+
+def test_the_ratio_of_two_paths_is_no_record() -> None:
+    """A case that is INCOMPARABLE because a library took another path compares two kernels, not two times of one."""
+    for case in (FIRST, SECOND, PAIRED):
+        assert list(look_records([replace(case, verdict=Verdict.INCOMPARABLE)])) == []

@@ -133,6 +133,18 @@ def test_a_torn_study_is_mended_and_a_broken_one_is_named(tmp_path: Path) -> Non
     assert bench.calls == []
 
 
+def test_a_study_of_a_journal_that_was_deleted_is_begun_anew(tmp_path: Path) -> None:
+    """It holds costs of another search, perhaps of another kernel: what is asked is what an empty folder asks."""
+    path = tmp_path / "j.jsonl"
+    run(fresh := FakeBench(times))
+    with Journal.open(path, {}) as journal:
+        run(FakeBench(times), journal, seed=5)
+    path.unlink()
+    with Journal.open(path, {}) as journal:
+        run(bench := FakeBench(times), journal)
+    assert bench.calls == fresh.calls
+
+
 def test_without_optuna_the_install_command_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is an optional dependency."""
     monkeypatch.setitem(sys.modules, "optuna", None)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_attnperf.code_records import KernelCode
 from pytest_attnperf.errors import CaseFailedError, UsageError
-from pytest_attnperf.kernel_builds import KernelBuild, ObjectFile
+from pytest_attnperf.kernel_builds import KernelBuild, ObjectFile, TritonSource
 from pytest_attnperf.records import Role
 from pytest_attnperf.testing.fake_tuning import (
     NAME,
@@ -21,10 +22,11 @@ from pytest_attnperf.testing.fake_tuning import (
     key_of,
     served_workload,
 )
+from pytest_attnperf.tuner.compiling import CompiledCandidate
 from pytest_attnperf.tuner.job import Served, TuneJob, TunePools
 from pytest_attnperf.tuner.settings import SearchSettings
 from pytest_attnperf.tuner.tune import CONFIRM_SEED, tune
-from pytest_attnperf.tuning_records import BETTER, NO_BETTER, SLOWER_ELSEWHERE, STATIC_ONLY, TuneResult
+from pytest_attnperf.tuning_records import BETTER, NO_BETTER, SLOWER_ELSEWHERE, STATIC_ONLY, Candidate, TuneResult
 from pytest_attnperf.workers.conversation import OpenRequest
 from pytest_attnperf.workers.interleave import InterleavePlan
 
@@ -215,16 +217,25 @@ def object_of(name: str, values: Values) -> ObjectFile:
     return ObjectFile(OBJECTS / name, threads=256, dynamic_lds_bytes=int(values["BLOCK_M"]) + int(values["BLOCK_N"]))
 
 
-def test_the_same_machine_code_is_timed_once(tuning: Tuning) -> None:
+def test_the_same_machine_code_is_timed_once(tuning: Tuning, monkeypatch: pytest.MonkeyPatch) -> None:
     """Candidates that the compiler makes the same of are one; what was left out names what it repeats."""
-    tuning.surface.builds = lambda values: [
-        KernelBuild(
-            "hip.fake",
-            "a",
-            "gfx942",
-            ObjectFile(OBJECTS / "mfma.gfx942.co", threads=256, dynamic_lds_bytes=int(values["BLOCK_M"])),
-        )
-    ]
+    code = KernelCode("flash", "gfx942", 8, 0, 8, 8, 0, 0, 0, 0, 0, 0, 256, 256, 64, None, False, 64, "ab12")
+
+    def compiled(builds: Mapping[str, Sequence[KernelBuild]], *_: Any, **__: Any) -> dict[str, CompiledCandidate]:
+        sources = {name: declared[0].source for name, declared in builds.items()}
+        return {
+            name: CompiledCandidate((replace(code, isa_hash=str(source.constants["BLOCK_M"])),))
+            for name, source in sources.items()
+            if isinstance(source, TritonSource)
+        }
+
+    def builds(values: Values) -> list[KernelBuild]:
+        options = {"BLOCK_N": values["BLOCK_N"]}
+        source = TritonSource("kernels", "flash", {}, {"BLOCK_M": values["BLOCK_M"]}, options=options)
+        return [KernelBuild("triton.fake", "a", "gfx942", source)]
+
+    monkeypatch.setattr("pytest_attnperf.tuner.tune.compile_all", compiled)
+    tuning.surface.builds = builds
     found = tuning.run()
     repeats = {one.candidate.id: one.reason for one in found.excluded if one.stage == "same code"}
     assert len(repeats) == 6
@@ -292,6 +303,18 @@ def test_a_budget_that_runs_out_is_a_note(tuning: Tuning) -> None:
     assert tuning.run(budget_s=300.0, clock=lambda: now[0]).verdict == BETTER
 
 
+def test_a_budget_for_nothing_is_no_comparison(tuning: Tuning) -> None:
+    """Nothing is said to be slower that was not timed."""
+    now = [0.0]
+
+    def passes(request: OpenRequest) -> None:
+        now[0] += 10.0
+
+    tuning.on_case = passes
+    found = tuning.run(budget_s=1.0, clock=lambda: now[0])
+    assert (found.verdict, found.summary) == (NO_BETTER, "no better than default: none was timed on every workload")
+
+
 def test_candidates_are_opened_in_parallel_before_the_search(tuning: Tuning) -> None:
     """On a GPU other processes open every candidate once, which fills the compiler's cache, and drop what cannot be."""
     tuning.role = Role.DEVICE
@@ -310,3 +333,30 @@ def test_no_candidate_that_can_be_opened_is_an_error(tuning: Tuning) -> None:
     tuning.surface.fault = lambda values, seq: "" if values == BAD_DEFAULT else "prepare"
     with pytest.raises(UsageError, match=r"no candidate beside the default .* can be opened: RuntimeError: scripted"):
         tuning.run(warm_processes=2)
+
+
+def test_a_wrong_result_is_not_tried_away(tuning: Tuning) -> None:
+    """A winner that was wrong once while confirming stays refused when the same run goes on and it is right."""
+    wrong = [True]
+    tuning.surface.fault = lambda values, seq: "wrong" if wrong[0] and seq == 1024 and values != BAD_DEFAULT else ""
+    found = tuning.run(suite=(64, 1024))
+    assert (found.verdict, found.changes[-1].note.partition(" check")[0]) == (NO_BETTER, "the winner: wrong:")
+    wrong[0] = False
+    again = tuning.run(suite=(64, 1024))
+    assert (again.verdict, again.changes[-1]) == (NO_BETTER, found.changes[-1])
+
+
+def test_a_default_of_ones_own_is_said(tuning: Tuning) -> None:
+    """A gain over a default that is not today's is no gain over today's."""
+    found = tuning.run(default=Candidate({"BLOCK_M": 32, "BLOCK_N": 64}))
+    assert any(note.startswith("held against BLOCK_M=32,BLOCK_N=64, which was given") for note in found.notes)
+    assert not any("held against" in note for note in tuning.run(journal=tuning.folder / "own.jsonl").notes)
+
+
+def test_what_is_served_in_other_families_is_said(tuning: Tuning) -> None:
+    """A bucket may serve two families, of which a run measures one."""
+    tuning.surface.serves = lambda seq: seq != 2048
+    elsewhere = [served_workload(seq) for seq in (2048, 512)]
+    found = tuning.run(elsewhere=elsewhere)
+    (note,) = [note for note in found.notes if note.startswith("NOT MEASURED")]
+    assert f"also serves 1 workload(s) of prefill, e.g. {served_workload(512).id}" in note

@@ -90,3 +90,27 @@ def test_what_a_thread_raises_is_raised(surface: Surface) -> None:
 
     with pytest.raises(UsageError, match="no such case"):
         warm(FakeTuningPool(surface, on_case=refuse), range(2), requests(64))
+
+
+def test_an_interrupt_opens_nothing_more(surface: Surface, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool that is shut down after it would start its processes again for the next candidate."""
+    inside, shut = threading.Event(), threading.Event()
+
+    def wait(request: OpenRequest) -> None:
+        inside.set()
+        shut.wait(10)
+
+    def interrupted(thread: threading.Thread, timeout: float | None = None) -> None:
+        inside.wait(10)
+        raise KeyboardInterrupt
+
+    pool = FakeTuningPool(surface, on_case=wait)
+    before = set(threading.enumerate())
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "join", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            warm(pool, range(1), requests(64))
+    shut.set()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+    assert len(pool.opened) == 1

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pytest_attnperf.errors import UnsupportedError
 from pytest_attnperf.workloads.backward import Backward
 from tests.kernels.aiter.dispatch_rows import PARTS, device, package, part, workload
 
@@ -123,3 +124,27 @@ def test_gradients_have_aiters_own_budget_with_its_source() -> None:
         assert [backend.tolerance.for_output(name) for name in ("dq", "dk", "dv")] == [expected] * 3
         assert backend.tolerance.for_output("out") == 2.0
         assert ("op_tests/test_mha.py" in backend.tolerance.source) == family.endswith("backward")
+
+
+@pytest.mark.parametrize("text", ["backward-b1-s33-h2-d128-bf16", "varlen_backward-q5_20-h2-d128-bf16"])
+def test_with_ck_switched_off_the_public_backward_is_triton(
+    text: str, aiter_package: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ENABLE_CK=0 what stands below the public function is not what it runs: `aiter.auto` refuses."""
+    aiter_package(package())
+    assert part("aiter.auto", text).unsupported_reasons(workload(text), device("gfx942")) == []
+    monkeypatch.setenv("ENABLE_CK", "0")
+    (reason,) = part("aiter.auto", text).unsupported_reasons(workload(text), device("gfx942"))
+    assert reason.endswith(
+        "is not what aiter's public functions run with ENABLE_CK=0: they take Triton, whose backward pass aiter.triton "
+        "times; unset it"
+    )
+
+
+def test_an_architecture_that_cannot_be_asked_for_is_not_guessed(aiter_package: Callable[..., Path]) -> None:
+    """gfx950 wants another rounding than gfx942: without aiter's word for the GPU nothing is chosen."""
+    pytest.importorskip("torch")
+    files = package("gfx950")
+    aiter_package({"ops/mha.py": files["ops/mha.py"].replace("get_gfx", "get_arch")})
+    with pytest.raises(UnsupportedError, match=r"has no aiter\.ops\.mha\.get_gfx$"):
+        prepared("aiter.asm", "backward-b1-s33-h2-d128-bf16")

@@ -318,3 +318,18 @@ PA, ROCM, TRITON_PA, BATCH = decode.PA_ASM, decode.ROCM, decode.PA_TRITON, mixed
 def test_each_limit_is_a_reason(stubs: Stubs, backend: Any, text: str, device: DeviceInfo, reasons: list[str]) -> None:
     """What a function does not take is said with the value seen, and nothing else."""
     assert backend.unsupported_reasons(Decode.parse(f"decode-{text}"), device) == reasons
+
+
+def test_without_composable_kernel(stubs: Stubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ENABLE_CK=0 refuses what promises CK or assembly; to HIP and Triton it means nothing."""
+    monkeypatch.setenv("ENABLE_CK", "0")
+    told = [bool(backend.unsupported_reasons(Decode.parse(PLAIN), MI300X)) for backend in (CK, ASM, HIP, TRITON)]
+    assert told == [True, True, False, False]
+
+
+@pytest.mark.parametrize(("text", "causal"), [(PLAIN, False), ("decode-b3-q2-kv70-h4-d64-bf16", True)])
+def test_one_token_needs_no_mask(stubs: Stubs, text: str, causal: bool) -> None:
+    """It sees all keys: CK's kernels without a mask do that, and are other ones."""
+    workload = Decode.parse(text)
+    CK.prepare(workload, workload.make_inputs(1, "cpu", planted=False))
+    assert [given["causal"] for name, given in stubs.calls if name == "mha_batch_prefill_func"] == [causal]

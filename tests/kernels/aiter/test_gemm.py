@@ -152,3 +152,16 @@ def test_assembly_on_other_architectures(aiter_package: Callable[..., Path]) -> 
     mi250 = DeviceInfo(kind="rocm", arch="gfx90a", product="mi250")
     (reason,) = BACKENDS["aiter.asm"].unsupported_reasons(parse_workload("gemm-m16-n64-k64-bf16"), mi250)
     assert reason == "aiter's assembly is for gfx942, gfx950, not for gfx90a"
+
+
+def test_composable_kernel_switched_off(aiter_package: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """ENABLE_CK=0 closes `ck`; assembly and Triton do without it."""
+    aiter_package(FILES)
+    workload = parse_workload("gemm-m64-n128-k128-f8e4m3fnuz-nt")
+    assert BACKENDS["ck"].unsupported_reasons(workload, MI300X) == []
+    monkeypatch.setenv("ENABLE_CK", "0")
+    (reason,) = BACKENDS["ck"].unsupported_reasons(workload, MI300X)
+    assert reason.startswith("ENABLE_CK=0 makes aiter take Triton")
+    assert BACKENDS["aiter.triton"].unsupported_reasons(workload, MI300X) == []
+    bf16 = parse_workload("gemm-m64-n128-k128-bf16-nt")
+    assert BACKENDS["aiter.asm"].unsupported_reasons(bf16, MI300X) == []

@@ -345,3 +345,12 @@ def test_a_chain_that_bites_its_tail_ends() -> None:
     second: Any = RuntimeError("other")
     first.__context__, second.__cause__ = second, first
     assert call_failure(first, "x") is first
+
+
+def test_a_call_without_a_driver_is_no_missing_package() -> None:
+    """Triton asks for its target when a kernel is launched, too."""
+    error = ModuleNotFoundError("No module named 'jax'", name="jax")
+    error.__context__ = RuntimeError("0 active drivers ([]). There should only be one.")
+    told = call_failure(error, "flash_attn_func")
+    assert isinstance(told, UnsupportedError)
+    assert str(told).startswith("no GPU for Triton (call of flash_attn_func raised ModuleNotFoundError")

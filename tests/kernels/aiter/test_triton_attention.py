@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from collections.abc import Callable
@@ -113,6 +114,39 @@ def test_dao_ai_is_right_and_put_back(aiter: Callable[..., Path], text: str) -> 
     assert wrong(bound, workload, inputs) == ()
     assert (bound.config["path"], bound.config["toggle._MHA_IMPL"]) == ("triton_dao", "dao_ai")
     assert sys.modules[MODULE]._MHA_IMPL == "default"
+
+
+def test_the_strides_of_the_process_reach_the_backward_pass(
+    aiter: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`mha_set_use_int64_strides` is recorded as it is set, so it must hold for what is timed."""
+    prepared(TRITON, BACKWARD[0])
+    kernels = sys.modules["aiter.ops.triton.attention.mha_onekernel_bwd"]
+    given = []
+
+    @functools.wraps(kernels.flash_attn_onekernel_backward)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        given.append(kwargs["USE_INT64_STRIDES"])
+        return noted.__wrapped__(*args, **{**kwargs, "USE_INT64_STRIDES": True})  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(kernels, "flash_attn_onekernel_backward", noted)
+    for value in (True, False):
+        monkeypatch.setattr(sys.modules[MODULE], "_USE_INT64_STRIDES", value)
+        bound, *_ = prepared(TRITON, BACKWARD[0])
+        assert bound.config["toggle._USE_INT64_STRIDES"] == str(value)
+    assert given == [True, False]
+
+
+@pytest.mark.parametrize("name", [TRITON, DAO])
+def test_a_forward_pass_without_a_configuration_is_unsupported(aiter: Callable[..., Path], name: str) -> None:
+    """The untimed forward pass of a backward case calls aiter, too, and fails for the same reasons."""
+    text = (HERE / "stub_triton_mha.py").read_text()
+    absent = "    raise FileNotFoundError(2, 'No such file', '/c/gfx942-MHA-DEFAULT.json')\n"
+    head = "def _forward(q, k, v, scale, causal, window, slopes, bounds, packed):\n"
+    assert head in text
+    aiter(**{"ops/triton/attention/mha.py": text.replace(head, head + absent)})
+    with pytest.raises(UnsupportedError, match="no Triton MHA config for gfx942"):
+        prepared(name, BACKWARD[0])
 
 
 def test_another_alignment_of_the_mask_is_found(aiter: Callable[..., Path]) -> None:

@@ -3,8 +3,10 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -79,3 +81,18 @@ def test_further_functions_tell_the_path(aiter_package: Callable[..., Path]) -> 
     rope: Any = importlib.import_module("aiter.ops.rope")
     also = {("aiter.ops.rope", "rope_fwd_impl"): "hip"}
     assert warmed(lambda: rope.rope_fwd_impl(1), "rope", also).path == "hip"
+
+
+def test_the_device_is_waited_for(mha: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that fails on the device is seen in this run, and not in the first sample."""
+    waits: list[str] = []
+
+    def synchronize() -> None:
+        waits.append("waited")
+        raise RuntimeError("HIP error: an illegal memory access was encountered")
+
+    cuda = SimpleNamespace(is_available=lambda: True, synchronize=synchronize)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        warmed(lambda: mha.mha_fwd(7), "mha_fwd")
+    assert waits == ["waited"]

@@ -43,9 +43,21 @@ class Source:
         return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)} if tree else {}
 
     def function(self, module: str, name: str) -> Found | None:
-        """Parameters of a function; None where there is none."""
+        """Parameters of a function that a module defines, or imports by its name; None where there is none."""
         node = self.functions(module).get(name)
-        return _parameters(node.args) if node else None
+        if node is not None:
+            return _parameters(node.args)
+        place = self._imported_from(module, name)
+        return self.function(place, name) if place else None
+
+    def _imported_from(self, module: str, name: str) -> str:
+        """The module that a name is imported from at the top of this one; '' where it is not."""
+        tree, package = self.tree(module), module.split(".")
+        for node in tree.body if tree else []:
+            if isinstance(node, ast.ImportFrom) and any(one.name == name and not one.asname for one in node.names):
+                above = package[: len(package) - node.level] if node.level else []
+                return ".".join([*above, *([node.module] if node.module else [])])
+        return ""
 
 
 def misfits(source: Source, point: EntryPoint) -> list[str]:

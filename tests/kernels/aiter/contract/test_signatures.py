@@ -13,15 +13,17 @@ from tests.kernels.aiter.contract.source import Source, absent, misfits
 def test_every_call_fits_this_aiter(source: Source, point: EntryPoint) -> None:
     """The function exists where the adapter looks for it, takes what it gives, and asks for nothing else.
 
-    A function that is known to have come later may be absent: the adapter says UNSUPPORTED then. One that is gone from
-    a new release, or takes other parameters, needs the adapter changed.
+    A function that is known to have come later, or to be gone, may be absent: the adapter says UNSUPPORTED then, or
+    takes another one. One that is gone unknown to us, or takes other parameters, needs the adapter changed.
     """
-    if point.since and absent(source, point):
-        pytest.skip(f"{point.name} came with {point.since} and is not in this tree: its backend says UNSUPPORTED")
+    if point.period and absent(source, point):
+        pytest.skip(f"{point.name} {point.period}, and is not in this tree: its backend does without or is UNSUPPORTED")
     assert misfits(source, point) == []
 
 
 TREE = """
+from ..jit.chip import arch, gone
+from ..jit.nowhere import lost
 def dense(q, k, scale, causal, sink=None, *, out=None): ...
 def wide(q, **options): ...
 def bare(q, new): ...
@@ -35,6 +37,8 @@ def synthetic(tmp_path: Path) -> Source:
     (tmp_path / "aiter" / "ops").mkdir(parents=True)
     (tmp_path / "aiter" / "ops" / "dense.py").write_text(TREE, encoding="utf-8")
     (tmp_path / "aiter" / "ops" / "__init__.py").touch()
+    (tmp_path / "aiter" / "jit").mkdir()
+    (tmp_path / "aiter" / "jit" / "chip.py").write_text("def arch(): ...", encoding="utf-8")
     return Source(tmp_path)
 
 
@@ -59,6 +63,9 @@ def synthetic(tmp_path: Path) -> Source:
             EntryPoint(OLD, "dense", positional=("q", "k", "causal", "scale")),
             ["takes q, k, scale, causal in this order, not q, k, causal, scale"],
         ),
+        (EntryPoint(OLD, "arch"), []),
+        (EntryPoint(OLD, "gone"), ["aiter.ops.dense has no gone"]),
+        (EntryPoint(OLD, "lost"), ["aiter.ops.dense has no lost"]),
         (EntryPoint(OLD, "bare", needed=("q",)), ["asks for new, which the adapter does not give"]),
     ],
 )
@@ -75,6 +82,18 @@ def test_absence_is_told_from_a_misfit(synthetic: Source) -> None:
 
 
 def test_every_adapter_lists_what_it_calls() -> None:
-    """Each module with parts has entry points, and every point demands something."""
+    """Each module with parts has entry points, and every point demands something, but for the one without parameters.
+
+    That no adapter takes a function out of aiter that is not listed is seen by its own tests (`only_what_is_listed`).
+    """
     assert all(module.ENTRY_POINTS and module.PARTS for module in MODULES)
-    assert all(point.needed or point.positional for point in ENTRY_POINTS)
+    assert {point.function for point in ENTRY_POINTS if not (point.needed or point.positional)} == {"get_gfx"}
+
+
+def test_the_time_of_a_function_is_told() -> None:
+    """From which release on, up to which, both, or always."""
+    assert EntryPoint(OLD, "x").period == ""
+    assert EntryPoint(OLD, "x", since="v0.1.12").period == "came with v0.1.12"
+    assert EntryPoint(OLD, "x", until="v0.1.17").period == "went after v0.1.17"
+    both = EntryPoint(OLD, "x", since="v0.1.12", until="v0.1.17")
+    assert both.period == "came with v0.1.12 and went after v0.1.17"

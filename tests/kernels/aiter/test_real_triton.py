@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.mark.skipif(not SOURCE, reason="give a source tree of ROCm/aiter: AITER_SOURCE=<folder that holds aiter/>")
 def test_real_triton_kernels_give_the_workloads_results(tmp_path: Path) -> None:
-    """Paged decode, unified attention with windows, caps, sinks and an 8-bit cache, and latent attention are right."""
+    """Attention dense, packed, paged, mixed and latent, its backward, norms, softmax and RoPE are right."""
     pytest.importorskip("triton")
     env = {**os.environ, "TRITON_INTERPRET": "1", "AITER_TRITON_ONLY": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tests.kernels.aiter.run_real_paged", SOURCE, str(tmp_path / "found.json")]
+    command = [sys.executable, "-m", "tests.kernels.aiter.run_real_triton", SOURCE, str(tmp_path / "found.json")]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
