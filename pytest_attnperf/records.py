@@ -242,7 +242,8 @@ class ProcessSummary:
     """One process of one case: the unit over which intervals may be computed.
 
     `median_us` is the median of the blocks, or, over several placements of the inputs, the mean of their medians.
-    `clock_mhz` is the median compute clock of its blocks, None where it is not known.
+    `clock_mhz` is the median compute clock of its blocks, None where it is not known; `block_clock_mhz` that of each
+    block in `block_us`, empty where it is not known, and never stored in a baseline.
     """
 
     median_us: float
@@ -255,6 +256,7 @@ class ProcessSummary:
     process: str = ""
     placements: int = 1
     clock_mhz: float | None = None
+    block_clock_mhz: tuple[float, ...] = field(default=(), metadata=NOT_STORED)
 
 
 @dataclass(frozen=True, order=True)

@@ -2,8 +2,9 @@
 
 `.attnperf/results.json` is a `RunResult` encoded field by field; reports see nothing else.
 
-Format history: 1 = first published form; `CaseResult.code`, `CaseResult.breakdown` and `CaseResult.profile` were
-added to it with defaults, so that files without them are read.
+Format history: 1 = first published form; added to it with defaults, so that files without them are read:
+`CaseResult.code`, `.breakdown`, `.profile`, `.stored_us`, `.stored_commit`, `.stored_at` and `.detection_limit`,
+`RunResult.run_id` and `.provenance`.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ class CaseResult:
     `degrees_of_freedom`. `launches` is what one call of the first look ran, empty where unknown. `code` holds those of
     its kernels whose machine code is known, if the case was timed: each once for every size of its launch, without its
     source lines. `breakdown` says where the time of one process went, where the test asked for it; `profile` what
-    torch's profiler saw in a process of its own, where the run asked for it.
+    torch's profiler saw in a process of its own, where the run asked for it. `stored_us` are the medians of the
+    processes behind the baseline entry, recorded at `stored_at` (a date) from `stored_commit`; empty without an entry
+    that was held against. `detection_limit` is the smallest true slowdown, as a fraction, that the deciding look finds
+    99 % of the time; None where nothing was compared, or noise is too large for any.
     """
 
     key: CaseKey
@@ -83,13 +87,19 @@ class CaseResult:
     log: str = ""
     seconds: float = 0.0
     profile: CaseProfile | None = None
+    stored_us: tuple[float, ...] = ()
+    stored_commit: str = ""
+    stored_at: str = ""
+    detection_limit: float | None = None
 
 
 @dataclass(frozen=True)
 class RunResult:
     """One run. `cases` are in canonical order; `findings` are about the suite and never change a case's verdict.
 
-    `code` holds the compiled kernels, which are items of their own; `gated` and `selected` count both.
+    `code` holds the compiled kernels, which are items of their own; `gated` and `selected` count both. `run_id` is
+    drawn afresh for every run, so that one that is told twice counts once. `provenance` says where the run came from:
+    'branch', 'ci' (the system's name), 'ci_url', 'pull_request'; only what is known.
     """
 
     schema: int
@@ -111,3 +121,5 @@ class RunResult:
     against: str = ""
     notes: tuple[str, ...] = ()
     code: tuple[CodeResult, ...] = ()
+    run_id: str = ""
+    provenance: dict[str, str] = field(default_factory=dict)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Sequence
 
 from pytest_attnperf.records import ErrorFigures, ProcessSummary, Tolerance, Verdict
@@ -17,29 +16,8 @@ from pytest_attnperf.reports.figures import (
     one_line,
     safe_lines,
 )
+from pytest_attnperf.reports.overview import verdict_line
 from pytest_attnperf.results import CaseResult, RunResult
-
-ORDER = (
-    Verdict.INCORRECT,
-    Verdict.ERROR,
-    Verdict.SUSPICIOUS,
-    Verdict.WORSE,
-    Verdict.SLOWER,
-    Verdict.UNDECIDED,
-    Verdict.ENVIRONMENT,
-    Verdict.INCOMPARABLE,
-    Verdict.NO_BASELINE,
-    Verdict.UNSUPPORTED,
-    Verdict.SAME,
-    Verdict.FASTER,
-    Verdict.RECORDED,
-    Verdict.RIGHT,
-)
-"""Verdicts, worst first."""
-
-WORDS = {Verdict.NO_BASELINE: "without baseline", Verdict.RIGHT: "right, not gated"}
-JUDGED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.UNDECIDED, Verdict.ENVIRONMENT})
-"""Verdicts whose change against the baseline may be named the slowest."""
 
 LOG_LINES = 40
 PROBLEM_LINES = 12
@@ -48,7 +26,7 @@ TEXT_LIMIT = 2000
 
 def closing_lines(run: RunResult, results_path: str = "") -> list[str]:
     """The end of a run: one line that says it all, then findings, baselines written, and where the results are."""
-    lines = [one_line(_verdict_line(run), TEXT_LIMIT)] if run.cases or not run.code else []
+    lines = [one_line(verdict_line(run), TEXT_LIMIT)] if run.cases or not run.code else []
     lines += [code_line(run.code)] if run.code else []
     if run.mode == "gate" and run.gated == 0:
         lines.append(f"gated 0 of {run.selected}: nothing was compared with a baseline")
@@ -74,30 +52,6 @@ def failure_text(case: CaseResult) -> str:
     if case.reproduce:
         lines += ["reproduce with:", one_line(case.reproduce, TEXT_LIMIT)]
     return "\n".join(lines)
-
-
-def _verdict_line(run: RunResult) -> str:
-    counts = Counter(case.verdict for case in run.cases)
-    parts = [f"{counts[verdict]} {_word(verdict)}" for verdict in ORDER if counts[verdict]]
-    where = f" on {run.device.arch}/{run.device.product}" if run.device is not None else ""
-    line = f"{', '.join(parts) or 'no cases'}{where}"
-    slowest = _slowest(run.cases)
-    if slowest is None:
-        return line
-    interval = format_interval(slowest.interval)
-    spread = f" ({interval})" if interval else ""
-    return f"{line}; slowest: {slowest.key} {format_change(slowest.ratio)}{spread}"
-
-
-def _word(verdict: Verdict) -> str:
-    return WORDS.get(verdict, verdict.value.lower())
-
-
-def _slowest(cases: Sequence[CaseResult]) -> CaseResult | None:
-    """The worst SLOWER case; without one the worst that was judged and is slower than stored at all."""
-    judged = [case for case in cases if case.verdict in JUDGED and case.ratio is not None and case.ratio > 1]
-    failing = [case for case in judged if case.verdict is Verdict.SLOWER]
-    return max(failing or judged, key=lambda case: case.ratio or 0.0, default=None)
 
 
 def _change_lines(case: CaseResult) -> list[str]:

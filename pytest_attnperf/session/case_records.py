@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -104,6 +105,18 @@ def with_notes(base: CaseResult, case: Case, found: Found) -> CaseResult:
     return replace(base, notes=(*base.notes, *notes))
 
 
+def over_stored(base: CaseResult, found: Found) -> CaseResult:
+    """The processes that the case is held against added, with when and from what they were recorded."""
+    entry = found.entry
+    return replace(
+        base,
+        baseline_us=median_us_of(entry.processes),
+        stored_us=tuple(process.median_us for process in entry.processes),
+        stored_commit=entry.commit,
+        stored_at=entry.recorded,
+    )
+
+
 def with_creep(base: CaseResult, case: Case, found: Found) -> CaseResult:
     """A note where the case has become slower than its anchor, however small each step was."""
     judged = base.verdict in (Verdict.SAME, Verdict.FASTER, Verdict.UNDECIDED)
@@ -174,6 +187,7 @@ def with_figures(base: CaseResult, device: DeviceInfo) -> CaseResult:
 
 def decided(base: CaseResult, decision: Decision) -> CaseResult:
     """The decision's verdict and figures added."""
+    limit = decision.detection_limit
     return replace(
         base,
         verdict=decision.verdict,
@@ -184,6 +198,7 @@ def decided(base: CaseResult, decision: Decision) -> CaseResult:
         threshold=decision.threshold,
         standard_error=decision.standard_error,
         degrees_of_freedom=decision.degrees_of_freedom,
+        detection_limit=limit if limit is not None and math.isfinite(limit) else None,
     )
 
 

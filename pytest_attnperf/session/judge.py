@@ -30,6 +30,7 @@ from pytest_attnperf.session.case_records import (
     not_measured,
     not_to_be_timed,
     of_mixed_paths,
+    over_stored,
     recorded_over,
     with_creep,
     with_figures,
@@ -210,7 +211,7 @@ class Session:
     def _held_against(self, case: Case, base: CaseResult, look: Look, found: Found) -> CaseResult:
         entry = found.entry
         differences = self._differences(look, found)
-        base = replace(base, baseline_us=median_us_of(entry.processes))
+        base = over_stored(base, found)
         if found.path.is_relative_to(self.local_root) and not any(note.startswith(LOCAL) for note in base.notes):
             base = replace(base, notes=(*base.notes, f"{LOCAL} recorded {entry.recorded}"))
         if differences:

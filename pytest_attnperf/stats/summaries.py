@@ -20,7 +20,8 @@ def summarise(samples: Samples, device_id: str = "", process: str = "") -> Proce
 
     Minimum and mean are of all blocks. Over several placements `median_us` is the mean of each placement's median:
     places differ by more than blocks do, and a median over all would jump between two groups of places. Of the blocks
-    themselves at most STORED_BLOCKS_MAX are kept, evenly spaced in measured order. The clock is the median over blocks.
+    themselves at most STORED_BLOCKS_MAX are kept, evenly spaced in measured order, with the clock of each. The clock is
+    the median over all.
 
     Raises ValueError when there are no blocks, one is not a finite positive number, or they do not divide into their
     placements.
@@ -45,6 +46,9 @@ def summarise(samples: Samples, device_id: str = "", process: str = "") -> Proce
         process=process,
         placements=samples.placements,
         clock_mhz=_stored(statistics.median(samples.clock_mhz)) if samples.clock_mhz else None,
+        block_clock_mhz=tuple(_stored(mhz) for mhz in _thinned(samples.clock_mhz))
+        if len(samples.clock_mhz) == len(blocks)
+        else (),
     )
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import CheckReport, ErrorFigures, Tolerance, Verdict
-from pytest_attnperf.reports.terminal import ORDER, closing_lines, failure_text
+from pytest_attnperf.reports.overview import ORDER
+from pytest_attnperf.reports.terminal import closing_lines, failure_text
 from pytest_attnperf.results import CaseResult, RunResult
 
 CaseFactory: TypeAlias = Callable[..., CaseResult]

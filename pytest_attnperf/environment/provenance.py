@@ -1,0 +1,95 @@
+"""Where a run comes from: branch, CI system, pull request. Only what the environment says; no user, host or path."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+TEXT_LIMIT = 300
+_SECRET = re.compile(r"//[^/@\s]*@")
+"""User and password in an address."""
+
+_SYSTEMS: tuple[tuple[str, str, Mapping[str, tuple[str, ...]]], ...] = (
+    (
+        "github",
+        "GITHUB_ACTIONS",
+        {"branch": ("GITHUB_HEAD_REF", "GITHUB_REF_NAME"), "pull_request": (), "ci_url": ()},
+    ),
+    (
+        "gitlab",
+        "GITLAB_CI",
+        {
+            "branch": ("CI_MERGE_REQUEST_SOURCE_BRANCH_NAME", "CI_COMMIT_REF_NAME"),
+            "pull_request": ("CI_MERGE_REQUEST_IID",),
+            "ci_url": ("CI_JOB_URL",),
+        },
+    ),
+    (
+        "jenkins",
+        "JENKINS_URL",
+        {
+            "branch": ("CHANGE_BRANCH", "BRANCH_NAME", "GIT_BRANCH"),
+            "pull_request": ("CHANGE_ID",),
+            "ci_url": ("BUILD_URL",),
+        },
+    ),
+    (
+        "buildkite",
+        "BUILDKITE",
+        {
+            "branch": ("BUILDKITE_BRANCH",),
+            "pull_request": ("BUILDKITE_PULL_REQUEST",),
+            "ci_url": ("BUILDKITE_BUILD_URL",),
+        },
+    ),
+    ("slurm", "SLURM_JOB_ID", {"branch": (), "pull_request": (), "ci_url": ()}),
+)
+"""Name, the variable that shows it, and for each fact the variables that may hold it, best first."""
+
+
+def provenance(root: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """'branch', 'ci', 'ci_url', 'pull_request', as far as they are known.
+
+    The branch is git's where no CI system names it: CI systems check out a commit without a branch.
+    """
+    found = _from_ci(environ)
+    if "branch" not in found:
+        branch = _branch(root)
+        found |= {"branch": branch} if branch else {}
+    return {name: _SECRET.sub("//", value)[:TEXT_LIMIT] for name, value in sorted(found.items())}
+
+
+def _from_ci(environ: Mapping[str, str]) -> dict[str, str]:
+    for name, shows, facts in _SYSTEMS:
+        if not environ.get(shows):
+            continue
+        found = {"ci": name}
+        for fact, variables in facts.items():
+            value = next((environ[variable] for variable in variables if environ.get(variable)), "")
+            if value and value != "false":  # Buildkite's word for no pull request
+                found[fact] = value
+        return found | (_of_github(environ) if name == "github" else {})
+    return {}
+
+
+def _of_github(environ: Mapping[str, str]) -> dict[str, str]:
+    """GitHub names a pull request in its ref only, and a run by its parts."""
+    found = {}
+    pull = re.fullmatch(r"refs/pull/(\d+)/\w+", environ.get("GITHUB_REF", ""))
+    if pull:
+        found["pull_request"] = pull.group(1)
+    parts = [environ.get(name, "") for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")]
+    if all(parts):
+        found["ci_url"] = f"{parts[0]}/{parts[1]}/actions/runs/{parts[2]}"
+    return found
+
+
+def _branch(root: Path) -> str:
+    command = ["git", "-C", str(root), "symbolic-ref", "--quiet", "--short", "HEAD"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stdout.strip() if answer.returncode == 0 else ""

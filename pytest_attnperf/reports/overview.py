@@ -1,0 +1,107 @@
+"""What every report says first: how many cases of each verdict, where, against what, and which was slowest."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.reports.figures import format_change, format_interval, one_line
+from pytest_attnperf.results import CaseResult, RunResult
+
+ORDER = (
+    Verdict.INCORRECT,
+    Verdict.ERROR,
+    Verdict.SUSPICIOUS,
+    Verdict.WORSE,
+    Verdict.SLOWER,
+    Verdict.UNDECIDED,
+    Verdict.ENVIRONMENT,
+    Verdict.INCOMPARABLE,
+    Verdict.NO_BASELINE,
+    Verdict.UNSUPPORTED,
+    Verdict.SAME,
+    Verdict.FASTER,
+    Verdict.RECORDED,
+    Verdict.RIGHT,
+)
+"""Verdicts, worst first."""
+
+WORDS = {Verdict.NO_BASELINE: "without baseline", Verdict.RIGHT: "right, not gated"}
+JUDGED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.UNDECIDED, Verdict.ENVIRONMENT})
+"""Verdicts whose change against the baseline may be named the slowest."""
+
+UNRESOLVED = frozenset({Verdict.UNDECIDED, Verdict.NO_BASELINE, Verdict.INCOMPARABLE, Verdict.ENVIRONMENT})
+"""Neither passed nor failed: strict runs fail by them."""
+
+NAME_LIMIT = 200
+COMMIT_LENGTH = 12
+_RANK = {verdict: rank for rank, verdict in enumerate(ORDER)}
+
+
+def rank(verdict: Verdict) -> int:
+    """0 is worst."""
+    return _RANK[verdict]
+
+
+def word(verdict: Verdict) -> str:
+    """As it stands behind a count: '2 slower', '1 without baseline'."""
+    return WORDS.get(verdict, verdict.value.lower())
+
+
+def worst_first(cases: Iterable[CaseResult]) -> list[CaseResult]:
+    """Failing cases before others, by verdict, the slowest of each verdict first; ties by name."""
+    return sorted(cases, key=lambda case: (not case.fails, rank(case.verdict), -(case.ratio or 0.0), str(case.key)))
+
+
+def slowest(cases: Sequence[CaseResult]) -> CaseResult | None:
+    """The worst SLOWER case; without one the worst that was judged and is slower than stored at all."""
+    judged = [case for case in cases if case.verdict in JUDGED and case.ratio is not None and case.ratio > 1]
+    failing = [case for case in judged if case.verdict is Verdict.SLOWER]
+    return max(failing or judged, key=lambda case: case.ratio or 0.0, default=None)
+
+
+def counts(verdicts: Iterable[Verdict]) -> str:
+    """'2 slower, 1 undecided, 41 same', worst first; 'no cases'."""
+    counted = Counter(verdicts)
+    return ", ".join(f"{counted[verdict]} {word(verdict)}" for verdict in ORDER if counted[verdict]) or "no cases"
+
+
+def device_of(run: RunResult) -> str:
+    """'sm_90/h200'; '' where nothing was measured."""
+    return "" if run.device is None else f"{run.device.arch}/{run.device.product}"
+
+
+def held_against(run: RunResult) -> str:
+    """What the cases were compared with: the base side's name, or the commit that the baselines were recorded from.
+
+    '' where nothing was compared, or where that is not known.
+    """
+    if run.against:
+        return one_line(run.against, NAME_LIMIT)
+    commits = Counter(case.stored_commit for case in run.cases if case.stored_us and case.stored_commit)
+    if not commits:
+        return ""
+    (most, _), *others = commits.most_common()
+    more = f" and {len(others)} more commit{'s' * (len(others) != 1)}" if others else ""
+    return f"{one_line(most, NAME_LIMIT)[:COMMIT_LENGTH]}{more}"
+
+
+def verdict_line(run: RunResult) -> str:
+    """The run in one line: '2 slower, 41 same on sm_90/h200 against 4f2c1ab; slowest: prefill/... +6.1 % (...)'."""
+    device, base = device_of(run), held_against(run)
+    where = f" on {one_line(device)}" if device else ""
+    line = f"{counts(case.verdict for case in run.cases)}{where}{f' against {base}' if base else ''}"
+    worst = slowest(run.cases)
+    if worst is None:
+        return line
+    interval = format_interval(worst.interval)
+    spread = f" ({interval})" if interval else ""
+    return f"{line}; slowest: {one_line(str(worst.key), NAME_LIMIT)} {format_change(worst.ratio)}{spread}"
+
+
+def median_detection_limit(cases: Iterable[CaseResult]) -> float | None:
+    """The slowdown, as a fraction, that half of the compared cases' looks would have found; None where none was."""
+    limits = [case.detection_limit for case in cases if case.detection_limit is not None]
+    return statistics.median(limits) if limits else None
