@@ -16,7 +16,7 @@ failed=0
 step() { # TITLE, SABOTAGE, EXPECTED STATUS, OPTIONS
     printf '\n## %s\n\n$ %spytest %s %s examples/walkthrough\n' "$1" "${2:+ATTNPERF_SABOTAGE=$2 }" "$4" "$FLAGS"
     # shellcheck disable=SC2086
-    ATTNPERF_SABOTAGE=$2 "$PYTHON" -m pytest -q --attnperf-baselines="$STORE" $4 $FLAGS examples/walkthrough
+    ATTNPERF_SABOTAGE=$2 "$PYTHON" -m pytest --no-header --attnperf-baselines="$STORE" $4 $FLAGS examples/walkthrough
     local status=$?
     printf '(exit status %s)\n' "$status"
     [ "$status" = "$3" ] || { printf 'expected %s\n' "$3"; failed=1; }

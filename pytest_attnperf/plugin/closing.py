@@ -22,14 +22,20 @@ from pytest_attnperf.plugin.problems import noted
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports import json_results
 from pytest_attnperf.reports.code_objects import code_line, code_table, code_warning_lines
+from pytest_attnperf.reports.colour import Ink
 from pytest_attnperf.reports.conditions import condition_lines, interleaved_line
+from pytest_attnperf.reports.figures import one_line
+from pytest_attnperf.reports.joined import of_one
+from pytest_attnperf.reports.overview import UNRESOLVED
 from pytest_attnperf.reports.profile_cases import case_lines
 from pytest_attnperf.reports.proof import cost_line, determinism_lines
+from pytest_attnperf.reports.run_text import is_long, one_line_of, section_title, suite_sections
 from pytest_attnperf.reports.stages import stage_text
-from pytest_attnperf.reports.tables import published_table, suite_table, tolerance_notes
-from pytest_attnperf.reports.terminal import closing_lines
-from pytest_attnperf.results import CaseResult, RunResult
-from pytest_attnperf.session.case_records import DRIFTED, LOOSENED, NOT_TO_BE_TIMED
+from pytest_attnperf.reports.tables import published_table, tolerance_notes
+from pytest_attnperf.reports.terminal import TEXT_LIMIT, closing_lines
+from pytest_attnperf.reports.worst import worst_table
+from pytest_attnperf.results import RunResult
+from pytest_attnperf.session.case_records import DRIFTED, LOOSENED
 from pytest_attnperf.session.judge import LOCAL
 from pytest_attnperf.session.plausibility import CHANGED, NEAR_FLOOR
 from pytest_attnperf.session.profiling import NOT_PROFILED
@@ -40,7 +46,6 @@ LOG_WIDTH = 132
 """Columns of a table that is written to a file: every column of the table, and still readable."""
 
 SHOWN_UNRESOLVED = 5
-UNRESOLVED = frozenset({Verdict.UNDECIDED, Verdict.NO_BASELINE, Verdict.INCOMPARABLE, Verdict.ENVIRONMENT})
 
 
 @dataclass(frozen=True)
@@ -93,43 +98,65 @@ class Closing:
         self._failed_for += self._strict_reasons(run)
         return 1 if self._failed_for else 0
 
+    @property
+    def final(self) -> RunResult | None:
+        """The run as it was written, with its findings; None before `finish`."""
+        return self._run
+
+    @property
+    def failed_by(self) -> tuple[str, ...]:
+        """Why the run as a whole fails; empty where it does not, or only by its cases."""
+        return tuple(self._failed_for)
+
     def show(self, reporter: Any) -> None:
-        """Print tables, findings, and the closing lines."""
+        """Print what there is to say: everything, with -q what failed or is unresolved, with -qq one line."""
         run = self._run
         if run is None or not (run.cases or run.code):
+            self._show_reasons(reporter)
             return
+        verbosity = self._config.get_verbosity()
         if run.mode == "check":
-            self._show_proof(reporter, run)
+            self._show_proof(reporter, run, verbosity)
             return
-        suites: dict[str, list[CaseResult]] = defaultdict(list)
-        for case in run.cases:
-            suites[case.key.suite].append(case)
-        for suite, cases in suites.items():
-            reporter.section(f"attnperf: {suite}")
-            shown = [case for case in cases if not _only_proven(case)]
-            if shown:
-                reporter.write_line(suite_table(shown, width=_width()))
-            if left_out := len(cases) - len(shown):
-                reporter.write_line(f"{left_out} cases right, and not timed: their tests say timed=False")
-            published = self._published(sorted({case.key.workload for case in cases}))
-            where_time_goes = stage_text(cases)
-            for text in filter(None, (where_time_goes, published)):
+        ink = Ink(bool(reporter.hasmarkup))
+        reporter.ensure_newline()
+        if verbosity >= 0:
+            self._show_tables(reporter, run, ink, verbose=verbosity > 0)
+            _show_profiles(reporter, run)
+            reporter.section("attnperf")
+            said = [*unresolved_lines(run), *kernel_lines(run), *run.notes, *condition_lines(run)]
+            said += [interleaved_line(run), *determinism_lines(run.cases), cost_line(run), *run_findings(run.cases)]
+            said = [one_line(line, TEXT_LIMIT) for line in said]
+        else:
+            said = [worst_table(of_one(run), width=_width(), ink=ink)] if verbosity == -1 else []
+        closing = closing_lines(run, str(self._relative(self._results_path)), ink=ink)
+        said += [*self._calibration(run), *closing] if verbosity >= -1 else [one_line_of(run)]
+        for line in filter(None, said):
+            reporter.write_line(line)
+        self._show_reasons(reporter)
+
+    def _show_tables(self, reporter: Any, run: RunResult, ink: Ink, *, verbose: bool) -> None:
+        """What is worst of a long run, and a section per suite and for compiled kernels."""
+        width, joined = _width(), of_one(run)
+        worst = worst_table(joined, width=width, ink=ink) if is_long(joined) else ""
+        if worst:
+            reporter.section("attnperf: worst first")
+            reporter.write_line(worst)
+        for part in suite_sections(joined, width=width, ink=ink, verbose=verbose):
+            reporter.section(f"attnperf: {section_title(part, several=False)}")
+            reporter.write_line(part.text)
+            published = self._published(sorted({case.key.workload for case in part.cases}), width, ink)
+            for text in filter(None, (stage_text(part.cases, width), published)):
                 reporter.write_line("")
                 reporter.write_line(text)
         if run.code:
             reporter.section(f"attnperf: {CODE_SUITE}")
-            reporter.write_line(code_table(run.code))
-        _show_profiles(reporter, run)
-        reporter.section("attnperf")
-        for line in [*unresolved_lines(run), *kernel_lines(run)]:
-            reporter.write_line(line)
-        said = [*run.notes, *condition_lines(run), interleaved_line(run), *determinism_lines(run.cases), cost_line(run)]
-        for line in filter(None, [*said, *run_findings(run.cases), *self._calibration(run)]):
-            reporter.write_line(line)
-        for line in closing_lines(run, str(self._relative(self._results_path))):
-            reporter.write_line(line)
+            reporter.write_line(code_table(run.code, width=width, ink=ink))
+
+    def _show_reasons(self, reporter: Any) -> None:
+        """Why the run fails although every test passed."""
         for reason in self._failed_for:
-            reporter.write_line(f"exit status 1: {reason}")
+            reporter.write_line(f"exit status 1: {one_line(reason, TEXT_LIMIT)}")
 
     def _calibration(self, run: RunResult) -> list[str]:
         if run.mode != "calibrate":
@@ -137,8 +164,12 @@ class Closing:
         second_look = int(options.run_number(self._config, "second-look", minimum=1, integer=True))
         return list(calibration_lines(run, second_look))
 
-    def _show_proof(self, reporter: Any, run: RunResult) -> None:
+    def _show_proof(self, reporter: Any, run: RunResult, verbosity: int) -> None:
         """What a run that only checks has to say beside pytest's own report: often nothing."""
+        if verbosity <= -2:
+            for line in filter(None, [code_line(run.code)]):
+                reporter.write_line(line)
+            return
         _show_profiles(reporter, run)
         lines = [*tolerance_notes(run.cases), *determinism_lines(run.cases)]
         lines += [*kernel_lines(run), *filter(None, [code_line(run.code)])]
@@ -147,9 +178,9 @@ class Closing:
         if lines:
             reporter.section("attnperf")
         for line in lines:
-            reporter.write_line(line)
+            reporter.write_line(one_line(line, TEXT_LIMIT))
 
-    def _published(self, workloads: list[str]) -> str:
+    def _published(self, workloads: list[str], width: int, ink: Ink) -> str:
         """What reports have printed of these workloads, for orientation; '' when nothing."""
         folder = self._config.rootpath / options.run_text(self._config, "baselines") / "published"
         try:
@@ -157,7 +188,7 @@ class Closing:
         except BaselineError as error:
             return str(error)
         figures = [figure for workload in workloads for figure in figures_for(reports, workload)]
-        return published_table([ShownRow.of(figure) for figure in figures])
+        return published_table([ShownRow.of(figure) for figure in figures], width=width, ink=ink)
 
     def _relative(self, path: Path) -> Path:
         """A path as it is shown and stored: relative to the tree where it lies inside."""
@@ -227,15 +258,6 @@ def unresolved_lines(run: RunResult) -> list[str]:
     return lines + close + changed + _without_stages(run)
 
 
-def _only_proven(case: CaseResult) -> bool:
-    """Whether all there is to say of a case is that it is right, as of hundreds of a layer's tests."""
-    return (
-        case.verdict is Verdict.RIGHT
-        and not case.fails
-        and any(note.startswith(NOT_TO_BE_TIMED) for note in case.notes)
-    )
-
-
 def _has_profiles(run: RunResult) -> bool:
     return any(case.profile is not None for case in run.cases)
 
@@ -245,7 +267,7 @@ def _show_profiles(reporter: Any, run: RunResult) -> None:
     lost = [f"{case.key}: {note}" for case in run.cases for note in case.notes if note.startswith(NOT_PROFILED)]
     if len(lost) > SHOWN_UNRESOLVED:
         lost = [*lost[:SHOWN_UNRESOLVED], f"{NOT_PROFILED} {len(lost) - SHOWN_UNRESOLVED} more cases"]
-    lines = [*case_lines(run, _width()), *lost]
+    lines = [*case_lines(run, _width()), *(one_line(line, TEXT_LIMIT) for line in lost)]
     if lines:
         reporter.section("attnperf: profiles")
     for line in lines:

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from tabulate import tabulate
-
 from pytest_attnperf.code_records import CodeFinding, CodeResult, KernelCode, Occupancy
 from pytest_attnperf.records import Verdict
+from pytest_attnperf.reports.colour import PLAIN, Ink
 from pytest_attnperf.reports.figures import ABSENT, one_line, safe_lines
+from pytest_attnperf.reports.grid import Column, Group, Row, grid
 
 Property = tuple[str, str | float | int]
 
@@ -40,9 +40,10 @@ _BETWEEN_CAUSES = re.compile(r"; (?=[^`]*(?:`[^`]*`[^`]*)*$)")
 
 @dataclass(frozen=True)
 class _Column:
-    header: str
+    """A column, and what it shows of a kernel."""
+
+    column: Column
     cell: Callable[[CodeResult], str]
-    align: str = "right"
 
 
 def _of(get: Callable[[KernelCode], object]) -> Callable[[CodeResult], str]:
@@ -93,40 +94,35 @@ def _verdict(result: CodeResult) -> str:
 
 
 COLUMNS = (
-    _Column("VGPRs", _of(lambda code: code.vgprs)),
-    _Column("AGPRs", _of(lambda code: code.agprs)),
-    _Column("SGPRs", _of(lambda code: code.sgprs)),
-    _Column("spills", _of(_spills)),
-    _Column("LDS B", _of(lambda code: code.lds_bytes)),
-    _Column("waves/SIMD", lambda result: waves_text(result.occupancy)),
-    _Column("limited by", _limiter, align="left"),
-    _Column("matrix", _of(_matrix)),
-    _Column("KiB", _of(lambda code: f"{code.code_bytes / BYTES_PER_KIB:.1f}")),
-    _Column("verdict", _verdict, align="left"),
+    _Column(Column("verdict", align="left"), _verdict),
+    _Column(Column("VGPRs", rank=2), _of(lambda code: code.vgprs)),
+    _Column(Column("AGPRs", rank=8), _of(lambda code: code.agprs)),
+    _Column(Column("SGPRs", rank=9), _of(lambda code: code.sgprs)),
+    _Column(Column("spills", rank=1), _of(_spills)),
+    _Column(Column("LDS B", rank=4), _of(lambda code: code.lds_bytes)),
+    _Column(Column("waves/SIMD", rank=3), lambda result: waves_text(result.occupancy)),
+    _Column(Column("limited by", align="left", rank=5), _limiter),
+    _Column(Column("matrix", rank=6), _of(_matrix)),
+    _Column(Column("KiB", rank=7), _of(lambda code: f"{code.code_bytes / BYTES_PER_KIB:.1f}")),
 )
 """`waves/SIMD` in the compiler's form, in brackets what whole workgroups leave of it; `matrix` instructions in the
 kernel and, behind the stroke, in its loops."""
 
+TABLE_WIDTH = 110
 
-def code_table(results: Sequence[CodeResult]) -> str:
+
+def code_table(results: Sequence[CodeResult], *, width: int = TABLE_WIDTH, ink: Ink = PLAIN) -> str:
     """One architecture and kernel after the other, a line per configuration; '' without results.
 
-    Columns that are empty or 0 for every result are left out.
+    Columns that are empty or 0 for every result are left out, and then those of the highest rank that do not fit.
     """
     shown = [column for column in COLUMNS if any(column.cell(result) not in (ABSENT, "0") for result in results)]
-    rows: list[list[str]] = []
-    for group in dict.fromkeys((result.key.label, result.key.backend) for result in results):
-        rows.append([one_line(" ".join(group)), *("" for _ in shown)])
-        rows += [
-            [one_line(result.key.workload), *(column.cell(result) for column in shown)]
-            for result in results
-            if (result.key.label, result.key.backend) == group
-        ]
-    if not rows:
-        return ""
-    headers = ["kernel and config", *(column.header for column in shown)]
-    aligns = ["left", *(column.align for column in shown)]
-    return tabulate(rows, headers, tablefmt="simple", colalign=aligns, disable_numparse=True)
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for result in results:
+        row = Row(result.key.workload, tuple(column.cell(result) for column in shown), result.verdict)
+        groups.setdefault((result.key.label, result.key.backend), []).append(row)
+    headed = [Group(" ".join(group), tuple(rows)) for group, rows in groups.items()]
+    return grid(headed, [column.column for column in shown], corner="config", width=width, ink=ink)
 
 
 def code_line(results: Sequence[CodeResult]) -> str:

@@ -12,7 +12,11 @@ ABSENT = "-"
 US_PER_MS = 1e3
 BYTES_PER_MIB = 2**20
 _PLAIN = " the plain computation's"
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]+")
+_UNPRINTABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]+"
+)
+"""Control characters, half surrogates, and what is not seen or turns the direction of writing."""
 
 
 def format_us(us: float | None) -> str:

@@ -29,6 +29,7 @@ class Joined:
     cases     each (device, case) once, runs in this order and cases in theirs
     code      each compiled kernel once
     notes     what had to be decided to join them, a line each
+    failed_by why whoever judges the whole fails it, also where no case does, as under --strict
     """
 
     runs: tuple[RunResult, ...]
@@ -36,6 +37,7 @@ class Joined:
     cases: tuple[Shown, ...]
     code: tuple[CodeResult, ...] = ()
     notes: tuple[str, ...] = ()
+    failed_by: tuple[str, ...] = ()
 
     @property
     def devices(self) -> tuple[str, ...]:

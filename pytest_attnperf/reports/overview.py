@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports.figures import format_change, format_interval, one_line
 from pytest_attnperf.results import CaseResult, RunResult
+
+if TYPE_CHECKING:
+    from pytest_attnperf.reports.joined import Joined
 
 ORDER = (
     Verdict.INCORRECT,
@@ -35,8 +40,20 @@ JUDGED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.UNDECI
 UNRESOLVED = frozenset({Verdict.UNDECIDED, Verdict.NO_BASELINE, Verdict.INCOMPARABLE, Verdict.ENVIRONMENT})
 """Neither passed nor failed: strict runs fail by them."""
 
+COMPARED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.WORSE, Verdict.UNDECIDED})
+"""Verdicts of what was held against something: without any of them nothing has passed."""
+
+STORED = "baselines"
+"""Mode of a run that is made of stored baselines: nothing was measured for it."""
+
+DID = {"update": "RECORDED", "calibrate": "CALIBRATED", "check": "CHECKED", STORED: "STORED BASELINES"}
+"""What a run that compares nothing did, by its mode."""
+
 NAME_LIMIT = 200
 COMMIT_LENGTH = 12
+UNKNOWN = "unknown"
+"""The commit of a tree without git history."""
+
 _RANK = {verdict: rank for rank, verdict in enumerate(ORDER)}
 
 
@@ -68,6 +85,23 @@ def counts(verdicts: Iterable[Verdict]) -> str:
     return ", ".join(f"{counted[verdict]} {word(verdict)}" for verdict in ORDER if counted[verdict]) or "no cases"
 
 
+def verdict_word(joined: Joined) -> str:
+    """The whole in a word: FAILED, INCOMPLETE, NO CASES, PASSED, or what was done where nothing was held against
+    anything: RECORDED, CALIBRATED, CHECKED, STORED BASELINES, else NOT COMPARED.
+    """
+    verdicts = {shown.case.verdict for shown in joined.cases} | {result.verdict for result in joined.code}
+    if joined.failed or joined.failed_by:
+        return "FAILED"
+    if not all(run.complete for run in joined.runs):
+        return "INCOMPLETE"
+    if not verdicts:
+        return "NO CASES"
+    if verdicts & COMPARED:
+        return "PASSED"
+    did = {DID.get(run.mode, "NOT COMPARED") for run in joined.runs}
+    return did.pop() if len(did) == 1 else "NOT COMPARED"
+
+
 def device_of(run: RunResult) -> str:
     """'sm_90/h200'; '' where nothing was measured."""
     return "" if run.device is None else f"{run.device.arch}/{run.device.product}"
@@ -80,12 +114,14 @@ def held_against(run: RunResult) -> str:
     """
     if run.against:
         return one_line(run.against, NAME_LIMIT)
-    commits = Counter(case.stored_commit for case in run.cases if case.stored_us and case.stored_commit)
+    stored = (case.stored_commit for case in run.cases if case.stored_us)
+    commits = Counter(commit for commit in stored if commit not in ("", UNKNOWN))
     if not commits:
         return ""
     (most, _), *others = commits.most_common()
     more = f" and {len(others)} more commit{'s' * (len(others) != 1)}" if others else ""
-    return f"{one_line(most, NAME_LIMIT)[:COMMIT_LENGTH]}{more}"
+    commit, plus, dirty = one_line(most, NAME_LIMIT).partition("+")
+    return f"{commit[:COMMIT_LENGTH]}{plus}{dirty[:COMMIT_LENGTH]}{more}"
 
 
 def verdict_line(run: RunResult) -> str:
@@ -101,7 +137,17 @@ def verdict_line(run: RunResult) -> str:
     return f"{line}; slowest: {one_line(str(worst.key), NAME_LIMIT)} {format_change(worst.ratio)}{spread}"
 
 
+def compared(cases: Iterable[CaseResult]) -> list[CaseResult]:
+    """Cases that were held against something."""
+    return [case for case in cases if case.ratio is not None or case.detection_limit is not None]
+
+
 def median_detection_limit(cases: Iterable[CaseResult]) -> float | None:
-    """The slowdown, as a fraction, that half of the compared cases' looks would have found; None where none was."""
-    limits = [case.detection_limit for case in cases if case.detection_limit is not None]
-    return statistics.median(limits) if limits else None
+    """The slowdown, as a fraction, that at least half of the compared cases' looks would have found.
+
+    None where nothing was compared, and where the noise of more than half of the cases hides any slowdown.
+    """
+    limits = [math.inf if case.detection_limit is None else case.detection_limit for case in compared(cases)]
+    # Of two in the middle the lower one: between them lies a slowdown that no half has found.
+    median = statistics.median_low(limits) if limits else math.inf
+    return median if math.isfinite(median) else None

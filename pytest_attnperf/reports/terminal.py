@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pytest_attnperf.records import ErrorFigures, ProcessSummary, Tolerance, Verdict
 from pytest_attnperf.reports.code_objects import code_line
+from pytest_attnperf.reports.colour import PLAIN, Ink
 from pytest_attnperf.reports.figures import (
     format_around,
     format_change,
@@ -16,7 +17,7 @@ from pytest_attnperf.reports.figures import (
     one_line,
     safe_lines,
 )
-from pytest_attnperf.reports.overview import verdict_line
+from pytest_attnperf.reports.overview import compared, median_detection_limit, rank, verdict_line
 from pytest_attnperf.results import CaseResult, RunResult
 
 LOG_LINES = 40
@@ -24,19 +25,38 @@ PROBLEM_LINES = 12
 TEXT_LIMIT = 2000
 
 
-def closing_lines(run: RunResult, results_path: str = "") -> list[str]:
-    """The end of a run: one line that says it all, then findings, baselines written, and where the results are."""
-    lines = [one_line(verdict_line(run), TEXT_LIMIT)] if run.cases or not run.code else []
-    lines += [code_line(run.code)] if run.code else []
+def closing_lines(run: RunResult, results_path: str = "", *, ink: Ink = PLAIN) -> list[str]:
+    """The end of a run: one line that says it all, then what it would have found, findings, and what was written."""
+    lines = []
+    if run.cases or not run.code:
+        lines.append(ink.verdict(one_line(verdict_line(run), TEXT_LIMIT), _worst(case.verdict for case in run.cases)))
+    if run.code:
+        lines.append(ink.verdict(code_line(run.code), _worst(result.verdict for result in run.code)))
+    lines += limit_lines(run.cases)
     if run.mode == "gate" and run.gated == 0:
         lines.append(f"gated 0 of {run.selected}: nothing was compared with a baseline")
     if not run.complete:
         lines.append(f"incomplete: {len(run.cases) + len(run.code)} of {run.selected} selected cases have a result")
     lines += [f"finding: {one_line(finding, TEXT_LIMIT)}" for finding in run.findings]
-    lines += [f"baseline written: {one_line(path)}" for path in run.baseline_paths]
+    lines += [f"baseline written: {one_line(path, TEXT_LIMIT)}" for path in run.baseline_paths]
     if results_path:
-        lines.append(f"results: {one_line(results_path)}")
+        lines.append(f"results: {one_line(results_path, TEXT_LIMIT)}")
     return lines
+
+
+def limit_lines(cases: Sequence[CaseResult]) -> list[str]:
+    """How large a slowdown the comparisons would have shown: what 'same' is worth; nothing where none was made."""
+    limit = median_detection_limit(cases)
+    if limit is None:
+        return []
+    which = "half of the compared cases" if len(compared(cases)) > 1 else "the one compared case"
+    return [f"{which} would have shown a slowdown of {format_change(1 + limit).removeprefix('+')}"]
+
+
+def _worst(verdicts: Iterable[Verdict]) -> Verdict | None:
+    """The worst of what failed or is unresolved; None where nothing is."""
+    worst = min(verdicts, key=rank, default=None)
+    return worst if worst is not None and rank(worst) <= rank(Verdict.NO_BASELINE) else None
 
 
 def failure_text(case: CaseResult) -> str:

@@ -47,7 +47,8 @@ def compare(
     ratio = ratio_of(base, new)
     error = standard_error(relative_sd, len(base), len(new))
     half_width = upper_quantile(0.025, degrees_of_freedom) * error
-    return Comparison(ratio, (ratio * (1 - half_width), ratio * (1 + half_width)), error, z * error)
+    # No time is negative, however large the noise.
+    return Comparison(ratio, (max(0.0, ratio * (1 - half_width)), ratio * (1 + half_width)), error, z * error)
 
 
 def ratio_of(base: Sequence[ProcessSummary], new: Sequence[ProcessSummary]) -> float:

@@ -63,13 +63,18 @@ def worse(**fields: Any) -> CodeResult:
     return result(**{**said, **fields})
 
 
-def table(*results: CodeResult) -> list[list[str]]:
-    """Cells of the table's header and of its rows, the rule left out; columns stand two spaces apart at least."""
-    lines = code_table(results).split("\n")
+def table(*results: CodeResult, width: int = 110) -> list[list[str]]:
+    """Cells of the table's header and of its rows, the rule left out; a heading is one cell."""
+    lines = code_table(results, width=width).split("\n")
     starts = [index for index in range(len(lines[1])) if lines[1][index] == "-" and lines[1][index - 1 : index] != "-"]
     ends = [*starts[1:], None]
-    cells = [[line[begin:end].strip() for begin, end in zip(starts, ends, strict=True)] for line in lines]
-    return [cells[0], *cells[2:]]
+    verdicts = ("verdict", *Verdict)
+    return [
+        [line[begin:end].strip() for begin, end in zip(starts, ends, strict=True)]
+        if line.startswith(verdicts)
+        else [line]
+        for line in (lines[0], *lines[2:])
+    ]
 
 
 def cell(header: str, **fields: Any) -> str | None:
@@ -87,24 +92,35 @@ def test_the_table_says_what_a_kernel_asks_for() -> None:
         worse(config="d512", code=spilling),
         result("hip.softmax", "plain", "gfx1100", code=replace(CODE, instructions={"valu": 9}), occupancy=full),
     ) == [
-        ["kernel and config", "VGPRs", "AGPRs", "SGPRs", "spills", "LDS B", "waves/SIMD", "limited by", "matrix", "KiB",
-         "verdict"],
-        ["gfx942 triton.flash", *[""] * 10],
-        ["d256", "104", "0", "60", "0", "16384", "4 of 8", "lds, vgprs", "64/60", "9.0", "SAME, unchanged"],
-        ["d512", "256", "12", "60", "140v 0s", "16384", "4 of 8", "lds, vgprs", "64/60", "9.0", "WORSE"],
-        ["gfx1100 hip.softmax", *[""] * 10],
-        ["plain", "104", "0", "60", "0", "16384", "8 of 8", "full", "0", "9.0", "SAME, unchanged"],
+        ["verdict", "config", "VGPRs", "AGPRs", "SGPRs", "spills", "LDS B", "waves/SIMD", "limited by", "matrix",
+         "KiB"],
+        ["gfx942 triton.flash"],
+        ["SAME, unchanged", "d256", "104", "0", "60", "0", "16384", "4 of 8", "lds, vgprs", "64/60", "9.0"],
+        ["WORSE", "d512", "256", "12", "60", "140v 0s", "16384", "4 of 8", "lds, vgprs", "64/60", "9.0"],
+        ["gfx1100 hip.softmax"],
+        ["SAME, unchanged", "plain", "104", "0", "60", "0", "16384", "8 of 8", "full", "0", "9.0"],
     ]  # fmt: skip
 
 
 def test_columns_without_anything_are_left_out() -> None:
     """What is 0 or unknown for every kernel has no column; one kernel that has it brings the column for all."""
     assert table(result())[0] == [
-        "kernel and config", "VGPRs", "SGPRs", "LDS B", "waves/SIMD", "limited by", "matrix", "KiB", "verdict",
+        "verdict", "config", "VGPRs", "SGPRs", "LDS B", "waves/SIMD", "limited by", "matrix", "KiB",
     ]  # fmt: skip
     bare = replace(CODE, agprs=0, sgprs=0, lds_dynamic_bytes=0, instructions={"valu": 1}, vgpr_spills=None)
-    assert table(result(code=bare, occupancy=None))[0] == ["kernel and config", "VGPRs", "KiB", "verdict"]
+    assert table(result(code=bare, occupancy=None))[0] == ["verdict", "config", "VGPRs", "KiB"]
     assert "spills" in table(result(), result(config="b", code=replace(CODE, vgpr_spills=1)))[0]
+
+
+def test_a_narrow_table_keeps_spills_and_registers() -> None:
+    """At 80 columns SGPRs, AGPRs and code size go first; verdict and config always stay."""
+    kernels = [worse(code=replace(CODE, agprs=12, vgpr_spills=140)), result(config="b")]
+    narrow = code_table(kernels, width=80).splitlines()
+    assert max(map(len, narrow)) <= 80
+    assert table(*kernels, width=80)[0] == [
+        "verdict", "config", "VGPRs", "spills", "LDS B", "waves/SIMD", "limited by", "matrix",
+    ]  # fmt: skip
+    assert code_table(kernels, width=30).splitlines()[0].split() == ["verdict", "config"]
 
 
 def test_a_kernel_that_was_not_compiled_is_in_the_table() -> None:
@@ -112,7 +128,7 @@ def test_a_kernel_that_was_not_compiled_is_in_the_table() -> None:
     gone: dict[str, Any] = {"code": None, "occupancy": None, "unchanged": False}
     rows = table(result(verdict=Verdict.ERROR, **gone), result(config="b", verdict=Verdict.UNSUPPORTED, **gone))
     assert rows == [
-        ["kernel and config", "verdict"], ["gfx942 triton.flash", ""], ["d256", "ERROR"], ["b", "UNSUPPORTED"],
+        ["verdict", "config"], ["gfx942 triton.flash"], ["ERROR", "d256"], ["UNSUPPORTED", "b"],
     ]  # fmt: skip
     assert code_table([]) == ""
 
@@ -326,4 +342,4 @@ def test_junit_properties_are_what_is_known() -> None:
 
 def test_columns_have_names_of_their_own() -> None:
     """No two columns share a header."""
-    assert len({column.header for column in COLUMNS}) == len(COLUMNS)
+    assert len({column.column.header for column in COLUMNS}) == len(COLUMNS)

@@ -2,14 +2,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from pytest_attnperf.records import Verdict
+from pytest_attnperf.reports.joined import join, of_one
 from pytest_attnperf.reports.overview import (
     ORDER,
+    STORED,
     counts,
     held_against,
     median_detection_limit,
     rank,
     verdict_line,
+    verdict_word,
     worst_first,
 )
 from pytest_attnperf.results import CaseResult, RunResult
@@ -48,10 +53,51 @@ def test_what_a_run_was_held_against(case: Make, run: MakeRun) -> None:
     assert held_against(two) == "x and 1 more commit"
     assert held_against(run(case(stored_commit="x", **stored), against="origin/main (1234)")) == "origin/main (1234)"
     assert held_against(run(case())) == ""
+    assert held_against(run(case(stored_commit="4f2c1ab90d11+dirty", **stored))) == "4f2c1ab90d11+dirty"
+    assert held_against(run(case(stored_commit="unknown", **stored))) == ""
+
+
+@pytest.mark.parametrize(
+    ("verdict", "fails", "fields", "word"),
+    [
+        (Verdict.SLOWER, True, {}, "FAILED"),
+        (Verdict.SLOWER, True, {"complete": False}, "FAILED"),
+        (Verdict.INCORRECT, True, {"mode": "update"}, "FAILED"),
+        (Verdict.SAME, False, {"complete": False}, "INCOMPLETE"),
+        (Verdict.SAME, False, {}, "PASSED"),
+        (Verdict.UNDECIDED, False, {}, "PASSED"),
+        (Verdict.NO_BASELINE, False, {}, "NOT COMPARED"),
+        (Verdict.UNSUPPORTED, False, {}, "NOT COMPARED"),
+        (Verdict.RECORDED, False, {"mode": "update"}, "RECORDED"),
+        (Verdict.RECORDED, False, {"mode": STORED}, "STORED BASELINES"),
+        (Verdict.RIGHT, False, {"mode": "calibrate"}, "CALIBRATED"),
+        (Verdict.RIGHT, False, {"mode": "check"}, "CHECKED"),
+        (Verdict.RIGHT, False, {"mode": "PASSED"}, "NOT COMPARED"),
+    ],
+)
+def test_the_word(
+    case: Make, run: MakeRun, verdict: Verdict, fails: bool, fields: dict[str, object], word: str
+) -> None:
+    """One word for the whole; a run that compared nothing, or was broken off, has not passed, and says what it is."""
+    assert verdict_word(of_one(run(case(verdict=verdict, fails=fails), **fields))) == word
+
+
+def test_the_word_of_several_runs(case: Make, run: MakeRun) -> None:
+    """What was compared counts, and runs that did different things without comparing have no word of their own."""
+    recorded = run(case("a", verdict=Verdict.RECORDED, fails=False), mode="update")
+    stored = run(case("b", verdict=Verdict.RECORDED, fails=False), mode=STORED)
+    gated = run(case("c", verdict=Verdict.SAME, fails=False))
+    assert verdict_word(join([("1", recorded), ("2", stored)])) == "NOT COMPARED"
+    assert verdict_word(join([("1", recorded), ("2", gated)])) == "PASSED"
+    assert verdict_word(join([])) == "NO CASES"
 
 
 def test_detection(case: Make) -> None:
-    """The median over cases that were compared."""
-    cases = [case(detection_limit=value) for value in (0.01, 0.03, 0.02, None)]
+    """What at least half of the compared cases would have found; one whose noise hides everything finds nothing."""
+    cases = [case(detection_limit=value) for value in (0.01, 0.03, 0.02)]
+    cases.append(case(verdict=Verdict.NO_BASELINE, ratio=None))
     assert median_detection_limit(cases) == 0.02
-    assert median_detection_limit([case()]) is None
+    assert median_detection_limit([case(detection_limit=value) for value in (0.01, 0.03)]) == 0.01
+    assert median_detection_limit([case(detection_limit=0.01), case(detection_limit=None)]) == 0.01
+    assert median_detection_limit([case(detection_limit=0.01), *[case(detection_limit=None)] * 2]) is None
+    assert median_detection_limit([case(verdict=Verdict.NO_BASELINE, ratio=None)]) is None

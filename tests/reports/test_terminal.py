@@ -10,6 +10,7 @@ import pytest
 
 from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import CheckReport, ErrorFigures, Tolerance, Verdict
+from pytest_attnperf.reports.colour import Ink
 from pytest_attnperf.reports.overview import ORDER
 from pytest_attnperf.reports.terminal import closing_lines, failure_text
 from pytest_attnperf.results import CaseResult, RunResult
@@ -186,6 +187,31 @@ def test_closing_line(case: CaseFactory, run: RunFactory) -> None:
         f"2 slower, 1 undecided, 3 same, 1 faster on sm_90/h200; slowest: {KEY} +6.1 % (95 %: +5.2 % .. +7.0 %)",
         "results: .attnperf/results.json",
     ]
+
+
+def test_what_the_comparisons_would_have_found(case: CaseFactory, run: RunFactory) -> None:
+    """Behind the verdicts stands what they are worth: the slowdown that half of the looks would have shown."""
+    cases = [case(f"b{index}", detection_limit=limit) for index, limit in enumerate((0.01, 0.023, 0.4, None))]
+    assert closing_lines(run(*cases))[1] == "half of the compared cases would have shown a slowdown of 2.3 %"
+    assert (
+        closing_lines(run(cases[0], cases[3]))[1] == "half of the compared cases would have shown a slowdown of 1.0 %"
+    )
+    assert closing_lines(run(cases[0]))[1] == "the one compared case would have shown a slowdown of 1.0 %"
+    long = "d/" * 300 + "results.json"
+    assert closing_lines(run(cases[3]), long)[-1] == f"results: {long}"
+    assert len(closing_lines(run(cases[3]))) == 1
+
+
+def test_the_closing_line_is_painted_by_the_worst(case: CaseFactory, run: RunFactory) -> None:
+    """Red where something failed, yellow where something is unresolved, else nothing."""
+    mixes = {
+        "\x1b[1;31m": (Verdict.SAME, Verdict.SLOWER, Verdict.UNDECIDED),
+        "\x1b[33m": (Verdict.SAME, Verdict.NO_BASELINE, Verdict.UNSUPPORTED),
+        "1 unsupported, ": (Verdict.FASTER, Verdict.SAME, Verdict.UNSUPPORTED),
+    }
+    for begin, verdicts in mixes.items():
+        made = run(*(case(verdict=verdict, ratio=None) for verdict in verdicts))
+        assert closing_lines(made, ink=Ink.ansi())[0].startswith(begin)
 
 
 def test_every_verdict_is_counted(case: CaseFactory, run: RunFactory) -> None:

@@ -40,6 +40,13 @@ def test_a_spread_from_few_degrees_widens_the_interval() -> None:
     assert (estimated.interval95[1] - 1) / (exact.interval95[1] - 1) == pytest.approx(2.5706 / 1.9600, rel=1e-4)
 
 
+def test_no_interval_reaches_below_nothing() -> None:
+    """With noise larger than the time itself the lower end is 0, which is -100 %: no time is negative."""
+    low, high = compare(processes(*[100.0] * 7), processes(150.0), 2.0, 3.0).interval95
+    assert low == 0.0
+    assert high > 1.5
+
+
 def test_95_of_100_intervals_hold_the_true_ratio() -> None:
     """Over 4,000 simulated comparisons of seven against three the interval covers 95 +- 1.5 %."""
     generator = random.Random(3)
