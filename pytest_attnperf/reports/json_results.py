@@ -6,10 +6,12 @@ wrong output may be, and those are written as the strings "NaN", "Infinity" and 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
+import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,11 +20,16 @@ import msgspec
 from pytest_attnperf.atomic_file import write_atomically
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.records import ErrorFigures
+from pytest_attnperf.reports.figures import one_line
 from pytest_attnperf.results import RESULTS_SCHEMA, RunResult
 
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 FLOAT_FIELDS = tuple(field.name for field in dataclasses.fields(ErrorFigures) if field.type == "float")
 """Fields of ErrorFigures that may hold one of NOT_FINITE."""
+
+ERROR_LIMIT = 400
+OWN_LINES = 3
+"""Fields of the run, cases, and fields of a case have lines of their own: a change of one shows as one."""
 
 Json: TypeAlias = Any
 
@@ -31,24 +38,43 @@ class ResultsFileError(AttnperfError):
     """A results file cannot be read or written; names the file, the field, and what to do."""
 
 
+class _Head(msgspec.Struct):
+    """What is looked at before anything else is."""
+
+    schema: Any = None
+
+
 def encode(run: RunResult) -> bytes:
-    """Indented JSON, keys of mappings sorted. Raises ResultsFileError naming a field that is not finite."""
-    values = msgspec.to_builtins(run, order="deterministic")
-    _replace_error_figures(values, _to_text)
-    _refuse_not_finite(values, "$")
-    return msgspec.json.format(msgspec.json.encode(values), indent=2) + b"\n"
+    """JSON, a line per field of a case, keys of mappings sorted. Raises ResultsFileError naming what cannot be stored.
+
+    What UTF-8 cannot say (half a surrogate pair, as in a path of other bytes) is written as its escape.
+    """
+    try:
+        values = msgspec.to_builtins(run, order="deterministic")
+        _replace_error_figures(values, _to_text)
+        _refuse_not_finite(values, "results: $")
+        try:
+            return _written(values, OWN_LINES) + b"\n"
+        except UnicodeEncodeError:
+            return _written(_sayable(values), OWN_LINES) + b"\n"
+    except RecursionError as error:
+        raise ResultsFileError("results: some value is nested too deep to be written as JSON") from error
 
 
 def decode(data: bytes, where: str) -> RunResult:
     """Read what `encode` wrote; `where` names the file in errors. Raises ResultsFileError."""
     try:
+        _refuse_other_schema(data, where)
+        if not any(b'%b"' % text.encode() in data for text in NOT_FINITE):
+            return msgspec.json.decode(data, type=RunResult)
         values = msgspec.json.decode(data)
-        _refuse_other_schema(values, where)
         _replace_error_figures(values, _from_text)
         return msgspec.convert(values, RunResult)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        _refuse_not_finite_literals(data, where)
+        why = one_line(str(error), ERROR_LIMIT)
         raise ResultsFileError(
-            f"{where} is no results file of this version: {error}; make it again with pytest --attnperf"
+            f"{where} is no results file of this version: {why}; make it again with pytest --attnperf"
         ) from error
 
 
@@ -66,8 +92,10 @@ def schema() -> dict[str, Json]:
     for name in FLOAT_FIELDS:
         default = {key: figures[name].pop(key) for key in ("default",) if key in figures[name]}
         figures[name] = {"anyOf": [figures[name], {"enum": list(NOT_FINITE)}], **default}
+    described["$defs"][RunResult.__name__]["properties"]["schema"] = {"const": RESULTS_SCHEMA}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:pytest-attnperf:results:{RESULTS_SCHEMA}",
         "title": f"pytest-attnperf results, schema {RESULTS_SCHEMA}",
         **described,
     }
@@ -78,8 +106,35 @@ def schema_text() -> str:
     return msgspec.json.format(msgspec.json.encode(schema(), order="deterministic"), indent=2).decode() + "\n"
 
 
-def _refuse_other_schema(values: Json, where: str) -> None:
-    found = values.get("schema") if isinstance(values, dict) else None
+def _written(value: Json, levels: int, margin: str = "") -> bytes:
+    """JSON of `value`: what its first `levels` levels hold stands in lines of its own, everything deeper in one."""
+    if not levels or not value or not isinstance(value, (dict, list, tuple)):
+        return msgspec.json.encode(value)
+    inner = f"{margin} "
+    if isinstance(value, dict):
+        items = [msgspec.json.encode(key) + b": " + _written(item, levels - 1, inner) for key, item in value.items()]
+        opening, closing = b"{", b"}"
+    else:
+        items = [_written(item, levels - 1, inner) for item in value]
+        opening, closing = b"[", b"]"
+    between = f"\n{inner}".encode()
+    return b"".join((opening, between, (b"," + between).join(items), f"\n{margin}".encode(), closing))
+
+
+def _sayable(value: Json) -> Json:
+    """The same with every half of a surrogate pair as its escape."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_sayable(key): _sayable(item) for key, item in value.items()}
+    return [_sayable(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _refuse_other_schema(data: bytes, where: str) -> None:
+    try:
+        found = msgspec.json.decode(data, type=_Head).schema
+    except msgspec.ValidationError:  # no object
+        found = None
     if not isinstance(found, int) or isinstance(found, bool):
         raise ResultsFileError(f"{where} has no integer field 'schema'; it is no results file of pytest-attnperf")
     if found > RESULTS_SCHEMA:
@@ -115,11 +170,29 @@ def _from_text(value: Json) -> Json:
 
 
 def _refuse_not_finite(value: Json, path: str) -> None:
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ResultsFileError(f"results: {path} is {value}, which no measured figure can be and JSON cannot hold")
-    if isinstance(value, dict):
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ResultsFileError(
+                f"{one_line(path, ERROR_LIMIT)} is {value}, which no measured figure can be and JSON cannot hold"
+            )
+    elif isinstance(value, dict):
         for key, item in value.items():
-            _refuse_not_finite(item, f"{path}.{key}")
-    elif isinstance(value, (list, tuple)):
+            if isinstance(item, (float, dict, list, tuple)):
+                _refuse_not_finite(item, f"{path}.{key}")
+    elif isinstance(value, (list, tuple)) and not _is_finite(value):
         for index, item in enumerate(value):
             _refuse_not_finite(item, f"{path}[{index}]")
+
+
+def _is_finite(values: Sequence[Json]) -> bool:
+    """Whether these are numbers whose sum is finite: then each of them is. Most of a file are lists of times."""
+    try:
+        return math.isfinite(sum(values))
+    except (TypeError, OverflowError):
+        return False
+
+
+def _refuse_not_finite_literals(data: bytes, where: str) -> None:
+    """Name the field that holds one of the words NaN and Infinity, which other writers take for JSON."""
+    with contextlib.suppress(ValueError, RecursionError):
+        _refuse_not_finite(json.loads(data), f"{where}: $")

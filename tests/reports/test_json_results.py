@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,10 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from pytest_attnperf.records import CheckReport, ErrorFigures
+from pytest_attnperf.reports.joined import join
 from pytest_attnperf.reports.json_results import ResultsFileError, decode, encode, schema, schema_text, write
 from pytest_attnperf.results import CaseResult, RunResult
+from pytest_attnperf.testing.sample_runs import sample_run
 
 CaseFactory: TypeAlias = Callable[..., CaseResult]
 RunFactory: TypeAlias = Callable[..., RunResult]
@@ -62,6 +65,8 @@ def test_encoded_runs_are_valid(case: CaseFactory, run: RunFactory) -> None:
     jsonschema.validate(json.loads(data), schema())
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(json.loads(changed(data, "cases", 0, "median_us", to="fast")), schema())
+    with pytest.raises(jsonschema.ValidationError, match="1 was expected"):
+        jsonschema.validate(json.loads(changed(data, "schema", to=2)), schema())
 
 
 def test_errors_of_a_wrong_output_may_be_nan(case: CaseFactory, run: RunFactory) -> None:
@@ -109,7 +114,7 @@ def test_wrong_fields_are_named(
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"\xff\xfe", b'{"schema": 1, "x": NaN}', b"[" * 100_000, b"[1]", b"null", b'{"schema": 1}'],
+    [b"", b"{", b"\xff\xfe", b"\xef\xbb\xbf{}", b"[" * 100_000, b"[1]", b"null", b'"run"', b'{"schema": 1}', b"{}x"],
 )
 def test_no_results_file(data: bytes) -> None:
     """Empty, truncated, binary, deeply nested and foreign files are clean errors that name the file."""
@@ -123,6 +128,119 @@ def test_a_truncated_file_at_any_length(case: CaseFactory, run: RunFactory) -> N
     for length in range(0, len(data), 97):
         with pytest.raises(ResultsFileError):
             decode(data[:length], "results.json")
+
+
+@pytest.mark.parametrize(
+    ("word", "said"), [("NaN", "nan"), ("Infinity", "inf"), ("-Infinity", "-inf"), ("1e999", "inf")]
+)
+def test_words_that_are_no_json(case: CaseFactory, run: RunFactory, word: str, said: str) -> None:
+    """NaN and Infinity as other writers put them into JSON are refused by file and field."""
+    data = changed(encode(run(case(), case("b"))), "cases", 1, "first", 0, "block_us", 2, to="HERE")
+    with pytest.raises(ResultsFileError) as caught:
+        decode(data.replace(b'"HERE"', word.encode()), "r.json")
+    assert str(caught.value) == (
+        f"r.json: $.cases[1].first[0].block_us[2] is {said}, which no measured figure can be and JSON cannot hold"
+    )
+
+
+def test_a_newer_file_is_refused_before_it_is_read(case: CaseFactory, run: RunFactory) -> None:
+    """A newer schema may look quite different: what is said is to upgrade, not which field is odd."""
+    with pytest.raises(
+        ResultsFileError, match=r"^r\.json: field 'schema' is 7, this version .* upgrade pytest-attnperf$"
+    ):
+        decode(b'{"schema": 7, "cases": {"verdict": "FINE"}, "device": []}', "r.json")
+
+
+def test_unknown_fields_are_ignored(case: CaseFactory, run: RunFactory) -> None:
+    """What a later version of the same schema adds changes nothing for this one."""
+    data = changed(encode(run(case())), "cases", 0, "not_yet", to={"deep": [1]})
+    assert decode(changed(data, "also", to=None), "r.json") == run(case())
+
+
+def test_files_of_the_first_form_are_read(case: CaseFactory, run: RunFactory) -> None:
+    """A file with a line per number, and without the fields that were added since, reads as the same run."""
+    data = json.loads(encode(run(case())))
+    for added in ("code", "breakdown", "profile", "stored_us", "stored_commit", "stored_at", "detection_limit"):
+        del data["cases"][0][added]
+    for added in ("code", "run_id", "provenance"):
+        del data[added]
+    assert decode(json.dumps(data, indent=2).encode(), "r.json") == run(case())
+
+
+def test_a_case_twice_is_read(case: CaseFactory, run: RunFactory) -> None:
+    """A file may hold a case twice, as one that was put together may; both are there, and `join` says it."""
+    read = decode(encode(run(case(), case(ratio=1.2))), "r.json")
+    assert [one.ratio for one in read.cases] == [1.061, 1.2]
+    assert "is there twice" in join([("r.json", read)]).notes[0]
+
+
+def test_a_deeply_nested_value(case: CaseFactory, run: RunFactory) -> None:
+    """What is nested in a field of any form is read and written again; what is nested without end is refused."""
+    plain = encode(run(case()))
+    data, endless = (
+        plain.replace(b'{"threshold_percent":2.0}', b'{"a":' + b"[" * depth + b"]" * depth + b"}")
+        for depth in (200, 5_000)
+    )
+    assert encode(decode(data, "r.json")) == data
+    with pytest.raises(ResultsFileError, match=r"^r\.json is no results file of this version"):
+        decode(endless, "r.json")
+
+
+def test_depth_that_only_another_reader_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.12's own JSON reader goes deeper than a function may call itself: the file is refused all the same."""
+    nested: list[Any] = []
+    for _ in range(5_000):
+        nested = [nested]
+    monkeypatch.setattr(json, "loads", lambda data: nested)
+    with pytest.raises(ResultsFileError, match=r"^r\.json is no results file of this version"):
+        decode(b'{"schema": 1}', "r.json")
+
+
+def test_what_is_said_of_a_foreign_file_is_short(case: CaseFactory, run: RunFactory) -> None:
+    """A verdict of 100 kB with escape sequences is refused in one line without them."""
+    with pytest.raises(ResultsFileError, match="Invalid enum value") as caught:
+        decode(changed(encode(run(case())), "cases", 0, "verdict", to="\x1b[31m" * 20_000), "r.json")
+    assert len(str(caught.value)) < 600
+    assert str(caught.value).isprintable()
+
+
+def test_a_value_that_is_too_deep_to_write(case: CaseFactory, run: RunFactory) -> None:
+    """Writing says what is wrong, too."""
+    nested: list[Any] = []
+    for _ in range(100_000):
+        nested = [nested]
+    with pytest.raises(ResultsFileError, match="results: some value is nested too deep"):
+        encode(run(case(policy={"a": nested})))
+    while nested:
+        nested = nested.pop()
+
+
+def test_half_a_surrogate_pair(case: CaseFactory, run: RunFactory) -> None:
+    """A path whose bytes are no UTF-8 does not cost the run: its odd bytes are written as escapes."""
+    odd = os.fsdecode(b"suites/caf\xe9.py")
+    read = decode(encode(run(case(nodeid=odd, config={odd: "1"}), command=odd)), "r.json")
+    assert (read.command, read.cases[0].nodeid) == (r"suites/caf\udce9.py",) * 2
+    assert read.cases[0].config == {r"suites/caf\udce9.py": "1"}
+
+
+def test_one_change_is_one_line(case: CaseFactory, run: RunFactory) -> None:
+    """Every field of a case has a line of its own, its blocks and all that is deeper too: two files can be compared."""
+    before, after = (encode(run(case(), case("b", floor_us=us))).decode().splitlines() for us in (16.0, 17.5))
+    assert [pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]] == [
+        ('   "floor_us": 16.0,', '   "floor_us": 17.5,')
+    ]
+    assert sum('"block_us"' in line for line in before) == 4
+
+
+def test_ten_thousand_cases_in_proportion() -> None:
+    """A case of 1 process and 30 blocks takes about 3 kB, and the time to write and read it does not run away."""
+    made = sample_run(1000)
+    started = time.process_time()
+    data = encode(made)
+    read = decode(data, "r.json")
+    assert time.process_time() - started < 3
+    assert read == made
+    assert len(data) < 3_300 * len(made.cases)
 
 
 def test_write(tmp_path: Path, case: CaseFactory, run: RunFactory) -> None:
