@@ -1,0 +1,339 @@
+"""The page's charts as Vega-Lite specifications: field names are ours, foreign text comes as data only.
+
+Every chart reads named data sets, which the page's script fills in: 'points' (one per case that is drawn, see
+the script's `point`), 'ceilings', and of one case those of `samples.samples_of`. Where a colour or shape stands for a
+backend, the script sets the scale, so that a backend looks the same in every chart; of a vertical axis of words it
+sets the domain, so that they keep their order and none stands empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+Spec: TypeAlias = dict[str, Any]
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+HEIGHT = 320
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
+"""Of Okabe and Ito, whose black and yellow are not seen on one of the two backgrounds; grey instead."""
+
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+"""One more than colours: backends share a colour or a shape, and never both, up to 56 of them."""
+
+ROWS = ["stored", "first look", "second look", "pairs", "recorded"]
+BLUE, VERMILLION, GREEN, ORANGE = COLOURS[0], COLOURS[1], COLOURS[2], COLOURS[4]
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
+AXIS_WIDTH = 58
+"""Of the vertical axis in charts that stand below each other, so that their plots are aligned."""
+
+CASE_TOOLTIP = (
+    ("name", "case"),
+    ("verdict_text", "verdict"),
+    ("ms_text", "ms"),
+    ("change_text", "change"),
+    ("interval_text", "95 % interval"),
+    ("finds_text", "finds"),
+    ("tflops_text", "TFLOP/s"),
+    ("floor_text", "share of floor"),
+    ("speedup_text", "speedup"),
+)
+
+
+def page_charts(columns: Sequence[str], reference: str) -> dict[str, Spec]:
+    """Charts over many cases by name: {'spec', 'title', 'needs': fields that a point must have to be drawn}.
+
+    `columns` are the names of the table's; a chart whose figures no case has is left out.
+    """
+    tooltip = _tooltip([pair for pair in CASE_TOOLTIP if pair[0].removesuffix("_text") in {*columns, "name"}])
+    over = f"times as fast as {reference}"
+    charts = {
+        "length_ms": _length("ms", "ms per call", "log", tooltip),
+        "length_tflops": _length("tflops", "TFLOP/s", "linear", tooltip),
+        "length_speedup": _length("speedup", over, "log", tooltip),
+        "roofline": _roofline(tooltip),
+        "limits": _limits(tooltip),
+    }
+    return {name: chart for name, chart in charts.items() if set(chart["needs"]) <= {*columns, "length", "intensity"}}
+
+
+def case_charts() -> dict[str, Spec]:
+    """Charts of one case: {'spec', 'title', 'needs': data sets that must not be empty}."""
+    return {
+        "strip": {"title": "Looks against the baseline", "needs": ["dots", "marks"], "spec": _strip()},
+        "strip_us": {"title": "Processes", "needs": ["dots"], "unless": ["marks"], "spec": _strip_us()},
+        "samples": {"title": "Blocks in measured order, a line per process", "needs": ["blocks"], "spec": _samples()},
+        "clocks": {"title": "Compute clock over the same blocks", "needs": ["clocks"], "spec": _clocks()},
+        "history": {"title": "History", "needs": ["points"], "spec": _history()},
+    }
+
+
+def config() -> Spec:
+    """Vega's configuration. Colours of text, axes and grids are the page's: its style sheet sets them, so that a chart
+    follows the theme, also on paper, without being drawn again.
+    """
+    text, muted, grid = "#1d2126", "#555b63", "#e3e4e2"
+    return {
+        "background": None,
+        "font": FONT,
+        "view": {"stroke": None},
+        "axis": {
+            "labelColor": muted,
+            "titleColor": text,
+            "gridColor": grid,
+            "domainColor": muted,
+            "tickColor": muted,
+            "labelFontSize": 11,
+            "titleFontSize": 12,
+            "titleFontWeight": "normal",
+            "labelOverlap": "greedy",
+        },
+        "legend": {"labelColor": text, "titleColor": text, "labelFontSize": 12, "labelLimit": 260, "symbolLimit": 60},
+        "text": {"color": muted, "fill": muted, "fontSize": 11},
+        "rule": {"color": muted},
+        "line": {"strokeWidth": 1.75},
+        "point": {"size": 56, "filled": True, "opacity": 1},
+    }
+
+
+def _tooltip(pairs: Sequence[tuple[str, str]]) -> list[Spec]:
+    return [{"field": name, "title": title, "type": "nominal"} for name, title in pairs]
+
+
+def _quantity(name: str, title: str, **more: Any) -> Spec:
+    return {"field": name, "type": "quantitative", "title": title, **more}
+
+
+def _log() -> Spec:
+    return {"type": "log", "nice": False, "padding": 12}
+
+
+def _linear() -> Spec:
+    return {"zero": False, "nice": False, "padding": 12}
+
+
+def _base(description: str, **more: Any) -> Spec:
+    return {
+        "$schema": SCHEMA,
+        "description": description,
+        "width": "container",
+        "height": HEIGHT,
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        **more,
+    }
+
+
+def _by_backend() -> Spec:
+    """Colour and shape, in one legend whose entries can be clicked; scales are set by the script."""
+    scale: Spec = {}
+    legend = {"title": None, "orient": "top", "symbolType": "circle"}
+    return {
+        "color": {"field": "backend", "type": "nominal", "scale": scale, "legend": legend},
+        "opacity": {"condition": {"param": "picked", "value": 1}, "value": 0.07},
+    }
+
+
+def _shape() -> Spec:
+    return {"field": "backend", "type": "nominal", "scale": {}, "legend": {"title": None, "orient": "top"}}
+
+
+def _picked() -> Spec:
+    return {"name": "picked", "select": {"type": "point", "fields": ["backend"]}, "bind": "legend"}
+
+
+def _length(figure: str, title: str, scale: str, tooltip: list[Spec]) -> Spec:
+    """A figure against sequence length, a line per backend."""
+    y = _quantity(figure, title, scale=_log() if scale == "log" else {"zero": True, "nice": True})
+    x = _quantity("length", "sequence length", scale={"type": "log", "base": 2, "nice": False, "padding": 16})
+    x["axis"] = {"format": "d", "grid": False}
+    layers: list[Spec] = [
+        {"mark": {"type": "line", "interpolate": "linear", "aria": False}, "encoding": {"tooltip": {"value": None}}},
+        {
+            "params": [_picked()],
+            "mark": {"type": "point", "cursor": "pointer"},
+            "encoding": {"shape": _shape(), "tooltip": tooltip, "description": {"field": "description"}},
+        },
+    ]
+    spec = _base(f"{title} against sequence length, one line per backend", data={"name": "points"})
+    return {
+        "title": f"{title} against sequence length",
+        "needs": ["length", figure],
+        "spec": spec | {"encoding": {"x": x, "y": y, **_by_backend()}, "layer": layers},
+    }
+
+
+def _roofline(tooltip: list[Spec]) -> Spec:
+    """Rates under the device's ceilings; both axes are logarithmic."""
+    x = _quantity("intensity", "useful FLOP per compulsory byte", scale=_log(), axis={"grid": False, "format": "~g"})
+    y = _quantity("tflops", "useful TFLOP/s", scale=_log(), axis={"format": "~g"})
+    end = {"x": {"field": "x", "type": "quantitative"}, "y": {"field": "y", "type": "quantitative"}}
+    dash: Spec = {"field": "kind", "type": "nominal", "legend": None}
+    dash["scale"] = {"domain": ["measured", "peak"], "range": [[1, 0], [6, 4]]}
+    ceilings: list[Spec] = [
+        {
+            "data": {"name": "ceilings"},
+            "transform": [{"filter": {"field": "label", "equal": ""}}],
+            "mark": {"type": "line", "color": "#888888", "strokeWidth": 1.25},
+            "encoding": {**end, "detail": {"field": "name"}, "strokeDash": dash},
+        },
+        {
+            "data": {"name": "ceilings"},
+            "transform": [{"filter": {"not": {"field": "label", "equal": ""}}}],
+            "mark": {"type": "text", "align": "left", "baseline": "top", "lineBreak": "\n"},
+            "encoding": {**end, "text": {"field": "label"}},
+        },
+    ]
+    points: Spec = {
+        "data": {"name": "points"},
+        "params": [_picked()],
+        "mark": {"type": "point", "cursor": "pointer"},
+        "encoding": {"x": x, "y": y, **_by_backend(), "shape": _shape(), "tooltip": tooltip},
+    }
+    points["encoding"]["description"] = {"field": "description"}
+    spec = _base("Rates of cases under the ceilings of the device, by FLOP per byte", layer=[*ceilings, points])
+    return {"title": "Roofline", "needs": ["intensity", "tflops"], "spec": spec}
+
+
+def _limits(tooltip: list[Spec]) -> Spec:
+    """The smallest slowdown that would have been found, against time: what is noisy stands high, above the policy."""
+    x = _quantity("ms", "ms per call", scale=_log(), axis={"grid": False, "format": "~g"})
+    y = _quantity("finds", "smallest slowdown found (%)", scale=_linear())
+    policy: Spec = {"data": {"name": "thresholds"}, "encoding": {"y": {**y, "field": "at"}}}
+    points: Spec = {
+        "data": {"name": "points"},
+        "params": [_picked()],
+        "mark": {"type": "point", "cursor": "pointer"},
+        "encoding": {"x": x, "y": y, **_by_backend(), "shape": _shape(), "tooltip": tooltip},
+    }
+    points["encoding"]["description"] = {"field": "description"}
+    label = {"type": "text", "align": "left", "x": 6, "dy": -6, "aria": False}
+    layers = [
+        {**policy, "mark": {"type": "rule", "strokeDash": [5, 4], "color": VERMILLION}},
+        {**policy, "mark": label, "encoding": {**policy["encoding"], "text": {"field": "label"}}},
+        points,
+    ]
+    spec = _base("Smallest slowdown that each look finds 99 % of the time, against the case's time", layer=layers)
+    return {"title": "What each look would have found", "needs": ["ms", "finds"], "spec": spec}
+
+
+def _strip() -> Spec:
+    """Stored processes, looks and pairs as dots on one axis, the limit as a rule, the change with its interval."""
+    x = _quantity("at", "change against the baseline (%)", scale=_linear(), axis={"tickCount": 9})
+    row: Spec = {"field": "row", "type": "nominal", "title": None, "axis": {"minExtent": AXIS_WIDTH, "grid": False}}
+    spec = _base("Processes of each look and the change with its 95 % interval, against the limit", height=170)
+    change = {"data": {"name": "marks"}, "transform": [{"filter": {"field": "kind", "equal": "change"}}]}
+    limit = {"data": {"name": "marks"}, "transform": [{"filter": {"field": "kind", "equal": "limit"}}]}
+    at_change = {"y": {**row, "field": "kind"}}
+    named = {"tooltip": _tooltip([("kind", "mark"), ("text", "value")])}
+    spec["encoding"] = {"x": x}
+    spec["layer"] = [
+        {"data": {"values": [{"at": 0}]}, "mark": {"type": "rule", "aria": False}},
+        {
+            **limit,
+            "mark": {"type": "rule", "strokeDash": [5, 4], "color": VERMILLION, "strokeWidth": 2},
+            "encoding": named,
+        },
+        {
+            **limit,
+            "mark": {"type": "text", "align": "left", "baseline": "top", "dx": 5, "y": 2, "aria": False},
+            "encoding": {"text": {"field": "label"}},
+        },
+        {
+            **change,
+            "mark": {"type": "rule", "color": BLUE, "strokeWidth": 4},
+            "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}, **at_change, **named},
+        },
+        {
+            **change,
+            "mark": {"type": "point", "shape": "diamond", "color": BLUE, "size": 110},
+            "encoding": {**at_change, **named},
+        },
+        {"data": {"name": "dots"}, "mark": {"type": "point"}, "encoding": {"y": row, **_look_colours("row"), **_dot()}},
+    ]
+    return spec
+
+
+def _strip_us() -> Spec:
+    x = _quantity("at", "us per call", scale=_linear(), axis={"tickCount": 9})
+    row: Spec = {"field": "row", "type": "nominal", "title": None, "axis": {"minExtent": AXIS_WIDTH, "grid": False}}
+    spec = _base("Processes of each look", height={"step": 34}, data={"name": "dots"}, mark={"type": "point"})
+    return spec | {"encoding": {"x": x, "y": row, **_look_colours("row"), **_dot()}}
+
+
+def _dot() -> Spec:
+    return {"tooltip": _tooltip([("name", "process"), ("text", "time")]), "description": {"field": "description"}}
+
+
+def _look_colours(name: str) -> Spec:
+    colour = {"domain": ROWS, "range": ["#8C8C8C", GREEN, ORANGE, "#CC79A7", BLUE]}
+    shape = {"domain": ROWS, "range": ["circle", "square", "triangle-up", "cross", "square"]}
+    field = {"field": name, "type": "nominal", "legend": None}
+    return {"color": {**field, "scale": colour}, "shape": {**field, "scale": shape}}
+
+
+def _traced(figure: str, title: str, description: str, height: int) -> Spec:
+    """A figure of every block, a faint line per process."""
+    # Both charts have the same blocks, so the same scale, with or without clocks in all of them.
+    x = _quantity("block", "block, in measured order", scale=_linear(), axis={"grid": False, "tickMinStep": 1})
+    y = _quantity(
+        figure, title, scale={"zero": False, "nice": True}, axis={"minExtent": AXIS_WIDTH - 14, "tickCount": 5}
+    )
+    tooltip = [*_tooltip([("name", "process")]), _quantity("block", "block"), _quantity(figure, title)]
+    spec = _base(
+        description, height=height, data={"name": "blocks"}, encoding={"x": x, "y": y, **_look_colours("look")}
+    )
+    line = {"type": "line", "strokeWidth": 1, "opacity": 0.5, "aria": False}
+    points = {
+        "mark": {"type": "point", "size": 26},
+        "encoding": {"tooltip": tooltip, "description": {"field": "description"}},
+    }
+    spec["layer"] = [{"mark": line, "encoding": {"detail": {"field": "process"}, "shape": {"value": "circle"}}}, points]
+    return spec
+
+
+def _samples() -> Spec:
+    return _traced("us", "us per call", "Microseconds per call of each block, in measured order", 210)
+
+
+def _clocks() -> Spec:
+    return _traced("mhz", "MHz", "Mean compute clock of each block, in measured order", 120)
+
+
+def _history() -> Spec:
+    """The case over time: processes' spread as a bar, change points as rules that name their commits."""
+    x = {"field": "at", "type": "temporal", "title": "run", "scale": {"type": "utc"}, "axis": {"grid": False}}
+    y = _quantity("us", "us per call", scale={"zero": False, "nice": True}, axis={"minExtent": AXIS_WIDTH - 14})
+    point_tooltip = _tooltip([("started", "run"), ("text", "time"), ("commit", "commit"), ("verdict", "verdict")])
+    change_tooltip = _tooltip(
+        [("change", "change"), ("commits", "between"), ("environment", "also changed"), ("started", "first seen")]
+    )
+    spec = _base("Microseconds per call in every run that is kept, with change points", height=220)
+    spec["encoding"] = {"x": x}
+    spec["layer"] = [
+        {
+            "data": {"name": "changes"},
+            "mark": {"type": "rule", "color": VERMILLION, "strokeWidth": 2, "strokeDash": [5, 4]},
+            "encoding": {"tooltip": change_tooltip},
+        },
+        {
+            "data": {"name": "changes"},
+            "mark": {"type": "text", "align": "left", "baseline": "top", "dx": 5, "y": 2},
+            "encoding": {"text": {"field": "change"}},
+        },
+        {
+            "data": {"name": "points"},
+            "mark": {"type": "rule", "opacity": 0.6, "aria": False},
+            "encoding": {"y": {**y, "field": "low"}, "y2": {"field": "high"}},
+        },
+        {
+            "data": {"name": "points"},
+            "mark": {"type": "line", "color": BLUE, "strokeWidth": 1, "aria": False},
+            "encoding": {"y": y},
+        },
+        {
+            "data": {"name": "points"},
+            "mark": {"type": "point", "color": BLUE, "size": 36},
+            "encoding": {"y": y, "tooltip": point_tooltip, "description": {"field": "description"}},
+        },
+    ]
+    return spec

@@ -1,0 +1,188 @@
+"""What stands above the table: each run in a few facts, the worst cases, compiled kernels, and changes in history."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_attnperf.code_records import CodeResult
+from pytest_attnperf.history_records import CaseHistory
+from pytest_attnperf.reports.figures import format_change, format_interval, format_us, one_line
+from pytest_attnperf.reports.html.panel import TEXT_LIMIT, code_cells, code_head
+from pytest_attnperf.reports.html.rows import Table
+from pytest_attnperf.reports.html.samples import changes_of
+from pytest_attnperf.reports.joined import Joined
+from pytest_attnperf.reports.overview import (
+    ORDER,
+    UNRESOLVED,
+    held_against,
+    median_detection_limit,
+    rank,
+    verdict_line,
+    word,
+)
+from pytest_attnperf.results import CaseResult, RunResult
+
+MOST_CARDS = 24
+MOST_LINES = 50
+MOST_KERNELS = 500
+MOST_CHANGES = 200
+NAME_LIMIT = 200
+LINKS = ("https://", "http://")
+SECONDS_PER_MINUTE = 60
+GATE = "gate"
+
+
+@dataclass(frozen=True)
+class Card:
+    """A case that needs somebody: `index` is its row, `key` what it is opened by."""
+
+    index: int
+    key: str
+    verdict: str
+    fails: bool
+    figures: str
+    summary: str
+    reproduce: str
+
+
+def run_heads(joined: Joined) -> list[dict[str, object]]:
+    """Of each run its verdict line, its facts as (name, text, link), and what was found and noted."""
+    return [_run_head(run, source) for run, source in zip(joined.runs, joined.sources, strict=True)]
+
+
+def cards(table: Table) -> tuple[list[Card], int]:
+    """The failing and the unresolved cases, worst first, and how many more there are."""
+    found = [
+        index for index, row in enumerate(table.rows) if row.shown.case.fails or row.shown.case.verdict in UNRESOLVED
+    ]
+    return [_card(table, index) for index in found[:MOST_CARDS]], max(0, len(found) - MOST_CARDS)
+
+
+def verdict_counts(table: Table) -> list[dict[str, object]]:
+    """How many cases of each verdict, worst first, and whether any of them fails."""
+    counted = Counter(row.shown.case.verdict for row in table.rows)
+    failing = {row.shown.case.verdict for row in table.rows if row.shown.case.fails}
+    return [
+        {"verdict": verdict.value, "word": word(verdict), "count": counted[verdict], "fails": verdict in failing}
+        for verdict in ORDER
+        if counted[verdict]
+    ]
+
+
+def kernels(code: Sequence[CodeResult]) -> dict[str, object]:
+    """Compiled kernels, worst first, as a table; those beyond MOST_KERNELS are only counted."""
+    ordered = sorted(code, key=lambda result: (not result.fails, rank(result.verdict), str(result.key)))
+    kept = ordered[:MOST_KERNELS]
+    found = [code_cells(result.code, result.occupancy) for result in kept]
+    columns = [index for index in range(len(code_head())) if any(cells[index] for cells in found)]
+    rows = [
+        {
+            "name": one_line(str(result.key), NAME_LIMIT),
+            "verdict": result.verdict.value,
+            "fails": result.fails,
+            "cells": [cells[index] for index in columns],
+            "summary": one_line(result.summary, TEXT_LIMIT),
+            "findings": [one_line(finding.text, TEXT_LIMIT) for finding in result.findings[:MOST_LINES]],
+        }
+        for result, cells in zip(kept, found, strict=True)
+    ]
+    return {"head": [code_head()[index] for index in columns], "rows": rows, "more": len(ordered) - len(kept)}
+
+
+def changes(histories: Sequence[CaseHistory], indices: Mapping[tuple[str, str], int]) -> list[dict[str, object]]:
+    """Every change point of every history, the latest first, with the row of its case where it is in the report."""
+    found = []
+    for history in histories:
+        device = f"{history.arch}/{history.product}"
+        for change in changes_of(history):
+            entry = {"case": one_line(f"{device} {history.case}", 2 * NAME_LIMIT), **change}
+            found.append(entry | {"index": indices.get((device, history.case))})
+    found.sort(key=lambda entry: (-(entry["at"] or 0), entry["case"]))
+    return found[:MOST_CHANGES]
+
+
+def link(url: str) -> str:
+    """The address, if it is one of the web and short; '' for anything that a click might run."""
+    clean = url.strip()
+    safe = clean.lower().startswith(LINKS) and len(clean) <= TEXT_LIMIT and one_line(clean, TEXT_LIMIT) == clean
+    return clean if safe else ""
+
+
+def summary_of(case: CaseResult) -> str:
+    """Its summary, safe and cut."""
+    return one_line(case.summary, TEXT_LIMIT)
+
+
+def _run_head(run: RunResult, source: str) -> dict[str, object]:
+    facts = [(name, one_line(text, TEXT_LIMIT), address) for name, text, address in _facts(run, source) if text]
+    noted = (*run.notes, *(run.device_state.notes if run.device_state else ()))
+    return {
+        "line": one_line(verdict_line(run), TEXT_LIMIT),
+        "facts": facts,
+        "findings": _capped(run.findings),
+        "notes": _capped(noted),
+        "complete": run.complete,
+    }
+
+
+def _facts(run: RunResult, source: str) -> list[tuple[str, str, str]]:
+    limit, address = median_detection_limit(run.cases), run.provenance.get("ci_url", "")
+    throttled = run.device_state.throttled_s if run.device_state else {}
+    return [
+        ("device", _device(run), ""),
+        ("software", _pairs(run.fingerprint.named if run.fingerprint else {}), ""),
+        ("commit", run.commit, ""),
+        ("held against", held_against(run), ""),
+        ("median look finds", f"{format_change(1 + limit)} or more" if limit is not None else "", ""),
+        ("started", run.started, ""),
+        ("took", _duration(run.seconds) if run.seconds else "", ""),
+        ("mode", f"{run.mode}, {run.gated} of {run.selected} gated" if run.mode == GATE else run.mode, ""),
+        ("command", run.command, ""),
+        ("branch", run.provenance.get("branch", ""), ""),
+        ("pull request", run.provenance.get("pull_request", ""), ""),
+        ("CI", f"{run.provenance.get('ci', '')} {address}".strip(), link(address)),
+        ("device held back", _pairs({reason: f"{seconds:.2f} s" for reason, seconds in throttled.items()}), ""),
+        ("other processes", ", ".join(run.device_state.other_processes) if run.device_state else "", ""),
+        ("baselines", ", ".join(run.baseline_paths), ""),
+        ("file", source, ""),
+        ("made by", f"pytest-attnperf {run.version}", ""),
+    ]
+
+
+def _device(run: RunResult) -> str:
+    if run.device is None:
+        return "none: nothing was measured"
+    name = f"{run.device.name}, " if run.device.name else ""
+    return f"{name}{run.device.arch}/{run.device.product}"
+
+
+def _pairs(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), SECONDS_PER_MINUTE)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _capped(lines: Sequence[str]) -> list[str]:
+    shown = [one_line(line, TEXT_LIMIT) for line in lines[:MOST_LINES]]
+    return [*shown, f"... {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else shown
+
+
+def _card(table: Table, index: int) -> Card:
+    case = table.rows[index].shown.case
+    change = format_change(case.ratio) if case.ratio is not None else ""
+    timed = case.baseline_us is not None and case.median_us is not None
+    times = f"{format_us(case.baseline_us)} us -> {format_us(case.median_us)} us" if timed else ""
+    return Card(
+        index=index,
+        key=table.keys[index],
+        verdict=case.verdict.value,
+        fails=case.fails,
+        figures=", ".join(part for part in (change, format_interval(case.interval), times) if part),
+        summary=summary_of(case),
+        reproduce=one_line(case.reproduce, TEXT_LIMIT),
+    )

@@ -1,0 +1,208 @@
+"""One self-contained HTML file of a report: it opens from a disk, asks no network for anything, and stays under 3 MB.
+
+The skeleton is a Jinja template with autoescape; without a script it shows the summary and the worst rows. The script
+adds the table of all cases, panels and charts, which Vega draws as SVG. Vega's expressions are interpreted, not
+compiled, so the page's content security policy allows exactly its own scripts and styles, and no evaluation.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from pytest_attnperf.errors import AttnperfError
+from pytest_attnperf.history_records import CaseHistory
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.reports.figures import format_change, one_line
+from pytest_attnperf.reports.html import heading
+from pytest_attnperf.reports.html.charts import COLOURS, SHAPES, case_charts, config, page_charts
+from pytest_attnperf.reports.html.embedding import Json, csp_hash, number, packed, packed_lines, script_json
+from pytest_attnperf.reports.html.panel import blocks
+from pytest_attnperf.reports.html.roofline import ceiling_lines
+from pytest_attnperf.reports.html.rows import PLAIN_ROWS, Table, cells, columnar, intensity_of, table_of
+from pytest_attnperf.reports.html.samples import histories_by_case, samples_of
+from pytest_attnperf.reports.joined import Joined
+from pytest_attnperf.reports.overview import UNRESOLVED, verdict_word
+from pytest_attnperf.roofline_records import Ceiling
+
+BUDGET_BYTES = 2_900_000
+MOST_THRESHOLDS = 4
+REASON_LIMIT = 400
+SCRIPTS = ("state.js", "table.js", "charts.js", "panel.js", "page.js")
+_NO_CEILINGS: Mapping[str, Sequence[Ceiling]] = MappingProxyType({})
+
+
+class HtmlReportError(AttnperfError):
+    """The HTML report cannot be made: what is missing, and how to install it."""
+
+
+@dataclass(frozen=True)
+class _Details:
+    """Packed lines of (row, 't' for words or 's' for samples, value), and how many rows came in with each."""
+
+    packed: str
+    words: int
+    samples: int
+
+
+def page(
+    joined: Joined,
+    *,
+    histories: Sequence[CaseHistory] = (),
+    ceilings: Mapping[str, Sequence[Ceiling]] = _NO_CEILINGS,
+    budget_bytes: int = BUDGET_BYTES,
+) -> str:
+    """The whole page; the same input gives the same text.
+
+    `ceilings` are those of each device ('sm_90/h200'). Cases' details come in until the page has `budget_bytes`, the
+    failing and unresolved ones first; what is left out is said. Raises HtmlReportError where jinja2 or vl_convert is
+    missing.
+    """
+    template, bundle = _template(), _bundle()
+    table = table_of(joined)
+    style, script = _text("page.css"), "\n".join(_text(name) for name in SCRIPTS)
+    context: dict[str, Any] = {
+        "style": style,
+        "script": f'"use strict";\n{script}',
+        "bundle": bundle,
+        "data": script_json(_data(table, ceilings)),
+        "rows": packed(columnar(table)),
+        **_visible(joined, table, histories),
+    }
+    context["policy"] = _policy(style, context["script"], bundle)
+    without = _encodable(template.render(context, details=_Details("", 0, 0)))
+    room = max(0, budget_bytes - len(without.encode()))
+    return _encodable(template.render(context, details=_details(joined, table, histories, ceilings, room)))
+
+
+def _template() -> Any:
+    try:
+        import jinja2
+    except ImportError as error:
+        raise _missing("jinja2", error) from error
+    return jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(_text("page.html"))
+
+
+@functools.cache
+def _bundle() -> str:
+    """Vega, Vega-Lite and Vega-Embed, as they may stand in a script element."""
+    try:
+        import vl_convert
+    except ImportError as error:
+        raise _missing("vl_convert", error) from error
+    text = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def _missing(module: str, error: ImportError) -> HtmlReportError:
+    return HtmlReportError(f"an HTML report needs {module} ({error}): pip install 'pytest-attnperf[html]'")
+
+
+def _text(name: str) -> str:
+    return importlib.resources.files(__package__ or "").joinpath(name).read_text(encoding="utf-8")
+
+
+def _encodable(text: str) -> str:
+    """A name may hold half of a surrogate pair, which no file can."""
+    return text.encode("utf-8", errors="replace").decode()
+
+
+def _policy(style: str, *scripts: str) -> str:
+    hashes = " ".join(csp_hash(script) for script in scripts)
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src {csp_hash(style)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _data(table: Table, ceilings: Mapping[str, Sequence[Ceiling]]) -> Json:
+    """What the script needs before anything else."""
+    intensities: dict[str, list[float]] = {}
+    for row in table.rows:
+        if row.shown.case.median_us and (intensity := intensity_of(row.shown)):
+            intensities.setdefault(row.shown.device, []).append(intensity)
+    names = [column.name for column in table.columns]
+    return {
+        "charts": page_charts(names, table.reference),
+        "caseCharts": case_charts(),
+        "config": config(),
+        "colours": list(COLOURS),
+        "shapes": list(SHAPES),
+        "ceilings": ceiling_lines(ceilings, intensities),
+        "thresholds": _thresholds(table),
+    }
+
+
+def _thresholds(table: Table) -> Json:
+    """What the policies of the cases call too slow, in percent."""
+    found = {row.shown.case.policy.get("threshold_percent") for row in table.rows if row.shown.case.detection_limit}
+    numbers = sorted(value for value in found if isinstance(value, (int, float)))[:MOST_THRESHOLDS]
+    return [{"at": number(value), "label": f"policy: {format_change(1 + value / 100)}"} for value in numbers]
+
+
+def _visible(joined: Joined, table: Table, histories: Sequence[CaseHistory]) -> dict[str, Any]:
+    """What stands in the page as HTML."""
+    worst, more = heading.cards(table)
+    first = table.rows[:PLAIN_ROWS]
+    indices = {(row.shown.device, str(row.shown.case.key)): index for index, row in enumerate(table.rows)}
+    return {
+        "runs": heading.run_heads(joined),
+        "notes": list(joined.notes[: heading.MOST_LINES]),
+        "more_notes": max(0, len(joined.notes) - heading.MOST_LINES),
+        "counts": heading.verdict_counts(table),
+        "outcome": verdict_word(joined),
+        "failed_by": [] if joined.failed else [one_line(reason, REASON_LIMIT) for reason in joined.failed_by],
+        "cards": worst,
+        "more_cards": more,
+        "columns": table.shown,
+        "plain_rows": list(zip(cells(table, first), (row.shown.case.fails for row in first), strict=True)),
+        "total": len(table.rows),
+        "kernels": heading.kernels(joined.code),
+        "changes": heading.changes(histories, indices),
+        "charts": page_charts([column.name for column in table.columns], table.reference),
+        "reference": table.reference,
+    }
+
+
+def _details(
+    joined: Joined,
+    table: Table,
+    histories: Sequence[CaseHistory],
+    ceilings: Mapping[str, Sequence[Ceiling]],
+    room: int,
+) -> _Details:
+    """Words and samples of what needs somebody, then words of the others, then their samples: each worst first."""
+    urgent: list[int] = []
+    others: list[int] = []
+    for index, row in enumerate(table.rows):
+        needs_somebody = row.shown.case.fails or row.shown.case.verdict in UNRESOLVED - {Verdict.NO_BASELINE}
+        (urgent if needs_somebody else others).append(index)
+    order = [(index, kind) for index in urgent for kind in "ts"]
+    order += [(index, kind) for kind in "ts" for index in others]
+    text, held = packed_lines(_lines(joined, table, histories, ceilings, order), room)
+    kinds = [kind for _, kind in order[:held]]
+    return _Details(text, kinds.count("t"), kinds.count("s"))
+
+
+def _lines(
+    joined: Joined,
+    table: Table,
+    histories: Sequence[CaseHistory],
+    ceilings: Mapping[str, Sequence[Ceiling]],
+    order: Sequence[tuple[int, str]],
+) -> Iterator[list[Json]]:
+    by_case = histories_by_case(histories)
+    occupancies = {result.code.isa_hash: result.occupancy for result in joined.code if result.code and result.occupancy}
+    for index, kind in order:
+        row = table.rows[index]
+        case, device = row.shown.case, row.shown.device
+        if kind == "s":
+            yield [index, kind, samples_of(case, by_case.get((device, str(case.key))))]
+            continue
+        own = ceilings.get(device, ())
+        said = blocks(row, reference=table.reference, ceilings=own, occupancies=occupancies)
+        yield [index, kind, {"summary": heading.summary_of(case), "blocks": said}]

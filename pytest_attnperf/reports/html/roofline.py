@@ -1,0 +1,92 @@
+"""Ceilings of a device as lines of the roofline diagram, and the share of them that a case reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from pytest_attnperf.reports.figures import format_rate, one_line
+from pytest_attnperf.reports.html.embedding import Json, number
+from pytest_attnperf.results import CaseResult
+from pytest_attnperf.roofline_records import Ceiling
+
+FLOPS, BYTES = "FLOP/s", "B/s"
+TERA, GIGA = 1e12, 1e9
+KINDS = ("measured", "peak")
+"""Of two kinds of ceiling, what a share is of: the first that is known."""
+
+MARGIN = 4.0
+MOST_WORDS = 9
+LABEL_LIMIT = 70
+
+
+def roof_share(case: CaseResult, ceilings: Sequence[Ceiling]) -> tuple[str, float | None]:
+    """Which kind of ceilings, and the least time by them over the case's time: matrix rate of its dtype, and DRAM."""
+    figures = case.figures
+    if figures is None or not case.median_us or not figures.flops:
+        return "", None
+    for kind in KINDS:
+        own = [ceiling for ceiling in ceilings if ceiling.kind == kind]
+        compute = _rate(own, FLOPS, f"{figures.dtype} ")
+        memory = _rate(own, BYTES, "DRAM")
+        if compute and memory:
+            least = max(figures.flops / compute, (figures.bytes_min or 0.0) / memory)
+            return kind, least * 1e6 / case.median_us
+    return "", None
+
+
+def ceiling_lines(
+    ceilings: Mapping[str, Sequence[Ceiling]], intensities: Mapping[str, Iterable[float]]
+) -> dict[str, Json]:
+    """Device -> points of its ceilings' lines, over the range in which its cases lie.
+
+    A point is {'x': FLOP per byte, 'y': TFLOP/s, 'name', 'kind', 'label'}; the first one of a device is no line's and
+    has as 'label' what all of them are, a line each.
+    """
+    lines = {device: _lines(own, [x for x in intensities.get(device, ()) if x > 0]) for device, own in ceilings.items()}
+    return {one_line(device): found for device, found in lines.items() if found}
+
+
+def _rate(ceilings: Iterable[Ceiling], unit: str, what: str) -> float | None:
+    rates = [ceiling.rate for ceiling in ceilings if ceiling.unit == unit and ceiling.what.startswith(what)]
+    return max(rates, default=None)
+
+
+def _lines(ceilings: Sequence[Ceiling], xs: Sequence[float]) -> list[Json]:
+    flat = [ceiling for ceiling in ceilings if ceiling.unit == FLOPS and ceiling.rate > 0]
+    slanted = [ceiling for ceiling in ceilings if ceiling.unit == BYTES and ceiling.rate > 0]
+    if not xs or not flat:
+        return []
+    top = max(roof.rate for roof in flat)
+    ridges = [top / way.rate for way in slanted]
+    left, right = min([*xs, *ridges]) / MARGIN, max([*xs, *ridges]) * MARGIN
+    fastest = max((way.rate for way in slanted), default=None)
+    # No point can lie above the roof: up there, left of it, is room for words.
+    found = [_point("words", "", left, top, label="\n".join(_words(flat, slanted)))]
+    for roof in flat:
+        start = left if fastest is None else max(left, roof.rate / fastest)
+        found += [_point(_name(roof), roof.kind, x, roof.rate) for x in (start, right)]
+    for way in slanted:
+        found += [_point(_name(way), way.kind, x, x * way.rate) for x in (left, min(right, top / way.rate))]
+    return found
+
+
+def _words(flat: Sequence[Ceiling], slanted: Sequence[Ceiling]) -> list[str]:
+    """A line for what each ceiling is of, from the top of the diagram down: 'DRAM: peak 4814, measured 4398 GB/s'."""
+    lines = []
+    for ceilings, scale, unit in ((flat, TERA, "TFLOP/s"), (slanted, GIGA, "GB/s")):
+        by_what: dict[str, list[Ceiling]] = {}
+        for ceiling in sorted(ceilings, key=lambda ceiling: -ceiling.rate):
+            by_what.setdefault(ceiling.what, []).append(ceiling)
+        for what, group in by_what.items():
+            figures = ", ".join(f"{ceiling.kind} {format_rate(ceiling.rate / scale)}" for ceiling in group)
+            lines.append(one_line(f"{what}: {figures} {unit}", LABEL_LIMIT))
+    more = [f"and {len(lines) - MOST_WORDS} more"] if len(lines) > MOST_WORDS else []
+    return lines[:MOST_WORDS] + more
+
+
+def _name(ceiling: Ceiling) -> str:
+    return one_line(f"{ceiling.what}, {ceiling.kind}, {ceiling.unit}", LABEL_LIMIT)
+
+
+def _point(name: str, kind: str, x: float, rate: float, *, label: str = "") -> Json:
+    return {"x": number(x), "y": number(rate / TERA), "name": name, "kind": one_line(kind), "label": label}

@@ -1,0 +1,124 @@
+// The table of all cases: filtered, sorted, and added page by page.
+
+const PAGE_ROWS = 100;
+const natural = new Intl.Collator("en", { numeric: true });
+
+class CaseTable {
+  constructor(rows, open) {
+    this.rows = rows;
+    this.open = open;
+    this.columns = new Map(rows.columns.map((column) => [column.name, column]));
+    this.shownRows = PAGE_ROWS;
+    // Every shown word of a row is searched, and its key.
+    this.haystacks = rows.keys.map((key, index) => `${key} ${this.text("verdict", index)}`.toLowerCase());
+    for (const column of rows.columns) column.ranks = column.sort ?? this.wordRanks(column);
+    this.order = [];
+  }
+
+  wordRanks(column) {
+    const sorted = column.words.map((_, code) => code).sort((a, b) => natural.compare(column.words[a], column.words[b]));
+    const ranks = [];
+    sorted.forEach((code, rank) => (ranks[code] = rank));
+    return column.codes.map((code) => ranks[code]);
+  }
+
+  text(name, index) {
+    const column = this.columns.get(name);
+    return column ? column.words[column.codes[index]] : "";
+  }
+
+  /** Indices of the rows that the state lets through, in its order. */
+  selected(state) {
+    const terms = (state.q ?? "").toLowerCase().split(/\s+/).filter(Boolean);
+    const verdicts = new Set((state.verdict ?? "").split(";").filter(Boolean));
+    const exact = ["device", "suite", "backend"].filter((name) => state[name] && this.columns.has(name));
+    const found = [];
+    for (let index = 0; index < this.haystacks.length; index++) {
+      if (verdicts.size && !verdicts.has(this.text("verdict", index))) continue;
+      if (exact.some((name) => this.text(name, index) !== state[name])) continue;
+      if (terms.every((term) => this.haystacks[index].includes(term))) found.push(index);
+    }
+    return this.sorted(found, state.sort);
+  }
+
+  sorted(indices, by) {
+    const column = this.columns.get((by ?? "").replace(/^-/, ""));
+    if (!column) return indices;
+    const sign = by.startsWith("-") ? -1 : 1;
+    const { ranks } = column;
+    // What has no figure stands last in either direction.
+    return indices.sort((a, b) => {
+      if (ranks[a] === null || ranks[b] === null) return (ranks[a] === null) - (ranks[b] === null) || a - b;
+      return sign * (ranks[a] - ranks[b]) || a - b;
+    });
+  }
+
+  draw(state) {
+    this.order = this.selected(state);
+    this.shownRows = PAGE_ROWS;
+    byId("table").tBodies[0].replaceChildren();
+    this.addRows(0);
+    this.drawHeads(state.sort);
+    byId("count").textContent = `${this.order.length} of ${this.rows.keys.length}`;
+  }
+
+  addRows(from) {
+    const part = document.createDocumentFragment();
+    for (const index of this.order.slice(from, this.shownRows)) part.append(this.row(index));
+    byId("table").tBodies[0].append(part);
+    const left = this.order.length - this.shownRows;
+    byId("more").hidden = left <= 0;
+    byId("more").textContent = `Show ${Math.min(left, PAGE_ROWS)} more of ${left}`;
+  }
+
+  more() {
+    const from = this.shownRows;
+    this.shownRows += PAGE_ROWS;
+    this.addRows(from);
+    byId("table").tBodies[0].rows[from]?.querySelector("button")?.focus();
+  }
+
+  row(index) {
+    const made = element("tr", { className: this.rows.fails[index] ? "fails" : "" });
+    for (const column of this.rows.columns) {
+      if (column.hidden) continue;
+      const text = column.words[column.codes[index]];
+      if (column.name === "workload") {
+        const button = element("button", { type: "button", className: "name", textContent: text });
+        button.setAttribute("aria-haspopup", "dialog");
+        button.addEventListener("click", () => this.open(index));
+        made.append(element("th", { scope: "row" }, button));
+      } else if (column.name === "verdict") {
+        made.append(element("td", {}, verdictMark(text)));
+      } else {
+        made.append(element("td", { className: column.sort ? "number" : "", textContent: text }));
+      }
+    }
+    return made;
+  }
+
+  /** Buttons into the headings. A figure's first click puts the largest first, a text's the first of the alphabet. */
+  makeHeads(changed) {
+    for (const head of byId("table").tHead.rows[0].cells) {
+      const { name, sort } = this.columns.get(head.dataset.column);
+      const button = element("button", { type: "button", textContent: head.textContent });
+      const first = sort && name !== "verdict" ? [`-${name}`, name] : [name, `-${name}`];
+      button.addEventListener("click", () => changed(readState().sort === first[0] ? first[1] : first[0]));
+      head.replaceChildren(button);
+    }
+  }
+
+  drawHeads(by) {
+    for (const head of byId("table").tHead.rows[0].cells) {
+      const mine = (by ?? "").replace(/^-/, "") === head.dataset.column;
+      if (mine) head.setAttribute("aria-sort", by.startsWith("-") ? "descending" : "ascending");
+      else head.removeAttribute("aria-sort");
+    }
+  }
+}
+
+function verdictMark(text) {
+  const made = element("span", { className: "verdict", textContent: text });
+  made.dataset.verdict = text;
+  return made;
+}
