@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 TEXT_LIMIT = 300
-_SECRET = re.compile(r"//[^/@\s]*@")
-"""User and password in an address."""
+_SECRET = re.compile(r"//[^/\s'\"]*@")
+"""User and password in an address; an '@' may stand in a password."""
+
+_SECRET_FIELD = re.compile(r"([?&](?:ssl)?password=)[^&\s'\"]*", re.IGNORECASE)
+"""A password behind an address's '?', as PostgreSQL's may hold it."""
 
 _SYSTEMS: tuple[tuple[str, str, Mapping[str, tuple[str, ...]]], ...] = (
     (
@@ -58,7 +62,12 @@ def provenance(root: Path, environ: Mapping[str, str]) -> dict[str, str]:
     if "branch" not in found:
         branch = _branch(root)
         found |= {"branch": branch} if branch else {}
-    return {name: _SECRET.sub("//", value)[:TEXT_LIMIT] for name, value in sorted(found.items())}
+    return {name: without_credentials(value)[:TEXT_LIMIT] for name, value in sorted(found.items())}
+
+
+def without_credentials(text: str) -> str:
+    """A text, such as a command as it was typed, without the user and the password of addresses in it."""
+    return _SECRET_FIELD.sub(r"\1***", _SECRET.sub("//", text))
 
 
 def _from_ci(environ: Mapping[str, str]) -> dict[str, str]:
@@ -89,7 +98,8 @@ def _of_github(environ: Mapping[str, str]) -> dict[str, str]:
 def _branch(root: Path) -> str:
     command = ["git", "-C", str(root), "symbolic-ref", "--quiet", "--short", "HEAD"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        answer = subprocess.run(command, capture_output=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return answer.stdout.strip() if answer.returncode == 0 else ""
+    # A branch may have a name of any bytes.
+    return os.fsdecode(answer.stdout).strip() if answer.returncode == 0 else ""

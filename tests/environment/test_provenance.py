@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.environment.provenance import provenance
+from pytest_attnperf.environment.provenance import provenance, without_credentials
 
 GITHUB = {
     "GITHUB_ACTIONS": "true",
@@ -61,9 +61,20 @@ def test_secrets_are_left_out(tmp_path: Path) -> None:
     """User and password of an address do not get into a results file."""
     told = provenance(tmp_path, {"GITLAB_CI": "1", "CI_JOB_URL": "https://me:secret@host/1"})
     assert told["ci_url"] == "https://host/1"
+    typed = "pytest --attnperf-history=postgresql://me:s@cret@host/db 'https://a:b@c/d@e'"
+    assert without_credentials(typed) == "pytest --attnperf-history=postgresql://host/db 'https://c/d@e'"
+    assert without_credentials("a //b @c") == "a //b @c"
+    assert without_credentials("x://h/d?a=1&password=secret&b=2") == "x://h/d?a=1&password=***&b=2"
 
 
 def test_the_branch_of_a_checkout(tmp_path: Path) -> None:
     """Without a CI system git is asked."""
     subprocess.run(["git", "init", "-q", "-b", "topic", str(tmp_path)], check=True)
     assert provenance(tmp_path, {}) == {"branch": "topic"}
+
+
+def test_a_branch_whose_name_is_no_utf8(tmp_path: Path) -> None:
+    """It costs no run."""
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / ".git" / "HEAD").write_bytes(b"ref: refs/heads/caf\xe9\n")
+    assert provenance(tmp_path, {}) == {"branch": "caf\udce9"}

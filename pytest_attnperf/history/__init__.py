@@ -1,0 +1,1 @@
+"""Every run's times in a SQL store, and where they changed for good. Needs the extra `history`."""

@@ -1,0 +1,116 @@
+"""The tables of a store. Every foreign text is found by a digest, because a server indexes no text of 100 kB.
+
+All points of one case in order are one range of the primary key of `attnperf_measurements` (case, start, run); on
+SQLite that table is stored in this order.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sqlalchemy import MetaData, Table
+
+SCHEMA_VERSION = 1
+"""Of these tables. Another one needs a step in `migrations.STEPS`."""
+
+PART = "history"
+"""The row of `attnperf_schema` that holds the version."""
+
+DIGEST_LENGTH = 64
+
+
+@dataclass(frozen=True)
+class Tables:
+    """`facts` holds mappings of names to texts, each once: machines and environments."""
+
+    metadata: MetaData
+    schema: Table
+    facts: Table
+    cases: Table
+    runs: Table
+    measurements: Table
+
+
+@functools.cache
+def tables() -> Tables:
+    """Made at the first call, so that loading this file needs no SQLAlchemy."""
+    from sqlalchemy import Column, Integer, MetaData, String, Table
+
+    metadata = MetaData()
+    schema = Table(
+        "attnperf_schema",
+        metadata,
+        Column("part", String(20), primary_key=True),
+        Column("version", Integer, nullable=False),
+    )
+    return Tables(metadata, schema, _facts(metadata), _cases(metadata), _runs(metadata), _measurements(metadata))
+
+
+def _facts(metadata: MetaData) -> Table:
+    from sqlalchemy import JSON, Column, Integer, String, Table
+
+    return Table(
+        "attnperf_facts",
+        metadata,
+        Column("id", Integer, primary_key=True),
+        Column("digest", String(DIGEST_LENGTH), nullable=False, unique=True),
+        Column("facts", JSON, nullable=False),
+    )
+
+
+def _cases(metadata: MetaData) -> Table:
+    """`digest` is of the six names, `key_digest` of the first four as one text; `nodeid` is the newest known."""
+    from sqlalchemy import Column, Integer, String, Table, Text
+
+    names = [Column(name, Text, nullable=False) for name in ("suite", "backend", "workload", "label")]
+    places = [Column(name, Text, nullable=False) for name in ("arch", "product", "nodeid")]
+    return Table(
+        "attnperf_cases",
+        metadata,
+        Column("id", Integer, primary_key=True),
+        Column("digest", String(DIGEST_LENGTH), nullable=False, unique=True),
+        Column("key_digest", String(DIGEST_LENGTH), nullable=False, index=True),
+        *names,
+        *places,
+    )
+
+
+def _runs(metadata: MetaData) -> Table:
+    """`digest` is of `run_id`; `started` is in seconds since 1970, `started_text` as the run said it."""
+    from sqlalchemy import JSON, Boolean, Column, Double, Integer, String, Table, Text
+
+    texts = ("run_id", "started_text", "commit_id", "branch", "source", "version", "mode", "appended")
+    return Table(
+        "attnperf_runs",
+        metadata,
+        Column("id", Integer, primary_key=True),
+        Column("digest", String(DIGEST_LENGTH), nullable=False, unique=True),
+        Column("started", Double, nullable=False),
+        *[Column(name, Text, nullable=False) for name in texts],
+        Column("complete", Boolean, nullable=False),
+        Column("provenance", JSON, nullable=False),
+    )
+
+
+def _measurements(metadata: MetaData) -> Table:
+    """`median_us` is NULL where a case was wrong and has no time; `started` repeats that of the run."""
+    from sqlalchemy import JSON, Column, Double, ForeignKey, Integer, String, Table
+
+    return Table(
+        "attnperf_measurements",
+        metadata,
+        Column("case_id", Integer, ForeignKey("attnperf_cases.id"), primary_key=True, autoincrement=False),
+        Column("started", Double, primary_key=True),
+        Column("run_id", Integer, ForeignKey("attnperf_runs.id"), primary_key=True, autoincrement=False, index=True),
+        Column("machine_id", Integer, ForeignKey("attnperf_facts.id"), nullable=False, index=True),
+        Column("environment_id", Integer, ForeignKey("attnperf_facts.id"), nullable=False, index=True),
+        Column("verdict", String(40), nullable=False),
+        Column("median_us", Double),
+        Column("baseline_us", Double),
+        Column("ratio", Double),
+        Column("process_us", JSON, nullable=False),
+        sqlite_with_rowid=False,
+    )
