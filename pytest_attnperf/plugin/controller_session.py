@@ -32,12 +32,21 @@ def configure(config: pytest.Config) -> None:
         options.check_rootdir(config)
         collectors = make_collectors(config)
         refuse_contradictions(config, on_gpu=collectors.cases.on_gpu)
+        if timed(config) and not _records(config):
+            from pytest_attnperf.plugin import benchmark_sink
+
+            benchmark_sink.register(config)
     config.pluginmanager.register(ControllerSession(config, collectors), "attnperf-controller")
 
 
 def timed(config: pytest.Config) -> bool:
     """Whether this run measures."""
     return any(config.getoption(name) for name in ("attnperf", "attnperf_update_baselines", "attnperf_calibrate"))
+
+
+def _records(config: pytest.Config) -> bool:
+    """Whether what this run measures is no benchmark of the code: a baseline, or how far processes lie apart."""
+    return any(config.getoption(name) for name in ("attnperf_update_baselines", "attnperf_calibrate"))
 
 
 def is_xdist_controller(config: pytest.Config) -> bool:

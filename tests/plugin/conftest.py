@@ -5,6 +5,7 @@ A process takes longer to start than most of these runs to finish. Workers are p
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,22 @@ import pytest
 import pytest_attnperf.plugin.run
 import pytest_attnperf.testing.fake_device  # noqa: F401
 
+with contextlib.suppress(ImportError):
+    import sqlalchemy.dialects.sqlite  # noqa: F401
+
+with contextlib.suppress(ImportError):
+    # It brings importlib_metadata, which puts itself in the place of the standard library's finder of packages: of all
+    # that is forgotten after a run this would leave none.
+    import pygal  # noqa: F401
+
 OURS = ("-p", "pytest_attnperf.plugin.main")
+
+
+@pytest.fixture
+def outside_xdist(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked for by tests of pytest-benchmark, which is off where it finds itself in a worker of xdist: ours, here."""
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
