@@ -1,0 +1,186 @@
+"""What a results file says of a case, without what is made anew: the parts that `rejudge` puts together."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from pytest_attnperf.baselines.store import Found
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.gate.comparable import comparable
+from pytest_attnperf.gate.creep import CREPT
+from pytest_attnperf.gate.decide import Decision
+from pytest_attnperf.gate.policy import Policy
+from pytest_attnperf.records import CheckReport, DeviceInfo, Fingerprint, Measurement, ProcessSummary, Verdict
+from pytest_attnperf.results import CaseResult
+from pytest_attnperf.session import plausibility
+from pytest_attnperf.session.case_records import (
+    DRIFTED,
+    LOOSENED,
+    decided,
+    disappeared,
+    first_line,
+    with_notes,
+    with_stored,
+)
+from pytest_attnperf.session.consistent import looser, unproven
+from pytest_attnperf.session.interleaved import SAME_FILES
+from pytest_attnperf.session.judge import LOCAL
+from pytest_attnperf.session.settings import Case
+
+NOT_COMPARED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.UNDECIDED, Verdict.NO_BASELINE})
+"""Verdicts that give way where the run itself says that it compared what cannot be compared."""
+
+OTHER_PRODUCT = "a baseline is stored for "
+OTHER_ENTRY = "not comparable: "
+"""Begin the summaries of INCOMPARABLE cases whose reason is in the figures, and is looked for anew."""
+
+SAME_LAUNCHES = "the same work was launched as when the baseline was recorded"
+"""Begins a note of `plausibility.with_changes`."""
+
+MADE_ANEW = (
+    LOOSENED,
+    DRIFTED,
+    CREPT,
+    LOCAL,
+    SAME_FILES,
+    plausibility.NEAR_FLOOR,
+    plausibility.CHANGED,
+    plausibility.UNCHANGED,
+    SAME_LAUNCHES,
+)
+"""Beginnings of notes that are made from figures: those of the file are dropped."""
+
+_ACTIVE = re.compile(r'["`$!\\\x00-\x1f\x7f]')
+"""What a shell does not take as it stands between double quotes."""
+
+KEPT = (
+    "key",
+    "first",
+    "second",
+    "pairs",
+    "against",
+    "canary",
+    "checks",
+    "figures",
+    "peak_memory_bytes",
+    "fingerprint",
+    "config",
+    "sources",
+    "launches",
+    "code",
+    "breakdown",
+    "log",
+    "seconds",
+    "profile",
+)
+"""Fields of a CaseResult that are taken from the file; every other is made anew, new ones of a later version too."""
+
+
+def without_claims(case: CaseResult, policy: Policy) -> CaseResult:
+    """What was recorded of a case, under the policy that it is judged by; the verdict is ERROR until one is made."""
+    kept: dict[str, Any] = {name: getattr(case, name) for name in KEPT}
+    notes = tuple(note for note in case.notes if not note.startswith(MADE_ANEW))
+    return CaseResult(
+        **kept,
+        nodeid=plain_nodeid(case.nodeid),
+        verdict=Verdict.ERROR,
+        summary="",
+        notes=notes,
+        policy=policy.record(),
+        reproduce=reproduce(case.nodeid),
+    )
+
+
+def plain_nodeid(nodeid: str) -> str:
+    """A test's name that can stand between double quotes in a command that a reader may copy: nothing that a shell or
+    pytest takes for more than a name, and nothing that is copied otherwise than it is seen."""
+    seen = "".join(character if character.isprintable() else "?" for character in _ACTIVE.sub("?", nodeid))
+    return f"?{seen[1:]}" if seen.startswith(("-", "@")) else seen
+
+
+def reproduce(nodeid: str) -> str:
+    """The command that repeats a case; the file's own could be any."""
+    return f'pytest --attnperf "{plain_nodeid(nodeid)}"'
+
+
+def not_proven(case: CaseResult, base: CaseResult, found: Found | None) -> CaseResult | None:
+    """ERROR where no check is there, INCORRECT where one is not passed; None where the case is proven right."""
+    wrong = unproven(case.checks, None if found is None else found.entry.check.tolerance)
+    if not wrong:
+        return None
+    verdict = Verdict.INCORRECT if case.checks else Verdict.ERROR
+    return replace(base, verdict=verdict, summary=wrong[0], reasons=tuple(wrong))
+
+
+def gone(said: CaseResult, what: str) -> CaseResult:
+    """A case that was timed once, and may not cease to be without failing; the measuring run may have said so."""
+    own = replace(
+        said,
+        summary=said.summary.removeprefix(f"{what}: "),
+        reasons=tuple(reason for reason in said.reasons if not reason.startswith(what)),
+    )
+    return disappeared(own, what)
+
+
+def with_file_policy(base: CaseResult, case: CaseResult, found: Found) -> CaseResult:
+    """Notes on what the measuring run let through that the baseline's policy does not: policy and tolerance."""
+    known = {part.name for part in fields(Policy)}
+    own = {name: value for name, value in case.policy.items() if name in known}
+    tolerances = [f"tolerance of {text}" for text in looser(case.checks, found.entry.check.tolerance)]
+    try:
+        theirs = Policy(**{**{name: value for name, value in found.policy.items() if name in known}, **own})
+    except UsageError as error:
+        theirs, tolerances = Policy(), [*tolerances, f"that of the file is none: {error}"]
+    noted = with_notes(base, Case(case.key, case.nodeid, theirs), found)
+    return replace(noted, notes=(*noted.notes, *(f"{LOOSENED} {text}" for text in tolerances)))
+
+
+def not_comparable_by_itself(case: CaseResult, result: CaseResult) -> CaseResult:
+    """INCOMPARABLE where the run says so for a reason that is not in the figures: code of another tree, a path that
+    one process took, a base side that failed. Never in place of a verdict that is worse."""
+    own_reason = case.summary.startswith((OTHER_PRODUCT, OTHER_ENTRY)) and not case.against
+    if case.verdict is not Verdict.INCOMPARABLE or own_reason or result.verdict not in NOT_COMPARED:
+        return result
+    return replace(result, verdict=Verdict.INCOMPARABLE, summary=case.summary, reasons=case.reasons)
+
+
+def settled(base: CaseResult, decision: Decision, found: Found, judged: Case) -> CaseResult:
+    """A decision against the stored entry, with what else the entry says."""
+    return with_stored(plausibility.with_changes(decided(base, decision), found.entry.launches), judged, found)
+
+
+def jump_noted(result: CaseResult) -> CaseResult:
+    """A note where a case is so much faster that the measuring run had to look again: what it saw is not recorded."""
+    if not plausibility.is_jump(result) or not result.ratio:
+        return result
+    note = f"{1 / result.ratio:.3g} times faster than stored: that it was right again on new inputs is not recorded"
+    return replace(result, notes=(*result.notes, note))
+
+
+def device_of(fingerprint: Fingerprint, device: DeviceInfo) -> DeviceInfo:
+    """The run's device with the compute units of the case's fingerprint, which the baseline's must match."""
+    units = fingerprint.must_match.get("compute_units", "")
+    return replace(device, compute_units=int(units)) if units.isascii() and units.isdigit() else device
+
+
+def differences(case: CaseResult, found: Found) -> list[str]:
+    """Why the case and the stored entry may not be compared; empty when they may."""
+    assert case.fingerprint is not None
+    assert case.figures is not None
+    timer, definition = case.first[0].timer, case.figures.definition
+    return comparable(found.entry, found.fingerprint, case.fingerprint, timer=timer, definition=definition)
+
+
+def measurement(case: CaseResult, processes: Sequence[ProcessSummary]) -> Measurement:
+    """Processes of a case that is proven right. A file holds the checks of a case, not those of each process."""
+    proof: CheckReport = functools.reduce(CheckReport.joined, case.checks)
+    return Measurement(tuple(processes), (proof,) * len(processes), case.peak_memory_bytes)
+
+
+def failed(base: CaseResult, error: Exception) -> CaseResult:
+    """A case that cannot be judged."""
+    return replace(base, verdict=Verdict.ERROR, summary=first_line(error), reasons=(str(error),))

@@ -1,0 +1,185 @@
+"""Whether the figures of a results file can be what a run measured: what must follow from what is checked anew.
+
+A file may come from a job that runs code nobody has read. What is found here is contradiction, not invention: samples
+that were made up from the start contradict nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from pytest_attnperf.correctness.budget import problems
+from pytest_attnperf.pairs import PairSummary
+from pytest_attnperf.records import CheckReport, DeviceInfo, ErrorFigures, ProcessSummary, Tolerance
+from pytest_attnperf.results import CaseResult
+from pytest_attnperf.stats.pairs import STORED_QUADS_MAX
+from pytest_attnperf.stats.summaries import STORED_BLOCKS_MAX
+
+CONTRADICT = "figures contradict each other:"
+"""Begins what is said of a case whose figures cannot all be true."""
+
+ROUNDING = 1.2e-4
+"""Relative: a median of numbers of five digits, itself rounded to five, is off by at most 1e-4 of itself."""
+
+TELLING_VALUES = 4
+"""Different values in one process from which on another process never has the same, in the same order: of the 3,295
+processes in baselines/sm_90 no two have the same blocks, and the fewest different values in one are 4."""
+
+IDENTITY = ("arch", "product", "compute_units")
+"""Fields of a fingerprint that a run's device has, too."""
+
+
+def contradictions(case: CaseResult, device: DeviceInfo, stored: Sequence[ProcessSummary] = ()) -> list[str]:
+    """Why the figures of a timed case cannot all be true, each in words; empty where nothing speaks against them.
+
+    stored   the processes of its baseline: none of them can be a process of this run
+    """
+    if case.fingerprint is None or case.figures is None or not case.first:
+        return ["there is no time to judge: the case has no process, no fingerprint, or no figures of its workload"]
+    found = list(_identity(case.fingerprint.must_match, device))
+    timer = case.fingerprint.must_match.get("timer", "")
+    looks = [("first look", case.first), ("second look", case.second)]
+    for name, processes in looks:
+        for number, process in enumerate(processes, start=1):
+            found += [f"{name}, process {number}: {text}" for text in _process(process, timer)]
+    found += [f"pair {number}: {text}" for number, pair in enumerate(case.pairs, 1) for text in _pair(pair, timer)]
+    for name, processes in case.canary.items():
+        found += [f"canary {name}: {text}" for process in processes for text in _canary(process)]
+    return [*found, *_repeated([*case.first, *case.second], stored), *_repeated_pairs(case.pairs)]
+
+
+def unproven(checks: Sequence[CheckReport], allowed: Tolerance | None) -> list[str]:
+    """What keeps a case from being proven right, judged anew from the errors and budgets of its checks.
+
+    allowed   the tolerance that its baseline was stored with: budgets are held to that one where theirs is looser
+    """
+    if not checks or not any(check.figures for check in checks):
+        return ["no output was compared with a reference, which proves nothing"]
+    found = []
+    for check in checks:
+        found += list(check.problems)
+        found += problems([_budget_of(figures, check.tolerance, allowed) for figures in check.figures])
+    return list(dict.fromkeys(found))
+
+
+def looser(checks: Iterable[CheckReport], allowed: Tolerance) -> list[str]:
+    """Tolerances above what the baseline was stored with, e.g. 'out 2 -> 20'."""
+    found = []
+    for check in checks:
+        for name in dict.fromkeys(figures.output for figures in check.figures):
+            now, before = check.tolerance.for_output(name), allowed.for_output(name)
+            found += [f"{name} {before:g} -> {now:g}"] if now > before else []
+    return list(dict.fromkeys(found))
+
+
+def _budget_of(figures: ErrorFigures, own: Tolerance, allowed: Tolerance | None) -> ErrorFigures:
+    """The figures at the tolerance that is allowed. A budget is multiplier x error + step: less than in proportion is
+    never taken off it."""
+    share = 1.0 if allowed is None else allowed.for_output(figures.output) / own.for_output(figures.output)
+    if share >= 1:
+        return figures
+    return replace(figures, max_budget=figures.max_budget * share, rms_budget=figures.rms_budget * share)
+
+
+def _identity(must_match: dict[str, str], device: DeviceInfo) -> Iterator[str]:
+    for field in IDENTITY:
+        ours = getattr(device, field)
+        if field in must_match and ours and must_match[field] != str(ours):
+            yield f"{field} is {must_match[field]} in the case's fingerprint and {ours} in the run's device"
+
+
+def _process(process: ProcessSummary, timer: str) -> Iterator[str]:
+    """What is wrong with one process."""
+    if process.timer != timer:
+        yield f"its timer is {process.timer!r}, the fingerprint's {timer!r}"
+    if not process.block_us:
+        yield "it has no blocks, so that its median cannot be made again"
+        return
+    figures = (process.median_us, process.min_us, process.mean_us, *process.block_us)
+    if not all(map(_is_time, figures)):
+        yield "a time is not finite and positive"
+        return
+    blocks, whole = process.block_us, len(process.block_us) < STORED_BLOCKS_MAX
+    if whole and (process.placements < 1 or len(blocks) % process.placements):
+        yield f"{len(blocks)} blocks do not divide into {process.placements} placements"
+        return
+    low, high = _centres(blocks, process.placements, whole=whole)
+    if not _between(process.median_us, low, high):
+        yield f"its median is said to be {process.median_us:g} us, its blocks make {_range(low, high)} us"
+    least, mean = min(blocks), statistics.fmean(blocks)
+    if process.min_us > least * (1 + ROUNDING) or (whole and not _between(process.min_us, least, least)):
+        yield f"its minimum is said to be {process.min_us:g} us, its blocks make {least:g} us"
+    if whole and not _between(process.mean_us, mean, mean):
+        yield f"its mean is said to be {process.mean_us:g} us, its blocks make {mean:g} us"
+
+
+def _centres(blocks: Sequence[float], placements: int, *, whole: bool) -> tuple[float, float]:
+    """Between what the median of a process must lie: one value where all blocks are there. Of those that are left of
+    more, the place of each in memory is not known."""
+    if whole:
+        each = len(blocks) // placements
+        medians = [statistics.median(blocks[place * each : (place + 1) * each]) for place in range(placements)]
+        centre = statistics.fmean(medians)
+        return centre, centre
+    return _quarters(blocks)
+
+
+def _quarters(values: Sequence[float]) -> tuple[float, float]:
+    """Means of the lower and of the upper quarter: centres of groups of values, averaged, lie between them."""
+    ordered, quarter = sorted(values), max(1, len(values) // 4)
+    return statistics.fmean(ordered[:quarter]), statistics.fmean(ordered[-quarter:])
+
+
+def _pair(pair: PairSummary, timer: str) -> Iterator[str]:
+    """What is wrong with one pair."""
+    if pair.timer != timer:
+        yield f"its timer is {pair.timer!r}, the fingerprint's {timer!r}"
+    if not all(map(_is_time, (pair.ratio, pair.base_us, pair.new_us, *pair.quad_ratios))):
+        yield "a time or a ratio is not finite and positive"
+        return
+    if len(pair.quad_ratios) != min(pair.quads, STORED_QUADS_MAX) or not pair.quad_ratios:
+        yield f"{pair.quads} quads are said, {len(pair.quad_ratios)} are there"
+        return
+    low, high = (math.exp(end) for end in _quarters([math.log(ratio) for ratio in pair.quad_ratios]))
+    if not _between(pair.ratio, low, high):
+        yield f"its ratio is said to be {pair.ratio:g}, its quads make {_range(low, high)}"
+
+
+def _canary(process: ProcessSummary) -> Iterator[str]:
+    if not all(map(_is_time, (process.median_us, process.min_us, process.mean_us))):
+        yield "a time is not finite and positive"
+
+
+def _repeated(processes: Sequence[ProcessSummary], stored: Sequence[ProcessSummary]) -> Iterator[str]:
+    """Two processes never take the same time block for block."""
+    blocks = [process.block_us for process in processes if _is_telling(process.block_us)]
+    if len(set(blocks)) < len(blocks):
+        yield "the same process twice: two processes have the same blocks"
+    if set(blocks) & {process.block_us for process in stored}:
+        yield "the same process twice: one is a process of the stored baseline, block for block"
+
+
+def _repeated_pairs(pairs: Sequence[PairSummary]) -> Iterator[str]:
+    quads = [pair.quad_ratios for pair in pairs if _is_telling(pair.quad_ratios)]
+    if len(set(quads)) < len(quads):
+        yield "the same pair twice: two pairs have the same quads"
+
+
+def _is_telling(values: Sequence[float]) -> bool:
+    """Whether equal ones cannot be chance: five digits of a time that does not move are the same in any process."""
+    return len(set(values)) >= TELLING_VALUES
+
+
+def _is_time(value: float) -> bool:
+    return math.isfinite(value) and value > 0
+
+
+def _between(value: float, low: float, high: float) -> bool:
+    return low * (1 - ROUNDING) <= value <= high * (1 + ROUNDING)
+
+
+def _range(low: float, high: float) -> str:
+    return f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}"

@@ -1,0 +1,75 @@
+"""A run that was written by the plugin is judged anew to what it says: the whole way, on the fake device."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pytest_attnperf.baselines.store import BaselineStore
+from pytest_attnperf.gate_command import failures, read_results
+from pytest_attnperf.reports.joined import join
+from pytest_attnperf.session.rejudge import RejudgeSettings, rejudge, rejudge_all
+from pytest_attnperf.testing.project import WORKLOAD, FakeProject
+
+BACKENDS: dict[str, dict[str, Any]] = {
+    "fake.same": {},
+    "fake.slower": {},
+    "fake.undecided": {"block_sd": 1e-5},
+    "fake.wrong": {},
+    "fake.gone": {},
+}
+CHANGED: dict[str, dict[str, Any]] = {
+    "fake.same": {"time_us": 99.5},
+    "fake.slower": {"time_us": 110.0},
+    "fake.undecided": {"time_us": 100.45, "block_sd": 1e-5},
+    "fake.wrong": {"fault": "wrong"},
+    "fake.gone": {"supported": ["no such kernel"]},
+    "fake.new": {},
+}
+VERDICTS = {
+    "fake.same": "SAME",
+    "fake.slower": "SLOWER",
+    "fake.undecided": "UNDECIDED",
+    "fake.wrong": "INCORRECT",
+    "fake.gone": "UNSUPPORTED",
+    "fake.new": "NO_BASELINE",
+}
+
+
+@pytest.fixture
+def measured(attnperf_project: FakeProject) -> FakeProject:
+    """A project of which every kind of verdict has been written: the threshold is below what noise can make."""
+    attnperf_project.suite([WORKLOAD], ", threshold=0.2, floor_us=0.01")
+    for name, script in BACKENDS.items():
+        attnperf_project.backend(name, **script)
+    attnperf_project.store_baselines()
+    for name, script in CHANGED.items():
+        attnperf_project.backend(name, **script)
+    attnperf_project.run("--attnperf")
+    return attnperf_project
+
+
+def test_every_verdict_is_judged_to_what_it_was(measured: FakeProject) -> None:
+    """Verdict, ratio and consequence of each case are those of the run; and again when the file was tampered with."""
+    path = measured.path / ".attnperf" / "results.json"
+    store = BaselineStore(measured.path / "baselines")
+    ((_, run),) = read_results([path], 10**7)
+    assert {case.key.backend: case.verdict.value for case in run.cases} == VERDICTS
+    again = rejudge(run, store, RejudgeSettings())
+    assert [case.verdict for case in again.cases] == [case.verdict for case in run.cases]
+    assert [case.fails for case in again.cases] == [case.fails for case in run.cases]
+    assert [case.ratio for case in again.cases] == [case.ratio for case in run.cases]
+    assert (again.gated, again.selected, again.findings) == (run.gated, run.selected, run.findings)
+
+    forged = json.loads(path.read_bytes())
+    for case in forged["cases"]:
+        case.update(verdict="SAME", summary="fine", fails=False, ratio=1.0, policy={"threshold_percent": 90.0})
+    path.write_text(json.dumps(forged))
+    judged = rejudge_all(read_results([path], 10**7), store, RejudgeSettings())
+    assert {case.key.backend: case.verdict.value for case in judged[0][1].cases} == {
+        **VERDICTS,
+        "fake.gone": "ERROR",
+    }
+    assert failures(join(judged), strict=False) == ["1 incorrect, 1 error, 1 slower"]

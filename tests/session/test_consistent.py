@@ -1,0 +1,114 @@
+"""Figures of a results file that cannot all be true, each named; and true ones, of which nothing is said."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_attnperf.records import CheckReport, DeviceInfo, ErrorFigures, Samples, Tolerance
+from pytest_attnperf.session.consistent import contradictions, looser, unproven
+from pytest_attnperf.stats.summaries import summarise
+
+if TYPE_CHECKING:
+    from tests.session.conftest import Bench
+
+DEVICE = DeviceInfo("cpu", "fake", "fake1")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"median_us": 100.0}, "its median is said to be 100 us, its blocks make 109"),
+        ({"min_us": 90.0}, "its minimum is said to be 90 us"),
+        ({"mean_us": 90.0}, "its mean is said to be 90 us"),
+        ({"block_us": ()}, "it has no blocks"),
+        ({"median_us": -1.0}, "a time is not finite and positive"),
+        ({"median_us": math.nan}, "a time is not finite and positive"),
+        ({"block_us": (math.inf,) * 9}, "a time is not finite and positive"),
+        ({"placements": 4}, "9 blocks do not divide into 4 placements"),
+        ({"placements": 0}, "9 blocks do not divide into 0 placements"),
+        ({"timer": "graph"}, "its timer is 'graph', the fingerprint's 'host'"),
+    ],
+)
+def test_figures_that_do_not_follow_from_the_blocks_are_named(stored: Bench, fields: dict[str, Any], said: str) -> None:
+    """A median, a minimum or a mean is made again from the blocks; what they cannot make is named."""
+    case = stored.judge(time_us=110.0)
+    assert contradictions(case, DEVICE) == []
+    (text,) = contradictions(replace(case, first=(replace(case.first[0], **fields),)), DEVICE)[:1]
+    assert text.startswith("first look, process 1: ")
+    assert said in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"ratio": 1.0}, "its ratio is said to be 1, its quads make 1."),
+        ({"quad_ratios": ()}, "8 quads are said, 0 are there"),
+        ({"base_us": 0.0}, "not finite and positive"),
+        ({"timer": "graph"}, "its timer is 'graph'"),
+    ],
+)
+def test_a_pair_whose_quads_say_otherwise_is_named(stored: Bench, fields: dict[str, Any], said: str) -> None:
+    """The ratio of a pair must lie among those of its quads."""
+    stored.against_base()
+    case = stored.judge(time_us=110.0)
+    assert contradictions(case, DEVICE) == []
+    (text,) = contradictions(replace(case, pairs=(replace(case.pairs[0], **fields), *case.pairs[1:])), DEVICE)
+    assert text.startswith("pair 1: ")
+    assert said in text
+    assert contradictions(replace(case, pairs=case.pairs[:1] * 3), DEVICE) == [
+        "the same pair twice: two pairs have the same quads"
+    ]
+
+
+@pytest.mark.parametrize(("blocks", "placements"), [(5, 1), (30, 10), (63, 3), (64, 1), (64, 4), (200, 1), (200, 10)])
+def test_nothing_is_said_of_what_was_measured(stored: Bench, blocks: int, placements: int) -> None:
+    """Whole and thinned blocks, at one place in memory or several, odd and even in number."""
+    case = stored.judge(time_us=110.0)
+    for seed in range(20):
+        draw = random.Random(seed)
+        places = [draw.gauss(1, 0.01) for _ in range(placements)]
+        each = blocks // placements
+        times = tuple(1234.5 * places[block // each] * draw.gauss(1, 0.003) for block in range(blocks))
+        process = summarise(Samples(times, 5, "host", placements=placements))
+        assert contradictions(replace(case, first=(process,)), DEVICE) == []
+        forged = replace(process, median_us=process.median_us * 1.1)
+        assert "its median is said to be" in contradictions(replace(case, first=(forged,)), DEVICE)[0]
+
+
+def test_equal_blocks_that_do_not_move_are_no_copies(stored: Bench) -> None:
+    """A time whose five digits stand still is the same in every process."""
+    case = stored.judge(time_us=110.0)
+    still = summarise(Samples((110.0,) * 9, 5, "host"))
+    assert contradictions(replace(case, second=(still, still)), DEVICE) == []
+
+
+def test_a_time_without_what_it_is_of_is_named(stored: Bench) -> None:
+    """Without processes, fingerprint or figures there is nothing to judge; a canary must be a time, too."""
+    case = stored.judge(time_us=110.0)
+    parts: tuple[dict[str, Any], ...] = ({"first": ()}, {"fingerprint": None}, {"figures": None})
+    for without in parts:
+        (text,) = contradictions(replace(case, **without), DEVICE)
+        assert text.startswith("there is no time to judge")
+    dead = replace(case.first[0], median_us=0.0)
+    assert contradictions(replace(case, canary={"gemm": (dead,)}), DEVICE) == [
+        "canary gemm: a time is not finite and positive"
+    ]
+
+
+def test_budgets_are_held_to_the_tolerance_that_is_allowed() -> None:
+    """A budget of ten times the tolerance counts a tenth; a tighter one than allowed counts as it is."""
+    half = ErrorFigures("timed inputs", "out", 0.5, 1.0, 0.1, 1.0, elements=64)
+    loose = CheckReport((half,), tolerance=Tolerance(20.0, source="mine", outputs=(("dq", 3.0),)))
+    assert unproven([loose], None) == []
+    assert unproven([loose], Tolerance(20.0, source="stored")) == []
+    assert unproven([loose], Tolerance(40.0, source="stored")) == []
+    (said,) = unproven([loose], Tolerance())
+    assert "is off by 0.5" in said
+    assert "allowed is 0.1" in said
+    assert looser([loose], Tolerance()) == ["out 2 -> 20"]
+    assert looser([loose], Tolerance(20.0, source="stored")) == []
