@@ -26,13 +26,14 @@ CPU_FLAGS ?= --attnperf-threshold=100 --no-attnperf-strict
 # In file order, for reproducible runs; tests of random order ask for it in runs of their own.
 TEST_FLAGS ?= -p no:randomly -n 2
 
-.PHONY: help setup attnperf kernels test soak lint clean
+.PHONY: help setup attnperf kernels test soak images lint clean
 
 help:
 	@echo "make attnperf   prove, measure and gate the suites (ARGS=... goes to pytest)"
 	@echo "make kernels    compile the HIP kernels into objects (ARCH=..., KERNEL=..., OUT=...)"
 	@echo "make test       lint, types and this project's own tests"
 	@echo "make soak       the tests that are too long for 'make test' (about 15 minutes)"
+	@echo "make images     the pictures of docs/images, from the reports themselves (needs chromium)"
 	@echo "make lint       ruff and mypy only"
 	@echo "make setup      only make .venv (PYTHON=... chooses the interpreter)"
 	@echo "make clean      remove .venv and caches; measurements under .attnperf/ stay"
@@ -62,6 +63,9 @@ test: lint
 
 soak: $(STAMP)
 	$(RUN) pytest tests/ -m soak -p no:randomly $(ARGS)
+
+images: $(STAMP)
+	$(VENV)/bin/python docs/make_images.py
 
 lint: $(STAMP)
 	$(RUN) ruff check .

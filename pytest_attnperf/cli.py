@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_attnperf import (
@@ -14,10 +12,14 @@ from pytest_attnperf import (
     bisect_command,
     build_kernels_command,
     calibrate_device_command,
+    comment_command,
     dispatch_command,
+    gate_command,
+    history_command,
     ladder_command,
     occupancy_command,
     profile_command,
+    report_command,
     run_kernel_command,
     stages_command,
     tune_command,
@@ -37,40 +39,17 @@ EPILOG = """examples:
   attnperf stages .attnperf/results.json     where a layer's time goes; staged attention against fused
   attnperf tune triton.flash --workloads b=4,s=512,h=8,d=256,causal --budget 10m
   attnperf dispatch .attnperf/results.json   which backend is best where, as a table and a function
+  attnperf report results.json --html DIR    a page that opens offline, Markdown, JUnit
+  attnperf history CASE --plot FILE.svg      where a case's time changed, and between which commits
+  attnperf gate --results R --base main      judge what another machine measured
   attnperf occupancy --arch gfx942 --vgprs 96 --sgprs 40 --lds 8192 --threads 256
 
 exit status: 0 done, 1 the run that is shown had failures, 2 the command or a file is off
 """
 
 
-def _add_report(commands: Subparsers) -> None:
-    report = commands.add_parser("report", help="print the tables and the closing lines of a results.json")
-    report.add_argument("results", type=Path)
-
-
-def _report(options: argparse.Namespace) -> int:
-    from pytest_attnperf.code_records import CODE_SUITE
-    from pytest_attnperf.reports import json_results
-    from pytest_attnperf.reports.code_objects import code_table
-    from pytest_attnperf.reports.tables import suite_table
-    from pytest_attnperf.reports.terminal import closing_lines
-
-    path: Path = options.results
-    run = json_results.decode(path.read_bytes(), str(path))
-    width = shutil.get_terminal_size((110, 24)).columns
-    for suite in dict.fromkeys(case.key.suite for case in run.cases):
-        print(suite)
-        print(suite_table([case for case in run.cases if case.key.suite == suite], width=width))
-        print()
-    if run.code:
-        print(f"{CODE_SUITE}\n{code_table(run.code)}\n")
-    print("\n".join(closing_lines(run, str(path))))
-    failed = [case.fails for case in run.cases] + [result.fails for result in run.code]
-    return 1 if any(failed) else 0
-
-
 COMMANDS: dict[str, tuple[Callable[[Subparsers], None], Callable[[argparse.Namespace], int]]] = {
-    "report": (_add_report, _report),
+    "report": (report_command.add_to, report_command.run),
     "bisect": (bisect_command.add_to, bisect_command.run),
     "occupancy": (occupancy_command.add_to, occupancy_command.run),
     "ladder": (ladder_command.add_to, ladder_command.run),
@@ -79,6 +58,9 @@ COMMANDS: dict[str, tuple[Callable[[Subparsers], None], Callable[[argparse.Names
     "stages": (stages_command.add_to, stages_command.run),
     "tune": (tune_command.add_to, tune_command.run),
     "dispatch": (dispatch_command.add_to, dispatch_command.run),
+    "history": (history_command.add_to, history_command.run),
+    "gate": (gate_command.add_to, gate_command.run),
+    "comment": (comment_command.add_to, comment_command.run),
     "build-kernels": (build_kernels_command.add_to, build_kernels_command.run),
     "run-kernel": (run_kernel_command.add_to, run_kernel_command.run),
     "worker": (worker_command.add_to, worker_command.run),
@@ -107,8 +89,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return run(options)
     except (AttnperfError, OSError) as error:
-        print(f"attnperf: {error}", file=sys.stderr)
+        print(f"attnperf: {_shown(error)}", file=sys.stderr)
         return 2
+
+
+def _shown(error: Exception) -> str:
+    """Its text without what a terminal would obey: a file's name or content may stand in it."""
+    return "".join(c if c == "\n" or c.isprintable() else "?" for c in str(error))
 
 
 if __name__ == "__main__":

@@ -138,3 +138,11 @@ def test_a_worker_needs_none_of_our_dependencies() -> None:
     result = subprocess.run([sys.executable, "-c", program], input="", capture_output=True, text=True, check=False)
     assert result.stderr.startswith("attnperf: standard input ended before the start line")
     assert result.returncode == 2
+
+
+def test_an_error_repaints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """The name of a file that is not there may hold an escape sequence."""
+    assert main(["report", "no\x1b[2Jfile.json"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("attnperf: ")
+    assert "\x1b" not in said

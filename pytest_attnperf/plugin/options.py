@@ -93,6 +93,19 @@ OPTIONS: tuple[Option, ...] = (
     Option("seed", "", "seed of the checks' inputs; drawn afresh when absent, and printed on failure", "N"),
     Option("baselines", "baselines", "folder of the stored baselines", "DIR", path=True),
     Option("results", ".attnperf/results.json", "where the run's results are written", "FILE", path=True),
+    Option("report", "", "write report.html, report.md and results.json into this folder", "DIR", path=True),
+    Option(
+        "history",
+        "",
+        "append the run to this store: a file for SQLite, sqlite:///FILE, or postgresql://USER@HOST/NAME",
+        "URL|FILE",
+    ),
+    Option(
+        "benchmark",
+        "auto",
+        "auto: give samples to pytest-benchmark where it is active, for its table and files; off",
+        "HOW",
+    ),
     Option("worker-args", "", "options of your own conftest that workers need too", "ARGS"),
     Option("threshold", "2", "slowdown in percent that fails a case", "PERCENT", case=True),
     Option("floor-us", "0.5", "slowdown in microseconds below which nothing fails", "US", case=True),
@@ -206,7 +219,7 @@ def given(config: pytest.Config) -> tuple[str, ...]:
 
     What selects cases or says where results go is left out, and the seed, which is named where it matters.
     """
-    left_out = {"backend", "results", "seed", "accept"}
+    left_out = {"backend", "results", "seed", "accept", "report", "history", "benchmark"}
     typed = [(option, config.getoption(option.dest, default=None)) for option in OPTIONS]
     chosen = [
         f"{o.flag}={shlex.quote(str(value))}" for o, value in typed if value is not None and o.name not in left_out

@@ -9,6 +9,7 @@ import random
 import shlex
 import sys
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -21,6 +22,7 @@ import pytest
 from pytest_attnperf import __version__
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.environment import device_state
+from pytest_attnperf.environment.provenance import provenance, without_credentials
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.cases import switches
@@ -30,6 +32,7 @@ from pytest_attnperf.plugin.fixtures import SERVER
 from pytest_attnperf.plugin.launching import TIMER_CHOICES, commit_of, launch_plan, make_sides
 from pytest_attnperf.plugin.policy_settings import policy_for
 from pytest_attnperf.plugin.progress import Progress
+from pytest_attnperf.plugin.publishing import Publishing
 from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, Verdict
 from pytest_attnperf.reports.junit import properties
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
@@ -58,6 +61,7 @@ class Run:
     progress: Progress
     closing: Closing
     code: CodeRun
+    publishing: Publishing
     started: float = field(default_factory=time.monotonic)
     started_at: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
     results: dict[CaseKey, CaseResult] = field(default_factory=dict)
@@ -80,7 +84,8 @@ class Run:
         session = Session(settings, pool, store, local, commit, against)
         code = CodeRun(config, builds, settings, store.roots, functools.partial(launch_plan, config, builds))
         selected = len(cases) + len(builds)
-        run = cls(config, session, settings, selected, Progress(config, selected), Closing(config), code)
+        closing, publishing = Closing(config), Publishing(config)
+        run = cls(config, session, settings, selected, Progress(config, selected), closing, code, publishing)
         if sides is not None and settings.mode is not Mode.CHECK:
             run.watch = device_state.begin(sides.tokens[0] if sides.tokens else "")
         if sides is not None:
@@ -155,6 +160,8 @@ class Run:
             findings=missing,
         )
         status = self.closing.finish(record, self.session.store, interrupted=interrupted)
+        if self.closing.final is not None and self.settings.mode is not Mode.CHECK:
+            self.publishing.publish(self.closing.final, self.session.store.roots, self.closing.failed_by)
         if int(exitstatus) in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and status:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -162,6 +169,7 @@ class Run:
         """Tables, findings and the closing line."""
         if not hasattr(self.config, "workerinput"):
             self.closing.show(terminalreporter)
+            self.publishing.show(terminalreporter)
 
     def record(self, device: DeviceInfo | None, fingerprint: Fingerprint | None, *, complete: bool) -> RunResult:
         """The run so far."""
@@ -174,7 +182,7 @@ class Run:
             version=__version__,
             mode=self.settings.mode.value,
             started=self.started_at,
-            command=shlex.join(["pytest", *map(str, self.config.invocation_params.args)]),
+            command=without_credentials(shlex.join(["pytest", *map(str, self.config.invocation_params.args)])),
             commit=self.session.commit,
             device=device,
             fingerprint=fingerprint,
@@ -186,6 +194,8 @@ class Run:
             against=self.session.against.label if self.session.against else "",
             notes=self.session.against.notes if self.session.against else (),
             code=tuple(self.code.results.values()),
+            run_id=uuid.uuid4().hex,
+            provenance=provenance(self.config.rootpath, os.environ),
         )
 
     def _only_on_base(self) -> tuple[str, ...]:

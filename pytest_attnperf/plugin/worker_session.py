@@ -174,9 +174,16 @@ def device_for(config: pytest.Config) -> Device:
     provided: Device | None = config.hook.pytest_attnperf_device(config=config, kind=kind)
     if provided is not None:
         return provided
-    from pytest_attnperf.measure.torch_device import TorchDevice
-
     try:
+        from pytest_attnperf.measure.torch_device import TorchDevice
+
         return TorchDevice.open(kind, interpreted=os.environ.get("TRITON_INTERPRET") == "1")
     except AttnperfError as error:
         raise pytest.UsageError(str(error)) from error
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise pytest.UsageError(
+            f"torch is not installed for {sys.executable}: cases call kernels on its tensors; install the build of "
+            "torch for this GPU (a CPU build where there is none)"
+        ) from error

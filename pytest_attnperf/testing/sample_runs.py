@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -125,7 +126,7 @@ def _case(key: CaseKey, draw: random.Random, verdict: Verdict, fingerprint: Fing
     if verdict is Verdict.UNSUPPORTED:
         return replace(base, reasons=("this sample backend has no such kernel",))
     if verdict is Verdict.INCORRECT:
-        wrong = ErrorFigures("seed 1", "out", 0.5, 0.01, 0.1, 0.001, (0, 1, 2, 3), 7.25, 0.4)
+        wrong = ErrorFigures("seed 1", "out", 0.5, 0.01, 0.1, 0.001, (0, 1, 2, 3), 7.25, 0.4, elements=64)
         return replace(base, checks=(CheckReport((wrong,), ("seed 1: 'out' is wrong",)),))
     return _timed(base, draw, stored, max(bytes_min / 4e6, flops / 9e8), commit)
 
@@ -134,12 +135,12 @@ def _timed(base: CaseResult, draw: random.Random, stored_us: float, floor_us: fl
     change = {Verdict.SLOWER: 1.06, Verdict.FASTER: 0.95, Verdict.UNDECIDED: 1.022}.get(base.verdict, 1.0)
     first = tuple(_process(draw, stored_us * change, number) for number in range(1))
     second = tuple(_process(draw, stored_us * change, number) for number in range(1, 4)) if change > 1 else ()
-    right = ErrorFigures("seed 1", "out", 1e-3, 2e-3, 1e-4, 2e-4)
+    right = ErrorFigures("seed 1", "out", 1e-3, 2e-3, 1e-4, 2e-4, elements=64)
     timed = replace(
         base,
         first=first,
         second=second,
-        median_us=(second or first)[0].median_us,
+        median_us=statistics.median(process.median_us for process in second or first),
         checks=(CheckReport((right,)),),
         floor_us=min(floor_us, 0.9 * stored_us),
         floor_bound="compute",
@@ -170,16 +171,15 @@ def _process(draw: random.Random, centre_us: float, number: int) -> ProcessSumma
     bias = centre_us * draw.gauss(1, PROCESS_SD)
     blocks = tuple(float(f"{bias * draw.gauss(1, PROCESS_SD / 2):.5g}") for _ in range(BLOCKS))
     clocks = tuple(float(round(draw.gauss(1830, 12))) for _ in range(BLOCKS))
-    ordered = sorted(blocks)
     return ProcessSummary(
-        median_us=ordered[BLOCKS // 2],
-        min_us=ordered[0],
+        median_us=float(f"{statistics.median(blocks):.5g}"),
+        min_us=min(blocks),
         mean_us=float(f"{sum(blocks) / BLOCKS:.5g}"),
         block_us=blocks,
         calls_per_block=40,
         timer="graph",
         device_id="GPU-sample",
         process=f"sample {number}",
-        clock_mhz=sorted(clocks)[BLOCKS // 2],
+        clock_mhz=statistics.median(clocks),
         block_clock_mhz=clocks,
     )

@@ -230,7 +230,8 @@ def _encoded(timed: Timed) -> dict[str, Any]:
 def _decoded(record: Mapping[str, Any]) -> Timed:
     summary = record["summary"]
     if summary is not None:
-        summary = ProcessSummary(**{**summary, "block_us": tuple(summary["block_us"])})
+        listed = {name: tuple(summary.get(name, ())) for name in ("block_us", "block_clock_mhz")}
+        summary = ProcessSummary(**{**summary, **listed})
     trial = Trial(
         candidate=Candidate(dict(record["values"]), str(record["label"])),
         workload=str(record["workload"]),

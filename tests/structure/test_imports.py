@@ -31,13 +31,14 @@ ONLY_IN = {
     "sqlalchemy": {"history"},
     "ruptures": {"history"},
     "numpy": {"history"},
+    "psycopg": {"history"},
     "pytest_benchmark": {"plugin"},
 }
 """Folders and modules (without suffix) of the package that may import a third-party package."""
 
 NEVER_AT_TOP = {
     *("torch", "triton", "matplotlib", "yaml", "optuna", "numpy"),
-    *("jinja2", "vl_convert", "sqlalchemy", "ruptures", "pytest_benchmark"),
+    *("jinja2", "vl_convert", "sqlalchemy", "psycopg", "ruptures", "pytest_benchmark"),
 }
 """Imported inside functions only: `pytest --help` and `--collect-only` must not pay for them, or need them."""
 

@@ -53,6 +53,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
         "tune_command",
         "dispatch_command",
         "report_command",
+        "report_inputs",
         "history_command",
         "gate_command",
         "comment_command",

@@ -26,7 +26,7 @@ REQUIRED = {
     "suites",
     "tests",
 }
-OPTIONAL = {"examples"}
+OPTIONAL = {".github", "examples"}
 
 GENERATED = {
     ".attnperf",

@@ -15,6 +15,9 @@ BASE_PYTHON = os.path.realpath(sys.executable)
 """The interpreter behind the virtual environment these tests run in."""
 
 
+BROWSER = ("chromium", "chromedriver")
+
+
 class Setup:
     """A copy of the script, in a folder whose `bin` comes first in PATH."""
 
@@ -25,6 +28,8 @@ class Setup:
         (folder / "bin").mkdir()
         (folder / "modules").mkdir()
         self.path = f"{folder / 'bin'}:{os.environ['PATH']}"
+        for name in (*BROWSER, "initdb"):
+            self.command(name, "exit 0")
 
     def command(self, name: str, script: str) -> None:
         """Replace a command that the script calls."""
@@ -206,3 +211,47 @@ def test_a_system_without_apt_get_is_told(setup: Setup) -> None:
     """Where there is no apt-get, the note says so."""
     setup.without(*LLVM, "apt-get")
     assert notes(setup.succeed()) == [f"setup: note: there is no LLVM 22, and no apt-get to install it: {SKIPPED}"]
+
+
+BROWSER_INSTALL = "install -y -qq --no-install-recommends chromium chromium-driver"
+
+
+def without_browser(setup: Setup, **commands: str) -> list[str]:
+    """What is said where there is LLVM, but no browser."""
+    for name in BROWSER:
+        (setup.folder / "bin" / name).unlink()
+    for tool in LLVM:
+        setup.command(tool, "exit 0")
+    for name, script in commands.items():
+        setup.command(name.replace("_", "-"), script)
+    setup.without(*BROWSER)
+    return setup.succeed()
+
+
+def test_a_ci_machine_gets_a_browser(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where CI is set, root installs what the tests of the page need."""
+    monkeypatch.setenv("CI", "true")
+    said = without_browser(setup, id="echo 0", apt_get=f'[ "$*" = "{BROWSER_INSTALL}" ]')
+    assert "setup: installing chromium chromium-driver" in said
+    assert notes(said) == []
+
+
+@pytest.mark.parametrize(("ci", "user"), [("", "0"), ("true", "1000")])
+def test_nobody_else_finds_a_new_browser(setup: Setup, monkeypatch: pytest.MonkeyPatch, ci: str, user: str) -> None:
+    """Without CI, or without root, it is said that tests will be skipped, and nothing is installed."""
+    monkeypatch.setenv("CI", ci)
+    said = without_browser(setup, id=f"echo {user}", apt_get="exit 7")
+    assert notes(said) == [
+        "setup: note: tests that need chromium chromium-driver will be skipped (Debian: apt-get install "
+        "--no-install-recommends chromium chromium-driver)"
+    ]
+
+
+def test_a_browser_that_cannot_be_installed(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The setup goes on, and says why not."""
+    monkeypatch.setenv("CI", "true")
+    said = without_browser(setup, id="echo 0", apt_get='echo "E: no network" >&2; exit 100')
+    assert notes(said) == [
+        "setup: note: chromium chromium-driver cannot be installed (E: no network): tests that need chromium "
+        "chromium-driver will be skipped"
+    ]

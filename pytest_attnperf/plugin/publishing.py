@@ -1,0 +1,103 @@
+"""What a run gives to others when it has ended: a folder of reports, and a line in the history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_attnperf.errors import AttnperfError
+from pytest_attnperf.plugin import options
+from pytest_attnperf.reports.figures import one_line
+from pytest_attnperf.reports.terminal import TEXT_LIMIT
+from pytest_attnperf.results import RunResult
+
+if TYPE_CHECKING:
+    from pytest_attnperf.history_records import CaseHistory
+    from pytest_attnperf.reports.joined import Joined
+
+SHOWN_POINTS = 200
+"""Points of a case's history that a report shows."""
+
+
+class Publishing:
+    """Appends to the history, then writes the reports, which show it. What fails is said; the run is not lost by it."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._history = history_url(config)
+        self._folder = report_folder(config)
+        self._lines: list[str] = []
+        self._appended = False
+
+    def publish(self, run: RunResult, roots: Sequence[Path], failed_by: Sequence[str] = ()) -> None:
+        """Give the run to what was asked for.
+
+        roots       folders of baselines, whose ceilings a roofline takes
+        failed_by   why the run fails, also where no case does
+        """
+        if self._history:
+            self._say("history", lambda: self._append(run))
+        if self._folder is not None:
+            self._say("report", lambda: self._write(run, roots, failed_by))
+
+    def show(self, reporter: Any) -> None:
+        """Print what was written where, and what could not be."""
+        for line in self._lines:
+            reporter.write_line(one_line(line, TEXT_LIMIT))
+
+    def _say(self, what: str, work: Any) -> None:
+        try:
+            self._lines += work()
+        except (AttnperfError, OSError) as error:
+            self._lines.append(f"{what}: not written: {error}")
+        except Exception as error:  # a library's, which must not cost the tables and the exit status of the run
+            self._lines.append(f"{what}: not written: {type(error).__name__}: {error}")
+
+    def _append(self, run: RunResult) -> list[str]:
+        from pytest_attnperf.history.store import open_store
+
+        with open_store(self._history) as store:
+            appended = store.append(run)
+        self._appended = True
+        return [f"history: {appended.rows} case{'s' * (appended.rows != 1)} appended to {store.shown}"]
+
+    def _write(self, run: RunResult, roots: Sequence[Path], failed_by: Sequence[str]) -> list[str]:
+        from pytest_attnperf.report_inputs import ceilings_of
+        from pytest_attnperf.reports.folder import write
+        from pytest_attnperf.reports.joined import of_one
+
+        assert self._folder is not None
+        joined = replace(of_one(run, options.run_text(self._config, "results")), failed_by=tuple(failed_by))
+        return write(self._folder, joined, histories=self._past(joined), ceilings=ceilings_of(joined, roots))
+
+    def _past(self, joined: Joined) -> Sequence[CaseHistory]:
+        """What the store holds of the run's cases; nothing where it could not be appended to, or cannot be read."""
+        from pytest_attnperf.report_inputs import histories_of
+
+        try:
+            return histories_of(joined, self._history, SHOWN_POINTS) if self._appended else ()
+        except AttnperfError as error:
+            self._lines.append(f"report: without the past of its cases: {error}")
+            return ()
+
+
+def history_url(config: pytest.Config) -> str:
+    """The store that the run is appended to: a URL, or a file's path from where it was typed; '' for none."""
+    typed = config.getoption(options.BY_NAME["history"].dest, default=None)
+    text = options.run_text(config, "history")
+    if not text or "://" in text:
+        return text
+    return str((config.rootpath if typed is None else config.invocation_params.dir) / text)
+
+
+def report_folder(config: pytest.Config) -> Path | None:
+    """The folder of `--attnperf-report`, from where it was typed; of the ini file from rootdir."""
+    typed = config.getoption(options.BY_NAME["report"].dest, default=None)
+    text = options.run_text(config, "report")
+    if not text:
+        return None
+    return (config.rootpath if typed is None else config.invocation_params.dir) / text
