@@ -71,7 +71,7 @@ def grid(
     wanted = min(natural, max(LEAST_NAME, int(width * share)))
     shown = _fitting([index for index, has in enumerate(filled) if has], columns, widths, width - wanted)
     room = width - sum(widths[index] + GAP for index in shown)
-    name_width = max(LEAST_NAME, min(natural, room))
+    name_width = min(natural, max(LEAST_NAME, room))
     slots = [*(index for index in shown if index < before), NAME, *(index for index in shown if index >= before)]
     stands = tuple(name_width if index == NAME else widths[index] for index in slots)
     aligns = tuple("left" if index == NAME else columns[index].align for index in slots)

@@ -247,3 +247,10 @@ def test_published_figures_fit_the_width() -> None:
     lines = published_table(rows, width=80).splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[-1].startswith("  ")
+
+
+def test_short_names_take_no_more_than_they_need(case: CaseFactory) -> None:
+    """Whatever the width and the verdict, a table of names shorter than the least of a cut one stays within it."""
+    cases = [case("a.b"), case("c", verdict=Verdict.INCORRECT, median_us=None)]
+    for width in range(60, 130):
+        assert max(map(len, suite_table(cases, width=width).splitlines())) <= width
