@@ -30,5 +30,6 @@ def crept(entry: Entry, ratio: float, policy: Policy, nodeid: str, limit: float 
     return (
         f"{CREPT} {now_us:.4g} us against {anchor.median_us:.4g} us on {anchor.recorded}{commit}: "
         f"{crept_percent:+.1f} % since then, more than the {allowed_percent:.3g} % allowed, in steps that each "
-        f'passed or were recorded; if it is wanted: pytest --update-baselines --attnperf-accept="WHY" "{nodeid}"'
+        'passed or were recorded; if it is wanted: attnperf accept CASE --from RESULTS --reason "WHY" (nothing is '
+        f'measured again), or pytest --update-baselines --attnperf-accept="WHY" "{nodeid}"'
     )

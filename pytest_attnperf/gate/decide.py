@@ -15,16 +15,14 @@ import statistics
 from collections.abc import Sequence
 
 from pytest_attnperf.gate.canary import CanaryShift
+from pytest_attnperf.gate.effort import PROCESSES_MAX, processes_needed
 from pytest_attnperf.gate.limits import Decision, Limits, cycles_reason, percent, signed, tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Measurement, Verdict
-from pytest_attnperf.stats.comparison import compare, ratio_of, standard_error, z_for
+from pytest_attnperf.stats.comparison import compare, ratio_of, z_for
 from pytest_attnperf.stats.noise import NoiseEstimate
 
 __all__ = ["Decision", "first_look", "second_look"]
-
-PROCESSES_MAX = 200
-"""More fresh processes than this are not a suggestion anybody could follow."""
 
 
 def first_look(
@@ -152,12 +150,10 @@ def _against_stored(look: Limits) -> str:
 
 def _what_would_decide(look: Limits, base: Measurement, new: Measurement) -> str:
     """How many fresh processes would bring the noise threshold below the slowdown seen."""
-    seen = (look.ratio - 1) / look.z
-    counts = range(1, PROCESSES_MAX + 1)
-    for fresh in counts:
-        if standard_error(look.noise.relative_sd, len(base.processes), fresh) < seen:
-            return f"{fresh} fresh processes instead of {len(new.processes)} would decide it"
-    for both in counts:
-        if standard_error(look.noise.relative_sd, both, both) < seen:
-            return f"{both} stored and {both} fresh processes would decide it"
-    return f"not even {PROCESSES_MAX} processes a side would decide it: find where the noise comes from"
+    stored = len(base.processes)
+    needed = processes_needed(look.ratio, z=look.z, relative_sd=look.noise.relative_sd, stored=stored)
+    if needed is None:
+        return f"not even {PROCESSES_MAX} processes a side would decide it: find where the noise comes from"
+    if needed.stored == stored:
+        return f"{needed.fresh} fresh processes instead of {len(new.processes)} would decide it"
+    return f"{needed.stored} stored and {needed.fresh} fresh processes would decide it"

@@ -1,31 +1,27 @@
 """The interleaved second look: pairs of a base and a candidate process, measured in turns, and a verdict.
 
-Both revisions ran under one toolchain, on one device, in the same minutes. What is left between pairs is the placement
-of each process, and the pairs are fresh, so nothing in this look was selected by the first one. Pairs see slowdowns
-that a stored baseline cannot: sizes have two decimals here.
+Both sides ran on one device in the same minutes, under one toolchain unless two are compared on purpose. What is left
+between pairs is the placement of each process, and the pairs are fresh, so nothing in this look was selected by the
+first one. Pairs see slowdowns that a stored baseline cannot: sizes have two decimals here.
 """
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pytest_attnperf.gate.effort import PAIRS_MAX, pairs_needed
 from pytest_attnperf.gate.limits import Decision, Limits, cycles_reason, percent, signed, tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.stats.comparison import Comparison, z_for
 from pytest_attnperf.stats.noise import NoiseEstimate
-from pytest_attnperf.stats.pairs import centre_ratio, compare_pairs, standard_error_of_pairs
+from pytest_attnperf.stats.pairs import centre_ratio, compare_pairs
 
 DECIMALS = 2
 """Of signed percentages: pairs tell a tenth of a percent."""
-
-PAIRS_MAX = 100
-"""More pairs than this are not a suggestion anybody could follow."""
-
 
 ASYMMETRY = 0.001
 """What both sides do not share and pairs of one run do not average out, as a fraction. Over 14 cases and four runs of
@@ -116,11 +112,11 @@ def _first_look(look: Limits, first_ratio: float | None) -> list[str]:
 
 def _what_would_decide(look: Limits, pairs: Sequence[PairSummary]) -> str:
     """How many pairs would bring the noise threshold below the slowdown seen, and what they cost."""
-    seen = (math.log(look.ratio) - ASYMMETRY) / look.z
-    for count in range(len(pairs) + 1, PAIRS_MAX + 1):
-        if standard_error_of_pairs(look.noise.relative_sd, count) < seen:
-            return f"{count} pairs instead of {len(pairs)} would decide it{_cost(pairs, count)}"
-    return f"not even {PAIRS_MAX} pairs would decide it: find where the noise comes from"
+    taken = len(pairs)
+    count = pairs_needed(look.ratio, z=look.z, relative_sd=look.noise.relative_sd, taken=taken, asymmetry=ASYMMETRY)
+    if count is None:
+        return f"not even {PAIRS_MAX} pairs would decide it: find where the noise comes from"
+    return f"{count} pairs instead of {taken} would decide it{_cost(pairs, count)}"
 
 
 def _cost(pairs: Sequence[PairSummary], count: int) -> str:

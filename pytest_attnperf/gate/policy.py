@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 from pytest_attnperf.errors import BaselineError, UsageError
@@ -29,6 +30,13 @@ DEFAULT_FAIL_ON = (Verdict.SLOWER, Verdict.INCORRECT, Verdict.SUSPICIOUS, Verdic
 LOOSER = (("threshold_percent", 1), ("floor_us", 1), ("suite_false_alarm_rate", -1), ("creep_percent", 1))
 """Numeric settings, each with the direction in which it lets more through."""
 
+NIGHTLY = "nightly"
+TIERS = ("pr", NIGHTLY)
+"""What `tier` of a marker and --attnperf-tier may say."""
+
+LINK_MOST = 300
+"""Characters of a quarantine's link, which stands in a line of every report."""
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -39,6 +47,9 @@ class Policy:
     creep_percent            slower than the anchor by more than this is a finding, however small each step was
     suite_false_alarm_rate   accepted chance that a run over unchanged code has any false SLOWER
     fail_on                  verdicts that fail the pytest item
+    tier                     'nightly' where a run of tier 'pr' leaves the case out, else ''; 'pr' becomes ''
+    quarantine               link of the issue for which its times do not fail the test until `quarantine_until`
+                             (YYYY-MM-DD, the last such day), else ''
     """
 
     threshold_percent: float = 2.0
@@ -46,6 +57,9 @@ class Policy:
     suite_false_alarm_rate: float = 0.01
     creep_percent: float = 5.0
     fail_on: tuple[Verdict, ...] = DEFAULT_FAIL_ON
+    tier: str = ""
+    quarantine: str = ""
+    quarantine_until: str = ""
 
     def __post_init__(self) -> None:
         _require_number("threshold_percent", self.threshold_percent, "a number from 0 to 100", 0, 100)
@@ -53,22 +67,31 @@ class Policy:
         _require_number("suite_false_alarm_rate", self.suite_false_alarm_rate, "a number from 1e-6 to 0.4", 1e-6, 0.4)
         _require_number("creep_percent", self.creep_percent, "a number from 0 to 1000", 0, 1000)
         object.__setattr__(self, "fail_on", _verdicts(self.fail_on))
+        object.__setattr__(self, "tier", NIGHTLY if require_tier(self.tier, "policy tier") == NIGHTLY else "")
+        require_quarantine(self.quarantine, self.quarantine_until, "policy")
 
     def record(self) -> dict[str, Any]:
-        """Plain builtins, as stored with an entry and a result; `fail_on` sorted, so that its order says nothing."""
+        """Plain builtins, as stored with an entry and a result; `fail_on` sorted, so that its order says nothing.
+
+        Tier and quarantine are there only where they are set: a policy without them is stored under the id it had
+        before they existed.
+        """
+        optional = {name: getattr(self, name) for name in ("tier", "quarantine", "quarantine_until")}
         return {
             "threshold_percent": float(self.threshold_percent),
             "floor_us": float(self.floor_us),
             "suite_false_alarm_rate": float(self.suite_false_alarm_rate),
             "creep_percent": float(self.creep_percent),
             "fail_on": sorted(verdict.value for verdict in self.fail_on),
+            **{name: text for name, text in optional.items() if text},
         }
 
     def loosened(self, stored: Mapping[str, Any]) -> list[str]:
         """Each setting that lets more through now than `stored` (a `record`) did, e.g. 'threshold_percent 2 -> 5'.
 
-        A smaller false-alarm rate is looser: it asks for more evidence. A setting `stored` does not know is not
-        compared. Raises BaselineError when a stored value is of the wrong type.
+        A smaller false-alarm rate is looser: it asks for more evidence. So is a quarantine that is new or lasts longer,
+        and a case that only nightly runs measure. Any other setting that `stored` does not know is not compared. Raises
+        BaselineError when a stored value is of the wrong type.
         """
         ours = self.record()
         found = []
@@ -78,7 +101,46 @@ class Policy:
         lost = sorted(_stored_names(stored.get("fail_on", [])) - set(ours["fail_on"]))
         if lost:
             found.append(f"fail_on no longer has {', '.join(lost)}")
-        return found
+        if self.tier == NIGHTLY != stored.get("tier", ""):
+            found.append("measured by nightly runs only")
+        return [*found, *self._quarantined_since(str(stored.get("quarantine_until", "")))]
+
+    def _quarantined_since(self, stored_until: str) -> list[str]:
+        """That a quarantine began or was extended; dates in this form compare as text."""
+        if self.quarantine_until <= stored_until:
+            return []
+        if stored_until:
+            return [f"quarantine extended {stored_until} -> {self.quarantine_until}: {self.quarantine}"]
+        return [f"quarantined until {self.quarantine_until}: {self.quarantine}"]
+
+
+def require_tier(value: object, what: str) -> str:
+    """The tier as text, '' for none. Raises UsageError naming `what` holds it, the value and the tiers there are."""
+    if value not in (None, "", *TIERS):
+        raise UsageError(f"{what} is {value!r}; known tiers: {', '.join(TIERS)}")
+    return str(value or "")
+
+
+def require_quarantine(link: object, until: object, where: str) -> None:
+    """Raises UsageError, after `where`, unless a quarantine has a link and a date (YYYY-MM-DD), or neither."""
+    if not link and not until:
+        return
+    example = 'quarantine="https://... or #123", until="YYYY-MM-DD"'
+    if not link or not until:
+        given, lacking = (("quarantine", link), "until") if link else (("until", until), "quarantine")
+        raise UsageError(f"{where} has {given[0]}={given[1]!r} without {lacking}; a quarantine needs both: {example}")
+    shown = repr(link) if len(repr(link)) <= LINK_MOST else f"{repr(link)[:LINK_MOST]}..."
+    if not isinstance(link, str) or not link.isprintable() or not link.strip() or len(link) > LINK_MOST:
+        raise UsageError(f"{where} has quarantine={shown}; expected the link of an issue: {example}")
+    if not isinstance(until, str) or not _is_date(until):
+        raise UsageError(f"{where} has until={until!r}, which is no date YYYY-MM-DD; {example}")
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 def _require_number(field: str, value: object, allowed: str, low: float, high: float) -> None:

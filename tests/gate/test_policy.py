@@ -96,3 +96,63 @@ def test_a_stored_policy_of_a_wrong_type_is_refused(stored: dict[str, object], t
     """What was stored cannot be compared when it is no number or no list of names, and is not taken as equal."""
     with pytest.raises(BaselineError, match=text):
         Policy().loosened(stored)
+
+
+def test_what_is_not_set_is_not_stored() -> None:
+    """A tier and a quarantine are in the record where they are set only: policies stored before keep their ids."""
+    set_ones = Policy(tier="nightly", quarantine="#12", quarantine_until="2026-02-01").record()
+    assert set_ones == {
+        **Policy().record(), "tier": "nightly", "quarantine": "#12", "quarantine_until": "2026-02-01"
+    }  # fmt: skip
+    assert Policy(tier="pr") == Policy()
+    assert "tier" not in Policy(tier="pr").record()
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"tier": "weekly"}, "policy tier is 'weekly'; known tiers: pr, nightly"),
+        ({"quarantine": "#1"}, "policy has quarantine='#1' without until; a quarantine needs both: quarantine="),
+        ({"quarantine_until": "2026-02-01"}, "policy has until='2026-02-01' without quarantine; a quarantine needs"),
+        ({"quarantine": " ", "quarantine_until": "2026-02-01"}, "policy has quarantine=' '; expected the link"),
+        ({"quarantine": "#1", "quarantine_until": "2026-02-30"}, "policy has until='2026-02-30', which is no date"),
+        ({"quarantine": "#1\n", "quarantine_until": "2026-02-01"}, "policy has quarantine='#1\\n'; expected the link"),
+        (
+            {"quarantine": "x" * 301, "quarantine_until": "2026-02-01"},
+            f"policy has quarantine='{'x' * 299}...; expected",
+        ),
+        ({"quarantine": "a\nb", "quarantine_until": "2026-02-01"}, "policy has quarantine='a\\nb'; expected the link"),
+        (
+            {"quarantine": "#1", "quarantine_until": "20260201"},
+            "policy has until='20260201', which is no date YYYY-MM-",
+        ),
+        ({"quarantine": "#1", "quarantine_until": "tomorrow"}, "policy has until='tomorrow', which is no date"),
+    ],
+)
+def test_a_tier_or_quarantine_that_is_none_is_refused(settings: dict[str, Any], text: str) -> None:
+    """An unknown tier, half a quarantine, an empty link and a date that no calendar has are named."""
+    with pytest.raises(UsageError) as caught:
+        Policy(**settings)
+    assert str(caught.value).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("now", "stored", "said"),
+    [
+        ({"tier": "nightly"}, {}, ["measured by nightly runs only"]),
+        ({"tier": "nightly"}, {"tier": "nightly"}, []),
+        ({}, {"tier": "nightly", "quarantine": "#1", "quarantine_until": "2026-02-01"}, []),
+        ({"until": "2026-02-01"}, {}, ["quarantined until 2026-02-01: #1"]),
+        ({"until": "2026-02-01"}, {"until": "2026-02-01"}, []),
+        ({"until": "2026-02-01"}, {"until": "2026-03-01"}, []),
+        ({"until": "2026-12-01"}, {"until": "2026-02-01"}, ["quarantine extended 2026-02-01 -> 2026-12-01: #1"]),
+    ],
+)
+def test_exemptions_since_the_baseline_are_named(now: dict[str, str], stored: dict[str, str], said: list[str]) -> None:
+    """A case moved to nightly, and a quarantine that began or was extended, let more through; ending them does not."""
+
+    def policy(settings: dict[str, str]) -> Policy:
+        until = settings.get("until", settings.get("quarantine_until", ""))
+        return Policy(tier=settings.get("tier", ""), quarantine="#1" if until else "", quarantine_until=until)
+
+    assert policy(now).loosened(policy(stored).record()) == said

@@ -1,0 +1,226 @@
+"""What follows from the samples of a stored case, held against what its file says. Pure.
+
+For whoever reads a results file and wants to believe it: ratio, interval, limits and verdict are made again by the
+functions that decide, from the processes or pairs that are in the file. What cannot be made again from one case alone,
+the pooled noise, is taken from the file, and only asked whether everything else follows from it.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+from pytest_attnperf.errors import AttnperfError
+from pytest_attnperf.gate.interleaved import ASYMMETRY
+from pytest_attnperf.gate.limits import MISSED, microseconds, percent, signed, tolerated_ratio
+from pytest_attnperf.gate.policy import Policy
+from pytest_attnperf.records import ProcessSummary, Verdict
+from pytest_attnperf.results import CaseResult
+from pytest_attnperf.stats.comparison import standard_error, z_for
+from pytest_attnperf.stats.pairs import centre_ratio, standard_error_of_pairs
+from pytest_attnperf.stats.quantiles import upper_quantile
+
+ROUNDING = 1e-6
+"""Relative difference from which two figures are not the same one."""
+
+BY_TIME = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.UNDECIDED, Verdict.ENVIRONMENT})
+"""Verdicts that follow from a ratio and its limits."""
+
+IMPOSSIBLE = (AttnperfError, ValueError, TypeError, ArithmeticError, LookupError)
+"""What figures that nobody measured can make of a computation."""
+
+
+@dataclass(frozen=True)
+class Recount:
+    """A case's figures made again; None where its file does not hold what they are made from.
+
+    ratio         new / base of the look that decided
+    tolerated     the ratio up to which the policy calls it SAME
+    relative_sd   of one process, or one pair, behind the standard error of the file
+    z             quantile of that noise: the file's where noise sets the limit, else that of `share`
+    share         of the suite's false-alarm rate that one case gets
+    contradicted  what the file says and its samples do not, in words
+    """
+
+    ratio: float | None = None
+    tolerated: float | None = None
+    relative_sd: float | None = None
+    z: float | None = None
+    share: float | None = None
+    contradicted: tuple[str, ...] = ()
+
+
+def recount(case: CaseResult, cases: int) -> Recount:
+    """Make the figures of a case again. `cases` is how many the run shared its false-alarm rate among, at least 1."""
+    try:
+        policy = policy_of(case)
+        ratio, base_us = _ratio(case), _base_us(case)
+        tolerated = None if base_us is None else tolerated_ratio(policy, base_us)
+        relative_sd = _relative_sd(case)
+        share = policy.suite_false_alarm_rate / max(1, cases)
+        z = _z(case, tolerated, policy, cases)
+        said = [*_figures(case, ratio, base_us, tolerated), *_limit(case, policy, cases, z), *_interval(case, ratio)]
+        said += [*_verdict(case, ratio, tolerated), *_consequence(case, policy)]
+    except IMPOSSIBLE as error:
+        why = str(error).partition("\n")[0] or type(error).__name__
+        return Recount(contradicted=(f"its figures cannot be computed with: {why}",))
+    return Recount(ratio, tolerated, relative_sd, z, share, tuple(said))
+
+
+def policy_of(case: CaseResult) -> Policy:
+    """The policy that the file says the case was held to. Raises UsageError for one that is none."""
+    known = {part.name for part in fields(Policy)}
+    return Policy(**{name: value for name, value in case.policy.items() if name in known})
+
+
+def deciding(case: CaseResult) -> tuple[ProcessSummary, ...]:
+    """The processes that decided a case that no pairs decided: the last look's."""
+    return case.second or case.first
+
+
+def _ratio(case: CaseResult) -> float | None:
+    if case.pairs:
+        return centre_ratio(case.pairs)
+    base_us = _base_us(case)
+    if not deciding(case) or base_us is None:
+        return None
+    return statistics.median(_medians(case)) / base_us
+
+
+def _base_us(case: CaseResult) -> float | None:
+    """Of stored processes where the file has them: older ones have their centre alone."""
+    if case.pairs:
+        return statistics.median(pair.base_us for pair in case.pairs)
+    return statistics.median(case.stored_us) if case.stored_us else case.baseline_us
+
+
+def _medians(case: CaseResult) -> list[float]:
+    return [process.median_us for process in deciding(case)]
+
+
+def _relative_sd(case: CaseResult) -> float | None:
+    if case.standard_error is None:
+        return None
+    if case.pairs:
+        return case.standard_error / standard_error_of_pairs(1.0, len(case.pairs))
+    if not case.stored_us or not deciding(case):
+        return None
+    return case.standard_error / standard_error(1.0, len(case.stored_us), len(deciding(case)))
+
+
+def _z(case: CaseResult, tolerated: float | None, policy: Policy, cases: int) -> float | None:
+    if case.standard_error is None or case.threshold is None or not case.standard_error > 0:
+        return None
+    if tolerated is not None and case.threshold > tolerated * (1 + ROUNDING):
+        noise = case.threshold - 1
+        return (math.log1p(noise - ASYMMETRY) if case.pairs else noise) / case.standard_error
+    return z_for(policy.suite_false_alarm_rate, max(1, cases), case.degrees_of_freedom)
+
+
+def _figures(case: CaseResult, ratio: float | None, base_us: float | None, tolerated: float | None) -> Iterator[str]:
+    """Centres and the ratio."""
+    new = [pair.new_us for pair in case.pairs] or _medians(case)
+    if new and case.median_us is not None and not _same(case.median_us, statistics.median(new)):
+        yield f"its time is said to be {microseconds(case.median_us)} us, {_units(case)} make {_us(new)} us"
+    said = case.baseline_us
+    if said is not None and base_us is not None and not _same(said, base_us):
+        yield f"its base is said to be {microseconds(said)} us, what it was held to makes {microseconds(base_us)} us"
+    if case.ratio is not None and ratio is not None and not _same(case.ratio, ratio):
+        yield f"its change is said to be {signed(case.ratio - 1, 2)}, {_units(case)} make {signed(ratio - 1, 2)}"
+    if case.threshold is not None and tolerated is not None and case.threshold < tolerated * (1 - ROUNDING):
+        yield (
+            f"its limit is said to be {signed(case.threshold - 1, 2)}, its own policy allows {signed(tolerated - 1, 2)}"
+        )
+
+
+def _limit(case: CaseResult, policy: Policy, cases: int, z: float | None) -> Iterator[str]:
+    """Whether the quantile in the limit is one that this rate gives for some number of cases up to `cases`."""
+    if z is None or case.verdict not in BY_TIME:
+        return
+    rate, degrees = policy.suite_false_alarm_rate, case.degrees_of_freedom
+    low, high = (z_for(rate, count, degrees) for count in (1, max(1, cases)))
+    if not low * (1 - ROUNDING) <= z <= high * (1 + ROUNDING):
+        yield (
+            f"its limit is {z:.2f} standard errors, a false-alarm rate of {percent(rate)} among {max(1, cases)} "
+            f"case{'s' * (cases > 1)} makes {low:.2f} to {high:.2f}"
+        )
+
+
+def _interval(case: CaseResult, ratio: float | None) -> Iterator[str]:
+    """The interval and the detection limit, which follow from the ratio and its standard error."""
+    error, seen = case.standard_error, case.ratio if ratio is None else ratio
+    if error is None or seen is None:
+        return
+    half = upper_quantile(0.025, case.degrees_of_freedom) * error
+    if case.pairs:
+        ends = (seen * math.exp(-half) * (1 - ASYMMETRY), seen * math.exp(half) * (1 + ASYMMETRY))
+    else:
+        ends = (max(0.0, seen * (1 - half)), seen * (1 + half))
+    if case.interval is not None and not all(map(_same, case.interval, ends)):
+        said, made = (" to ".join(signed(end - 1) for end in both) for both in (case.interval, ends))
+        yield f"its interval is said to be {said}, its standard error makes {made}"
+    missed = upper_quantile(MISSED) * error
+    if case.detection_limit is not None and missed < 1 and case.threshold is not None:
+        least = min(case.threshold, _tolerated_least(case)) / (1 - missed) - 1
+        if case.detection_limit < least - ROUNDING:
+            yield f"it is said to find {percent(case.detection_limit)}, its noise hides up to {percent(least)}"
+
+
+def _tolerated_least(case: CaseResult) -> float:
+    base_us = _base_us(case)
+    return math.inf if base_us is None else tolerated_ratio(policy_of(case), base_us)
+
+
+def _verdict(case: CaseResult, ratio: float | None, tolerated: float | None) -> Iterator[str]:
+    """Whether the verdict is one that the samples allow."""
+    if case.verdict not in BY_TIME:
+        return
+    if ratio is None or tolerated is None:
+        if case.verdict is not Verdict.UNDECIDED:
+            yield f"{case.verdict.value} is said of a case with no process or pair to compare"
+        return
+    allowed = _allowed(case, ratio, tolerated)
+    if case.verdict not in allowed:
+        names = " or ".join(sorted(verdict.value for verdict in allowed))
+        beyond = "" if case.threshold is None else f", SLOWER beyond {signed(case.threshold - 1, 2)}"
+        yield (
+            f"its verdict is said to be {case.verdict.value}, {_units(case)} say {names}: {signed(ratio - 1, 2)}, "
+            f"allowed {signed(tolerated - 1, 2)}{beyond}"
+        )
+
+
+def _allowed(case: CaseResult, ratio: float, tolerated: float) -> set[Verdict]:
+    if case.threshold is None:
+        return {Verdict.UNDECIDED}
+    limit = max(case.threshold, tolerated)
+    if any(_same(ratio, edge) for edge in (tolerated, limit)):
+        return set(BY_TIME)
+    only_first = not case.pairs and not case.second
+    if ratio > tolerated:
+        if only_first or ratio <= limit:
+            return {Verdict.UNDECIDED}
+        return {Verdict.SLOWER} if case.pairs else {Verdict.SLOWER, Verdict.ENVIRONMENT}
+    settled = Verdict.FASTER if 1 - ratio > limit - 1 and not case.second else Verdict.SAME
+    return {settled}
+
+
+def _consequence(case: CaseResult, policy: Policy) -> Iterator[str]:
+    if case.verdict in policy.fail_on and not case.fails and not case.quarantined:
+        yield f"{case.verdict.value} fails a test by the policy in the file, which says that the test did not fail"
+
+
+def _units(case: CaseResult) -> str:
+    if case.pairs:
+        return f"its {len(case.pairs)} pairs"
+    count = len(deciding(case))
+    return f"the {count} process{'es' * (count != 1)} of its {'second' if case.second else 'first'} look"
+
+
+def _us(values: list[float]) -> str:
+    return microseconds(statistics.median(values))
+
+
+def _same(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=ROUNDING)

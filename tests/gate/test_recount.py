@@ -1,0 +1,87 @@
+"""Files that say what their own samples do not, each found out; what was measured and judged is believed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pytest_attnperf.gate.recount import recount
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.results import CaseResult
+from pytest_attnperf.stats.comparison import z_for
+from tests import recorded_cases as cases
+
+HONEST = {
+    "slower": cases.slower,
+    "slower by pairs": cases.slower_by_pairs,
+    "same": cases.same,
+    "undecided": cases.undecided,
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_what_an_h200_measured_and_the_gate_judged_is_believed(name: str) -> None:
+    """No contradiction; ratio, noise and quantile come out as they went in."""
+    case = HONEST[name]()
+    found = recount(case, cases.CASES)
+    assert found.contradicted == ()
+    assert found.ratio == pytest.approx(case.ratio)
+    assert found.relative_sd is not None
+    assert found.z is not None
+    assert found.share == pytest.approx(0.01 / cases.CASES)
+    noise = next(reason for reason in case.reasons if reason.startswith("noise:"))
+    assert f"noise: {100 * found.relative_sd:.2g} % per" in noise
+    assert f"z {found.z:.1f}" in noise
+
+
+LIARS: dict[str, tuple[dict[str, Any], str]] = {
+    "verdict": ({"verdict": Verdict.SAME, "fails": False}, "its verdict is said to be SAME, the 3 processes"),
+    "faster": ({"verdict": Verdict.FASTER, "fails": False}, "say ENVIRONMENT or SLOWER"),
+    "passed": ({"fails": False}, "SLOWER fails a test by the policy in the file"),
+    "ratio": ({"ratio": 1.001}, "its change is said to be +0.10 %, the 3 processes of its second look make"),
+    "time": ({"median_us": 19.0}, "its time is said to be 19 us"),
+    "base": ({"baseline_us": 21.0}, "its base is said to be 21 us"),
+    "limit": ({"threshold": 1.30}, "its limit is"),
+    "low limit": ({"threshold": 1.001}, "its own policy allows"),
+    "interval": ({"interval": (0.99, 1.01)}, "its interval is said to be -1.0 % to +1.0 %"),
+    "sensitivity": ({"detection_limit": 0.001}, "it is said to find 0.1 %"),
+    "no second look": (
+        {"second": ()},
+        "its verdict is said to be SLOWER, the 1 process of its first look say UNDECIDED",
+    ),
+    "no samples": ({"first": (), "second": ()}, "no process or pair to compare"),
+    "policy": ({"policy": {"threshold_percent": -3}}, "its figures cannot be computed with: policy threshold_percent"),
+    "stored": ({"stored_us": (0.0, 0.0)}, "its figures cannot be computed with"),
+}
+
+
+@pytest.mark.parametrize("name", LIARS)
+def test_a_file_that_lies_is_named(name: str) -> None:
+    """Each figure of a case that is slower by 5 %, changed alone."""
+    changes, said = LIARS[name]
+    liar = replace(cases.slower(), **changes)
+    assert any(said in text for text in recount(liar, cases.CASES).contradicted), recount(liar, cases.CASES)
+
+
+def test_pairs_that_say_otherwise_are_named() -> None:
+    """UNDECIDED by pairs that say SLOWER; and a change that is not the pairs'."""
+    honest = cases.slower_by_pairs()
+    for changes in ({"verdict": Verdict.UNDECIDED, "fails": False}, {"ratio": 1.5}):
+        liar: CaseResult = replace(honest, **changes)  # type: ignore[arg-type]
+        assert "its 8 pairs" in recount(liar, cases.CASES).contradicted[0]
+
+
+def test_a_limit_of_fewer_cases_is_no_lie() -> None:
+    """The judge of a pull request may share the rate among fewer; a limit that no number of these gives is named."""
+    case = cases.undecided()
+    assert case.standard_error is not None
+    fewer = replace(case, threshold=1 + z_for(0.01, 40, case.degrees_of_freedom) * case.standard_error)
+    assert recount(fewer, cases.CASES).contradicted == ()
+    assert "standard errors" in recount(case, 1).contradicted[0]
+
+
+def test_a_file_of_an_older_version_is_no_liar() -> None:
+    """Files from before the stored processes were kept hold their centre, which the ratio follows from, too."""
+    assert recount(replace(cases.slower(), stored_us=()), cases.CASES).contradicted == ()
