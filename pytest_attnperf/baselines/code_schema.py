@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from pytest_attnperf.baselines.schema import json_text, named_errors, plain, require_ids, require_schema
+from pytest_attnperf.baselines.unique_keys import require_unique_keys
 from pytest_attnperf.code_records import KernelCode
 from pytest_attnperf.codeobject.source_lines import without_numbers
 from pytest_attnperf.errors import BaselineError
@@ -72,12 +73,13 @@ def decode(data: bytes, source: str) -> CodeFile:
     """Read the bytes of a file; `source` names it in errors.
 
     Raises BaselineError naming the field for anything but a sound file of this schema: truncated or malformed JSON, a
-    newer schema, a wrong type, a count that cannot be one, another architecture's kernel, or an id that does not belong
-    to its content.
+    newer schema, a wrong type, a count that cannot be one, another architecture's kernel, an id that does not belong to
+    its content, or a key that stands twice.
     """
     require_schema(data, source, CODE_SCHEMA)
     with named_errors(data, source, StoredKernel):
         file = msgspec.json.decode(data, type=CodeFile)
+        require_unique_keys(data, source)
     require_ids("policies", file.policies, source)
     for key, kernel in file.entries.items():
         problem = _problem(file, key, kernel)

@@ -1,10 +1,11 @@
 """What `baselines/<arch>/<product>/<suite>.json` holds, how it is read, checked and written.
 
-Format history: 1 = first published form.
+Format history: 1 = first published form; added to it with defaults, so that files without them are read:
+`Entry.summary` and `Entry.accepted`. A version that does not know these reads the file, and refuses to rewrite it.
 
-The text is made for `git diff`: keys sorted, one line per process, numbers as stored by `stats.summaries`. Environments
-and policies are written once under a hash of their content, and each entry names its own, so that a partial run leaves
-the other entries' as they were.
+The text is made for `git diff`: keys sorted, a summary line first in each entry, one line per process, numbers as
+stored by `stats.summaries`. Environments and policies are written once under a hash of their content, and each entry
+names its own, so that a partial run leaves the other entries' as they were.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from typing import Any
 
 import msgspec
 
+from pytest_attnperf.baselines.acceptance import Acceptance, problem_of
+from pytest_attnperf.baselines.summary_line import summary_of
+from pytest_attnperf.baselines.unique_keys import require_unique_keys
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import (
     NOT_STORED,
@@ -31,6 +35,12 @@ from pytest_attnperf.records import (
 )
 
 BASELINE_SCHEMA = 1
+
+OPEN_LEVELS = 3
+"""The file, its entries, an entry: what is inside these stands on one line, lists of objects aside."""
+
+ONLY_IF_SET = {"stored": "if set"}
+"""Metadata of a field that a baseline holds only where it is not empty: entries without it keep their text."""
 
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -63,6 +73,7 @@ class Anchor:
 class Entry:
     """One case as stored: the processes of a result proven right, and what they were made from.
 
+    summary       `summary_of` the rest, as the file says it; '' in an entry that was not read from one
     workload      the workload's definition, plain builtins
     environment   key of the file's `environments`; `policy` that of its `policies`
     recorded      date, YYYY-MM-DD; `commit` the revision of the suite and kernels
@@ -70,8 +81,10 @@ class Entry:
     bound         'compute' or 'memory', by the floor of the workload on the device; '' where that is not known
     anchor        what the creep guard holds the case against; None in entries recorded before there was one
     canary        key of the file's `canaries`: the canary of the processes that recorded the entry; '' without one
+    accepted      what was accepted of the case by name, newest last
     """
 
+    summary: str = field(default="", kw_only=True, compare=False)
     workload: dict[str, Any]
     environment: str
     policy: str
@@ -87,6 +100,7 @@ class Entry:
     bound: str = ""
     anchor: Anchor | None = None
     canary: str = ""
+    accepted: tuple[Acceptance, ...] = field(default=(), metadata=ONLY_IF_SET)
 
     def measurement(self) -> Measurement:
         """The stored processes as what a comparison takes; their proof is the stored check."""
@@ -123,18 +137,24 @@ def decode(data: bytes, source: str) -> BaselineFile:
     """Read a baseline file's bytes; `source` names it in errors.
 
     Raises BaselineError naming the field for anything but a sound file of this schema: truncated or malformed JSON, a
-    newer schema, a wrong type, a number that is no time, or an id that does not belong to its content.
+    newer schema, a wrong type, a number that is no time, an id or a summary that does not belong to its content, or a
+    key that stands twice.
     """
     require_schema(data, source, BASELINE_SCHEMA)
     with named_errors(data, source, Entry):
         file = msgspec.json.decode(data, type=BaselineFile)
+        require_unique_keys(data, source)
     _check_content(file, source)
     return file
 
 
 def encode(file: BaselineFile) -> bytes:
-    """The file's text: deterministic, sorted, a line per process and per small field, ending in a newline."""
-    return json_text(plain(file), open_levels=3)
+    """The file's text: deterministic, sorted, a line per process and per small field, ending in a newline.
+
+    The summary line of every entry is made anew.
+    """
+    entries = {key: dataclasses.replace(entry, summary=summary_of(entry)) for key, entry in file.entries.items()}
+    return json_text(plain(dataclasses.replace(file, entries=entries)), open_levels=OPEN_LEVELS)
 
 
 def content_id(content: object) -> str:
@@ -145,16 +165,20 @@ def content_id(content: object) -> str:
 def plain(value: Any) -> Any:
     """Builtins as JSON gives them back: dataclasses as dicts in field order, mappings sorted, tuples as lists.
 
-    Fields that are NOT_STORED are left out.
+    Fields that are NOT_STORED are left out, and empty ones that are stored ONLY_IF_SET.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        stored = (part for part in dataclasses.fields(value) if part.metadata != NOT_STORED)
-        return {part.name: plain(getattr(value, part.name)) for part in stored}
+        stored = ((part, getattr(value, part.name)) for part in dataclasses.fields(value))
+        return {part.name: plain(own) for part, own in stored if _is_stored(part, own)}
     if isinstance(value, Mapping):
         return {str(key): plain(value[key]) for key in sorted(value)}
     if isinstance(value, (list, tuple)):
         return [plain(part) for part in value]
     return value
+
+
+def _is_stored(part: dataclasses.Field[Any], value: Any) -> bool:
+    return part.metadata != NOT_STORED and (bool(value) or part.metadata != ONLY_IF_SET)
 
 
 def fields_lost(data: bytes, file: object, source: str) -> list[str]:
@@ -268,7 +292,21 @@ def _entry_problem(file: BaselineFile, entry: Entry) -> str:
         value = getattr(entry.check, name)
         if not 0 <= value <= 1:
             return f"field `check.{name}` is {value}, expected 0 to 1: only results within their budget are stored"
-    return ""
+    for index, acceptance in enumerate(entry.accepted):
+        if problem := problem_of(acceptance):
+            return f"field `accepted[{index}]`: {problem}"
+    return _summary_problem(entry)
+
+
+def _summary_problem(entry: Entry) -> str:
+    """A reviewer may read the summary line alone: it must be true. None at all is that of an older version's file."""
+    true = summary_of(entry)
+    if entry.summary in ("", true):
+        return ""
+    return (
+        f"field `summary` is {entry.summary[:200]!r}, but its content makes {true!r}: it was edited by hand, or merged "
+        "line by line; take the entry of one side from version control, or record or accept it again"
+    )
 
 
 def _lost(read: Any, kept: Any, path: str) -> list[str]:

@@ -71,6 +71,20 @@ class Found:
     canary: Mapping[str, tuple[ProcessSummary, ...]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Replacement:
+    """What takes the place of an entry, which must still be `before`; None where there was none.
+
+    entry   as it is to be stored, its ids those of `fingerprint`, `policy` and `canary`
+    """
+
+    before: Entry | None
+    entry: Entry
+    fingerprint: Fingerprint
+    policy: Mapping[str, Any]
+    canary: Mapping[str, tuple[ProcessSummary, ...]] = field(default_factory=dict)
+
+
 class BaselineStore:
     """Baselines under one or more roots; an entry of an earlier root hides those of later ones."""
 
@@ -118,6 +132,22 @@ class BaselineStore:
             _replace(path, encode(_merged(_current(path, arch, product, suite), records)))
         self._opened.pop(path, None)
         return path
+
+    def replace(self, root: Path, arch: str, product: str, suite: str, replacements: Mapping[str, Replacement]) -> Path:
+        """Put `replacements` (by `CaseKey.entry`) into a suite's file under `root`, all of them or none.
+
+        Returns the file's path. Raises as `merge`, and BaselineError where an entry is not what it is to replace.
+        """
+        path = baseline_path(root, arch, product, suite)
+        with locked(path):
+            _replace(path, _with_replacements(path, arch, product, suite, replacements))
+        self._opened.pop(path, None)
+        return path
+
+    def check(self, root: Path, arch: str, product: str, suite: str, replacements: Mapping[str, Replacement]) -> None:
+        """Raise BaselineError where `replace` would, for the file as it is now; nothing is written or locked."""
+        path = baseline_path(root, arch, product, suite)
+        decode(_with_replacements(path, arch, product, suite, replacements), f"the new text of {path}")
 
     def _open(self, path: Path, arch: str, product: str, suite: str) -> BaselineFile | None:
         """The file's content, read again only when its time or size changed; None where there is none."""
@@ -221,18 +251,39 @@ def _current(path: Path, arch: str, product: str, suite: str) -> BaselineFile:
     return file
 
 
+def _with_replacements(
+    path: Path, arch: str, product: str, suite: str, replacements: Mapping[str, Replacement]
+) -> bytes:
+    """The file's new text. Raises BaselineError where an entry is not what it is to replace."""
+    file = _current(path, arch, product, suite)
+    for key, replacement in replacements.items():
+        if file.entries.get(key) != replacement.before:
+            raise BaselineError(f"{path}: entry {key!r} has changed since it was read; nothing was written")
+    return encode(_replaced(file, replacements))
+
+
 def _merged(file: BaselineFile, records: Mapping[str, NewEntry]) -> BaselineFile:
-    environments, policies, entries = dict(file.environments), dict(file.policies), dict(file.entries)
-    canaries = dict(file.canaries)
+    """What was accepted of a case before stays with it; only who records again moves its anchor."""
+    replacements = {}
     for key, record in records.items():
-        entry = _entry(record)
-        environments[entry.environment] = record.fingerprint
-        policies[entry.policy] = plain(record.policy)
-        if entry.canary:
-            canaries[entry.canary] = dict(record.canary)
-        old = entries.get(key)
+        old, entry = file.entries.get(key), entry_from(record)
         anchor = next_anchor(old, entry, file.environments, record.fingerprint, record.acknowledged)
-        entries[key] = dataclasses.replace(entry, anchor=anchor)
+        accepted = () if old is None else old.accepted
+        entry = dataclasses.replace(entry, anchor=anchor, accepted=accepted)
+        replacements[key] = Replacement(old, entry, record.fingerprint, record.policy, record.canary)
+    return _replaced(file, replacements)
+
+
+def _replaced(file: BaselineFile, replacements: Mapping[str, Replacement]) -> BaselineFile:
+    """The file with these entries, and with what its entries name of environments, policies and canaries."""
+    environments, policies, canaries = dict(file.environments), dict(file.policies), dict(file.canaries)
+    for replacement in replacements.values():
+        entry = replacement.entry
+        environments[entry.environment] = replacement.fingerprint
+        policies[entry.policy] = plain(replacement.policy)
+        if entry.canary:
+            canaries[entry.canary] = dict(replacement.canary)
+    entries = file.entries | {key: replacement.entry for key, replacement in replacements.items()}
     used = list(entries.values())
     return dataclasses.replace(
         file,
@@ -243,13 +294,14 @@ def _merged(file: BaselineFile, records: Mapping[str, NewEntry]) -> BaselineFile
     )
 
 
-def _entry(record: NewEntry) -> Entry:
+def entry_from(record: NewEntry) -> Entry:
+    """What is stored of a record, without anchor and acceptances: these follow from what was stored before."""
     return Entry(
         workload=plain(record.workload),
         environment=content_id(record.fingerprint),
         policy=content_id(record.policy),
         processes=record.measurement.processes,
-        check=_worst(record.measurement.proof),
+        check=worst_check(record.measurement.proof),
         recorded=record.recorded,
         harness_version=record.harness_version,
         commit=record.commit,
@@ -262,7 +314,8 @@ def _entry(record: NewEntry) -> Entry:
     )
 
 
-def _worst(proof: Iterable[CheckReport]) -> Check:
+def worst_check(proof: Iterable[CheckReport]) -> Check:
+    """The worst errors of passed checks, of which there is at least one with figures."""
     reports = list(proof)
     figures = [figure for report in reports for figure in report.figures]
     return Check(

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import msgspec
 import pytest
 
+from pytest_attnperf.baselines.acceptance import Acceptance
 from pytest_attnperf.baselines.schema import (
     BaselineFile,
     Check,
@@ -70,6 +72,30 @@ def test_the_text_is_made_for_diffs() -> None:
     assert max(len(line) for line in lines) < 200
 
 
+def test_a_summary_that_lies_is_found() -> None:
+    """A reviewer reads one line of an entry: where it says another time than the processes do, the file is refused."""
+    honest = encode(sample()).decode()
+    line = "100.8 us, 2 processes within 1.5 %, error 0.43 of budget, recorded 2026-01-02"
+    assert f'      "summary": "{line}",' in honest.splitlines()
+    for lie in (honest.replace("100.8 us", "90.75 us"), honest.replace('"median_us":101.5', '"median_us":151.5')):
+        with pytest.raises(
+            BaselineError, match=rf"entry '{KEY}': field `summary` is '.*', but its content makes '.*by hand"
+        ):
+            decode(lie.encode(), "x.json")
+    unsaid = edited(*ENTRY, "summary", value="")
+    assert decode(unsaid, "x.json") == sample()
+
+
+def test_acceptances_are_stored_only_where_there_are_any() -> None:
+    """An entry that nobody accepted keeps its text; one that was reads back with the whole history."""
+    assert b"accepted" not in encode(sample())
+    told = Acceptance("exact softmax", "Ada", "2026-12-01", "7 processes", 101.0, 99.0, changes=("runs a, which",))
+    entry = dataclasses.replace(sample().entries[KEY], accepted=(told, told))
+    file = dataclasses.replace(sample(), entries={KEY: entry})
+    assert decode(encode(file), "x.json").entries[KEY].accepted == (told, told)
+    assert fields_lost(encode(file), file, "x.json") == []
+
+
 def test_the_order_of_entries_does_not_depend_on_who_came_first() -> None:
     """Two files of the same content in another order have the same bytes."""
     file = sample()
@@ -109,6 +135,11 @@ def anchor(median_us: float) -> dict[str, Any]:
     return {"median_us": median_us, "recorded": "2026-01-02", "environment": content_id(HERE)}
 
 
+def told(**changes: Any) -> dict[str, Any]:
+    """An acceptance as the text holds it."""
+    return {"reason": "why", "author": "Ada", "date": "2026-12-01", "how": "7 processes", "after_us": 1.0, **changes}
+
+
 ENTRY = ("entries", KEY)
 PROCESS = (*ENTRY, "processes", 0)
 NAMED = f"x.json: entry '{KEY}': "
@@ -130,6 +161,10 @@ NAMED = f"x.json: entry '{KEY}': "
         ((*PROCESS, "block_us"), [1, -2], NAMED + "field `processes[0]` holds a time that is not positive"),
         ((*ENTRY, "canary"), "zz", NAMED + "field `canary` names 'zz', which is not in `canaries`"),
         ((*ENTRY, "anchor"), anchor(0), NAMED + "field `anchor.median_us` is not positive, in microseconds per call"),
+        ((*ENTRY, "accepted"), [told(reason="a\nb")], NAMED + "field `accepted[0]`: `reason` is not one line"),
+        ((*ENTRY, "accepted"), [told(author="")], NAMED + "field `accepted[0]`: `author` is empty"),
+        ((*ENTRY, "accepted"), [told(date="today")], NAMED + "field `accepted[0]`: `date` is 'today', expected"),
+        ((*ENTRY, "accepted"), [told(after_us=0)], NAMED + "field `accepted[0]`: `after_us` is 0.0, expected a time"),
         ((*PROCESS, "timer"), "host", NAMED + "field `processes` mixes timers"),
         ((*ENTRY, "environment"), "zz", NAMED + "field `environment` names 'zz', which is not in `environments`"),
         ((*ENTRY, "policy"), "zz", NAMED + "field `policy` names 'zz', which is not in `policies`"),

@@ -174,7 +174,8 @@ def test_a_file_is_opened_once_until_it_changes(tmp_path: Path, monkeypatch: pyt
     for _ in range(3):
         assert reader.find(*PLACE, "a") is not None
     assert reads == ["prefill.json"]
-    path.write_bytes(read_bytes(path).replace(b'"median_us":1.0', b'"median_us":1.25'))
+    longer = read_bytes(path).replace(b'"median_us":1.0', b'"median_us":1.25').replace(b"1.000 us", b"1.250 us")
+    path.write_bytes(longer)
     found = reader.find(*PLACE, "a")
     assert found is not None
     assert found.entry.processes[0].median_us == 1.25

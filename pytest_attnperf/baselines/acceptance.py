@@ -1,0 +1,75 @@
+"""What somebody accepted of a baseline entry, why, and what it was before: kept in the entry, for whoever reads it.
+
+Reasons and names are data: one line each, so that a diff, a table and a terminal show them as they were meant.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from pytest_attnperf.errors import UsageError
+
+REASON_MAX = 300
+"""Characters: what does not fit a line of a review belongs into the commit message."""
+
+AUTHOR_MAX = 100
+HOW_MAX = 100
+DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """One acceptance of an entry. Times are centres over processes, in microseconds per call.
+
+    reason         why the change is wanted; `author` said so, on `date` (YYYY-MM-DD)
+    how            what it rests on: '7 processes', '8 pairs, stored processes scaled by 1.053', 'time kept',
+                   'identity only', 'policy only'
+    commit         the revision whose result was accepted; `old_commit` and `old_recorded` are those of what it replaced
+    before_us      what was stored, None where nothing was; `after_us` what is stored since
+    changes        what else is accepted, in words: launches, configuration, settings
+    """
+
+    reason: str
+    author: str
+    date: str
+    how: str
+    after_us: float
+    before_us: float | None = None
+    commit: str = ""
+    changes: tuple[str, ...] = ()
+    old_commit: str = ""
+    old_recorded: str = ""
+
+
+def accepted_text(what: str, text: str, most: int) -> str:
+    """A reason or a name without blanks around it. Raises UsageError for one that is empty, too long or no one line."""
+    plain = text.strip()
+    problem = _text_problem(plain, most)
+    if problem:
+        raise UsageError(f"{what} {plain[:80]!r} {problem}")
+    return plain
+
+
+def problem_of(acceptance: Acceptance) -> str:
+    """What types cannot say of a stored acceptance, beginning with the field; '' where it is sound."""
+    for name, most in (("reason", REASON_MAX), ("author", AUTHOR_MAX), ("how", HOW_MAX)):
+        problem = _text_problem(getattr(acceptance, name), most)
+        if problem:
+            return f"`{name}` {problem}"
+    if not DAY.fullmatch(acceptance.date):
+        return f"`date` is {acceptance.date[:20]!r}, expected YYYY-MM-DD"
+    for name in ("before_us", "after_us"):
+        value = getattr(acceptance, name)
+        if value is not None and not 0 < value < math.inf:
+            return f"`{name}` is {value}, expected a time in microseconds"
+    return ""
+
+
+def _text_problem(text: str, most: int) -> str:
+    if not text:
+        return "is empty"
+    if len(text) > most:
+        return f"has {len(text)} characters; at most {most} are kept: say the rest in the commit message"
+    return "" if text.isprintable() else "is not one line of printable characters"

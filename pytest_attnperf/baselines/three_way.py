@@ -1,0 +1,180 @@
+"""Two edits of one baseline file brought together, entry by entry: for `git merge`, where lines say nothing. Pure.
+
+Works on files of timed cases and of compiled kernels as plain JSON, so that no field that this version does not know is
+lost. An entry that one side changed, added or took away is taken from that side; only one that both sides changed,
+differently, is a conflict. Its summary line is derived and is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_attnperf.baselines.schema import json_text
+from pytest_attnperf.errors import BaselineError
+
+TABLES = ("environments", "policies", "canaries")
+"""What entries name by the id of its content: equal ids are equal contents, whoever wrote them."""
+
+OURS, THEIRS, NEWER = "ours", "theirs", "newer"
+PREFERENCES = (OURS, THEIRS, NEWER)
+
+Plain = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """An entry that both sides changed differently; None on the side that took it away."""
+
+    key: str
+    ours: Plain | None
+    theirs: Plain | None
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The file without the entries in conflict, and these."""
+
+    file: Plain
+    conflicts: tuple[Conflict, ...] = field(default=())
+
+
+def three_way(base: Plain, ours: Plain, theirs: Plain, prefer: str = "") -> Merged:
+    """Merge two files that came from `base`, an empty dict where they have no file in common.
+
+    prefer   'ours' or 'theirs' settles every conflict for that side; 'newer' for the entry that was recorded or
+             accepted later, and for the one that is there where a side took it away. Two of one day stay in conflict
+
+    Raises BaselineError where the files are not of one device and suite.
+    """
+    for name in sorted((ours.keys() | theirs.keys()) - {"entries", *TABLES}):
+        if ours.get(name) != theirs.get(name):
+            raise BaselineError(
+                f"field `{name}` is {ours.get(name)!r} on our side and {theirs.get(name)!r} on theirs: "
+                "these are not two versions of one file"
+            )
+    entries, conflicts = merged_entries(_entries(base), _entries(ours), _entries(theirs), prefer)
+    named = _named([*entries.values(), *(side for one in conflicts for side in (one.ours, one.theirs) if side)])
+    file: Plain = {}
+    for name in [*ours, *(name for name in theirs if name not in ours)]:
+        if name in TABLES:
+            every = {**theirs.get(name, {}), **ours.get(name, {})}
+            file[name] = {key: every[key] for key in sorted(every) if key in named}
+        else:
+            file[name] = entries if name == "entries" else ours[name]
+    return Merged(file, tuple(conflicts))
+
+
+def merged_entries(
+    base: Mapping[str, Plain], ours: Mapping[str, Plain], theirs: Mapping[str, Plain], prefer: str = ""
+) -> tuple[dict[str, Plain], list[Conflict]]:
+    """Entries by key, sorted, and those that both sides changed differently, unless `prefer` settles them."""
+    entries: dict[str, Plain] = {}
+    conflicts: list[Conflict] = []
+    for key in sorted(ours.keys() | theirs.keys()):
+        before, our, their = base.get(key), ours.get(key), theirs.get(key)
+        if _content(our) == _content(their):
+            taken = our if our and our.get("summary") else their
+        elif _content(our) == _content(before):
+            taken = their
+        elif _content(their) == _content(before):
+            taken = our
+        elif (side := _preferred(our, their, prefer)) is not None:
+            taken = our if side == OURS else their
+        else:
+            conflicts.append(Conflict(key, our, their))
+            continue
+        if taken is not None:
+            entries[key] = taken
+    return entries, conflicts
+
+
+def merged_text(merged: Merged, open_levels: int) -> bytes:
+    """The file's text, with git's conflict markers around each entry in conflict, and around nothing else.
+
+    Whichever side is left standing, what remains is JSON: a conflict whose one side has no entry is never last.
+    """
+    if not merged.conflicts:
+        return json_text(merged.file, open_levels=open_levels)
+    if not merged.file["entries"]:
+        return _whole_conflict(merged, open_levels)
+    either = {one.key: one for one in merged.conflicts}
+    order = sorted([*merged.file["entries"], *either])
+    if order[-1] in either and None in (either[order[-1]].ours, either[order[-1]].theirs):
+        last = next(key for key in reversed(order) if key not in either)
+        order = [*(key for key in order if key != last), last]
+    blocks: dict[str, list[str]] = {}
+    for key in order:
+        end = "" if key == order[-1] else ","
+        if key not in either:
+            blocks[key] = _block({key: merged.file["entries"][key]}, open_levels, end)
+            continue
+        sides = [{} if side is None else {key: side} for side in (either[key].ours, either[key].theirs)]
+        blocks[key] = _marked(*(_block(side, open_levels, end) for side in sides))
+    return _with_entries(merged.file, [line for key in order for line in blocks[key]], open_levels)
+
+
+def _whole_conflict(merged: Merged, open_levels: int) -> bytes:
+    """Nothing is settled: one conflict of all entries, because each side needs its own commas."""
+    ours = {one.key: one.ours for one in merged.conflicts if one.ours is not None}
+    theirs = {one.key: one.theirs for one in merged.conflicts if one.theirs is not None}
+    lines = _marked(_block(ours, open_levels, ""), _block(theirs, open_levels, ""))
+    return _with_entries(merged.file, lines, open_levels)
+
+
+def _marked(ours: list[str], theirs: list[str]) -> list[str]:
+    return ["<<<<<<< ours", *ours, "=======", *theirs, ">>>>>>> theirs"]
+
+
+def _block(entries: Mapping[str, Plain], open_levels: int, end: str) -> list[str]:
+    """The lines of these entries as the file has them, the last ending in `end`."""
+    if not entries:
+        return []
+    lines = json_text({"entries": dict(entries)}, open_levels=open_levels).decode().splitlines()[2:-2]
+    return [*lines[:-1], f"{lines[-1]}{end}"]
+
+
+def _with_entries(file: Plain, lines: list[str], open_levels: int) -> bytes:
+    """The file's text with these lines as its entries."""
+    empty = json_text({**file, "entries": {}}, open_levels=open_levels).decode()
+    head, _, tail = empty.partition('\n  "entries": {}')
+    return "\n".join([head, '  "entries": {', *lines, f"  }}{tail}"]).encode()
+
+
+def _entries(file: Plain) -> Mapping[str, Plain]:
+    return file.get("entries", {}) if file else {}
+
+
+def _content(entry: Plain | None) -> Plain | None:
+    return None if entry is None else {name: value for name, value in entry.items() if name != "summary"}
+
+
+def _named(entries: list[Plain]) -> set[str]:
+    """Every id that these entries name."""
+    names: set[str] = set()
+    for entry in entries:
+        anchor = entry.get("anchor") or {}
+        names |= {entry.get("environment", ""), entry.get("policy", ""), entry.get("canary", "")}
+        names |= {anchor.get("environment", "")}
+    return names
+
+
+def _newest(entry: Plain) -> str:
+    """When an entry was last recorded or accepted; of a compiled kernel `accepted` is a reason without a day."""
+    accepted = entry.get("accepted")
+    days = [one.get("date", "") for one in accepted] if isinstance(accepted, list) else []
+    return str(max([entry.get("recorded", ""), *days]))
+
+
+def _preferred(ours: Plain | None, theirs: Plain | None, prefer: str) -> str | None:
+    """Which side's entry is taken; None where that is not decided."""
+    if prefer in (OURS, THEIRS):
+        return prefer
+    if prefer != NEWER:
+        return None
+    if ours is None or theirs is None:
+        return OURS if theirs is None else THEIRS
+    if _newest(ours) == _newest(theirs):
+        return None
+    return OURS if _newest(ours) > _newest(theirs) else THEIRS
