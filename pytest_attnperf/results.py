@@ -3,8 +3,8 @@
 `.attnperf/results.json` is a `RunResult` encoded field by field; reports see nothing else.
 
 Format history: 1 = first published form; added to it with defaults, so that files without them are read:
-`CaseResult.code`, `.breakdown`, `.profile`, `.stored_us`, `.stored_commit`, `.stored_at` and `.detection_limit`,
-`RunResult.run_id` and `.provenance`.
+`CaseResult.code`, `.breakdown`, `.profile`, `.stored_us`, `.stored_commit`, `.stored_at`, `.detection_limit`,
+`.unchanged` and `.quarantined`, `RunResult.run_id`, `.provenance`, `.tier` and `.left_to_nightly`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ RESULTS_SCHEMA = 1
 FOREIGN = "code from another tree ran"
 """In the summary of a case whose time is not that of this tree's kernels."""
 
+EXPIRED = "quarantine expired"
+"""Begins the summary of a case whose quarantine is over."""
+
 
 @dataclass(frozen=True)
 class CaseResult:
@@ -49,7 +52,9 @@ class CaseResult:
     torch's profiler saw in a process of its own, where the run asked for it. `stored_us` are the medians of the
     processes behind the baseline entry, recorded at `stored_at` (a date) from `stored_commit`; empty without an entry
     that was held against. `detection_limit` is the smallest true slowdown, as a fraction, that the deciding look finds
-    99 % of the time; None where nothing was compared, or noise is too large for any.
+    99 % of the time; None where nothing was compared, or noise is too large for any. `unchanged` says that the case is
+    RIGHT and was not timed, because it ran the very machine code and configuration of its baseline entry; such a case
+    counts as judged. `quarantined` is the issue and the date that keep its verdict from failing the test, else ''.
     """
 
     key: CaseKey
@@ -91,6 +96,8 @@ class CaseResult:
     stored_commit: str = ""
     stored_at: str = ""
     detection_limit: float | None = None
+    unchanged: bool = False
+    quarantined: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,7 +106,8 @@ class RunResult:
 
     `code` holds the compiled kernels, which are items of their own; `gated` and `selected` count both. `run_id` is
     drawn afresh for every run, so that one that is told twice counts once. `provenance` says where the run came from:
-    'branch', 'ci' (the system's name), 'ci_url', 'pull_request'; only what is known.
+    'branch', 'ci' (the system's name), 'ci_url', 'pull_request'; only what is known. `tier` is what was asked for, 'pr'
+    or 'nightly', '' where nothing was; `left_to_nightly` are the cases that a run of tier 'pr' did not select.
     """
 
     schema: int
@@ -123,3 +131,5 @@ class RunResult:
     code: tuple[CodeResult, ...] = ()
     run_id: str = ""
     provenance: dict[str, str] = field(default_factory=dict)
+    tier: str = ""
+    left_to_nightly: tuple[CaseKey, ...] = ()

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +76,13 @@ OPTIONS: tuple[Option, ...] = (
         "REV|DIR|PYTHON|COMMAND",
         path=True,
     ),
-    Option("candidate", "", "measure this revision or directory instead of the working tree", "REV|DIR", path=True),
+    Option(
+        "candidate",
+        "",
+        "measure this revision, directory or command instead of the working tree",
+        "REV|DIR|COMMAND",
+        path=True,
+    ),
     Option(
         "interleave", "suspects", "suspects: interleave what the stored baseline leaves open; all: every case", "HOW"
     ),
@@ -105,6 +112,15 @@ OPTIONS: tuple[Option, ...] = (
         "auto",
         "auto: give samples to pytest-benchmark where it is active, for its table and files; off",
         "HOW",
+    ),
+    Option(
+        "tier", "", "pr: without the cases whose marker says tier='nightly'; nightly: with them, as without it", "TIER"
+    ),
+    Option(
+        "budget",
+        "",
+        "wall time of the run, e.g. 10m: a first look at every case, the rest spent on the least decided ones",
+        "TIME",
     ),
     Option("worker-args", "", "options of your own conftest that workers need too", "ARGS"),
     Option("threshold", "2", "slowdown in percent that fails a case", "PERCENT", case=True),
@@ -147,6 +163,14 @@ PASSED_TO_WORKERS = ("backend", "workload", "code-set", "model", *OF_A_MODEL)
 def add_options(parser: pytest.Parser) -> None:
     """Declare everything. The group's help is the plugin's reference."""
     group = parser.getgroup("attnperf", "attention kernel performance (pytest-attnperf)")
+    _add_flags(group)
+    for option in OPTIONS:
+        group.addoption(option.flag, dest=option.dest, default=None, metavar=option.metavar, help=option.help)
+        parser.addini(option.dest, f"default of {option.flag}", default=None)
+
+
+def _add_flags(group: pytest.OptionGroup) -> None:
+    """Options that say what a run is for, and those that take no value or several."""
     group.addoption("--attnperf", action="store_true", help="prove each case right, measure it, and gate it")
     group.addoption(
         "--attnperf-update-baselines",
@@ -182,6 +206,17 @@ def add_options(parser: pytest.Parser) -> None:
         help="profile every right case with torch's profiler, in a process that times nothing, and say what binds it; "
         "with --attnperf by its time, alone without",
     )
+    group.addoption(
+        "--attnperf-changed",
+        action="store_true",
+        help="prove every case right, and time only those that run other machine code or another configuration than "
+        "their baseline's; the others count as unchanged",
+    )
+    group.addoption(
+        "--attnperf-warm",
+        action="store_true",
+        help="build, compile and autotune every case ahead of a timed run, without timing any (attnperf warm)",
+    )
     group.addoption("--no-attnperf-strict", dest="attnperf_strict", action="store_false", help="they do not")
     group.addoption(
         "--attnperf-override",
@@ -192,9 +227,6 @@ def add_options(parser: pytest.Parser) -> None:
     )
     group.addoption("--attnperf-worker-fd", default=None, metavar="FD", help="internal: this session is a worker")
     group.addoption("--attnperf-worker-role", default="", metavar="ROLE", help="internal: compile, of a compile worker")
-    for option in OPTIONS:
-        group.addoption(option.flag, dest=option.dest, default=None, metavar=option.metavar, help=option.help)
-        parser.addini(option.dest, f"default of {option.flag}", default=None)
 
 
 def run_text(config: pytest.Config, name: str) -> str:
@@ -219,7 +251,7 @@ def given(config: pytest.Config) -> tuple[str, ...]:
 
     What selects cases or says where results go is left out, and the seed, which is named where it matters.
     """
-    left_out = {"backend", "results", "seed", "accept", "report", "history", "benchmark"}
+    left_out = {"backend", "results", "seed", "accept", "report", "history", "benchmark", "budget", "tier"}
     typed = [(option, config.getoption(option.dest, default=None)) for option in OPTIONS]
     chosen = [
         f"{o.flag}={shlex.quote(str(value))}" for o, value in typed if value is not None and o.name not in left_out
@@ -266,7 +298,7 @@ def check_rootdir(config: pytest.Config) -> None:
             continue
         start = Path(config.invocation_params.dir)
         path = (start / value).resolve()
-        if path.exists() and not path.is_relative_to(start.resolve()):
+        if os.path.exists(path) and not path.is_relative_to(start.resolve()):
             raise UsageError(
                 f"{flag} {value}: pytest took this path into account when it chose rootdir={config.rootpath}; "
                 f"write {flag}={value}"

@@ -17,6 +17,7 @@ class Mode(str, enum.Enum):
     GATE = "gate"
     UPDATE = "update"
     CALIBRATE = "calibrate"
+    WARM = "warm"
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class RunSettings:
     pin_config            whether backends run with the configuration stored in the baseline
     profile               whether every right case is profiled in a process of its own
     accepted              why a recorded slowdown since the creep guard's anchor is wanted; '' where nobody said so
+    changed_only          whether a case that runs the machine code and configuration of its baseline is not timed
+    budget_seconds        of wall time, within which second looks go to the least decided cases; None for no limit
     """
 
     mode: Mode
@@ -44,6 +47,8 @@ class RunSettings:
     pin_config: bool = False
     accepted: str = ""
     profile: bool = False
+    changed_only: bool = False
+    budget_seconds: float | None = None
 
 
 @dataclass(frozen=True)
