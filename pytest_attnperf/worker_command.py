@@ -27,10 +27,18 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 HELP = "serve a pytest of another tree or machine over stdin and stdout; not typed by hand"
-DESCRIPTION = """The far end of `pytest --attnperf --attnperf-against="COMMAND"`. Not typed by hand: COMMAND is, for
-example, `docker run -i --gpus all IMAGE attnperf worker --rootdir /src`. Reads a start line on standard input, runs
+DESCRIPTION = """The far end of `pytest --attnperf --attnperf-against="COMMAND"`, and of `--attnperf-candidate`. Not
+typed by hand: COMMAND is, for example, `docker run -i --gpus all IMAGE attnperf worker --rootdir /src`. Two images:
+examples/containers/compare_images.py, docs/containers.md. Reads a start line on standard input, runs
 pytest in DIR as a worker, and speaks the worker protocol on standard input and output; everything that is printed goes
 to standard error. Ends when standard input does."""
+EPILOG = """exit status: pytest's, or 128 + N where signal N killed it; 2 the first line on standard input is none of
+ours, or the tree does not exist
+
+examples:
+  docker run -i --gpus all IMAGE attnperf worker --rootdir /src
+  pytest --attnperf --attnperf-against="ssh gpu1 attnperf worker --rootdir base" suites/
+"""
 
 FIRST_FREE_FD = 10
 START_LINE_BYTES = 1 << 20
@@ -42,7 +50,13 @@ POLL_MS = 500
 
 def add_to(commands: Subparsers) -> None:
     """Declare the subcommand."""
-    parser = commands.add_parser("worker", help=HELP, description=DESCRIPTION)
+    parser = commands.add_parser(
+        "worker",
+        help=HELP,
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument(
         "--rootdir", type=Path, default=Path(), metavar="DIR", help="the tree to run (default: the current folder)"
     )

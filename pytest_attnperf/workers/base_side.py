@@ -16,6 +16,7 @@ from pytest_attnperf.workers.base_build import (
     toolchain_id,
 )
 from pytest_attnperf.workers.base_spec import OPTION, BaseKind, BaseSpec, parse
+from pytest_attnperf.workers.command_plan import container_image
 from pytest_attnperf.workers.counterparts import config_file, missing_files, relative_files
 from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.revisions import USE_A_COPY, Repository
@@ -66,7 +67,7 @@ def resolve_base_side(text: str, plan: LaunchPlan, *, build: str = "", cache_roo
     spec = parse(text, Path.cwd())
     if spec.kind is BaseKind.COMMAND:
         notes = _not_built(build, "the command brings a built tree")
-        return BaseSide(spec.kind, f"command {spec.text}", command=spec.argv, notes=notes)
+        return BaseSide(spec.kind, _command_label(spec), command=spec.argv, notes=notes)
     if spec.kind is BaseKind.PYTHON:
         return _interpreter_side(spec, plan, build)
     cache = cache_folder(cache_root, os.environ)
@@ -97,6 +98,12 @@ def base_plan(plan: LaunchPlan, side: BaseSide) -> LaunchPlan:
         files=tuple(str(side.root / name) for name in relative_files(plan) if name not in missing),
         config_file=config_file(plan, side.root),
     )
+
+
+def _command_label(spec: BaseSpec) -> str:
+    """The image where the command starts a container, which is what a reader wants to know of it."""
+    image = container_image(spec.argv)
+    return f"image {image} ({Path(spec.argv[0]).name})" if image else f"command {spec.text}"
 
 
 def _interpreter_side(spec: BaseSpec, plan: LaunchPlan, build: str) -> BaseSide:

@@ -26,6 +26,20 @@ from pytest_attnperf.workers.protocol import Channel, ChannelClosedError, Channe
 START_LINE_LIMIT_SECONDS = 10.0
 """How long a command may leave a start line unread that does not fit into its pipe (64 KiB on Linux)."""
 
+COUNTED_WITHIN = ("ROCR_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+"""Say what a GPU's index means. Passed on where they are set, or the far end would count to another card."""
+
+RUN, EXEC, COMPOSE = "run", "exec", "compose"
+RUNTIMES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("docker", "podman", "nerdctl"), (RUN,)),
+    **dict.fromkeys(("apptainer", "singularity"), (RUN, EXEC)),
+}
+"""Container runtimes, and their verbs that name an image; docker's `exec` names a container."""
+MODULE = "pytest_attnperf.cli"
+"""What `python -m` names where the script `attnperf` is not installed."""
+TITLE_LIMIT = 120
+"""Characters of a command in a message; a longer one of a container is shown by its image."""
+
 _EXPECTED = '{"start": {"files": ["suites/test_a.py"], "options": [], "name": "base0-1", "role": "device"}}'
 
 
@@ -77,7 +91,8 @@ class CommandPlan:
     scratch          a folder of this run, for logs
     options          options for the far pytest: what `LaunchPlan.passed_options` are, and `--import-mode`
     visible_devices  variables that are set to a worker's GPU, for the command and, where it passes none on (a
-                     container), by the far end; empty where the command chooses the GPU itself
+                     container), by the far end, with what the index is counted within; empty where the command
+                     chooses the GPU itself
     """
 
     argv: Sequence[str]
@@ -104,8 +119,12 @@ class CommandPlan:
 
     @property
     def title(self) -> str:
-        """The command as a shell would read it."""
-        return shlex.join(self.argv)
+        """The command as a shell would read it; of a container's, where it is long, what is started in which image."""
+        text, image = shlex.join(self.argv), container_image(self.argv)
+        if not image or len(text) <= TITLE_LIMIT:
+            return text
+        started = len(self.argv) - 1 - list(reversed(self.argv)).index(image)
+        return f"{shlex.join(self.argv[:2])} ... {shlex.join(self.argv[started:])}"
 
     def start(self, name: str, gpu: str | None, log: Path) -> tuple[Channel, subprocess.Popen[bytes]]:
         """Start the command, its standard error going to `log`, and send the start line.
@@ -115,7 +134,8 @@ class CommandPlan:
         """
         devices = dict.fromkeys(self.visible_devices, gpu) if gpu is not None else {}
         channel, process = self._spawn({**os.environ, **devices}, log)
-        line = StartLine(tuple(self.files), tuple(self.options), name, self.role, devices)
+        counted = {key: os.environ[key] for key in COUNTED_WITHIN if devices and key in os.environ}
+        line = StartLine(tuple(self.files), tuple(self.options), name, self.role, {**counted, **devices})
         with contextlib.suppress(ChannelClosedError, ChannelTimeoutError):
             channel.send(line.message(), START_LINE_LIMIT_SECONDS)
         return channel, process
@@ -143,6 +163,27 @@ class CommandPlan:
             os.close(their_input)
             os.close(their_output)
         return channel, process
+
+
+def container_image(argv: Sequence[str]) -> str:
+    """The image that a command of a container runtime starts `attnperf worker` in; '' where none can be told.
+
+    It stands before what runs inside: `attnperf worker`, `python3 -m pytest_attnperf.cli worker`, or the latter
+    without its first word where that is the container's entry point.
+    """
+    verbs = RUNTIMES.get(PurePath(argv[0]).name, ()) if argv else ()
+    if "worker" not in argv or next((word for word in argv if word in {RUN, EXEC, COMPOSE}), "") not in verbs:
+        return ""
+    before = list(argv[1 : len(argv) - 1 - list(reversed(argv)).index("worker")])
+    if before[-2:] == ["-m", MODULE]:
+        del before[-2:]
+        if before and PurePath(before[-1]).name.startswith("python"):
+            before.pop()
+    elif before and PurePath(before[-1]).name == "attnperf":
+        before.pop()
+    else:
+        return ""
+    return before[-1] if before and not before[-1].startswith("-") else ""
 
 
 def _bad(name: str, seen: object, expected: str) -> UsageError:

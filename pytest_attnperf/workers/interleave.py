@@ -20,6 +20,7 @@ from pytest_attnperf.stats.pairs import Quad, pair_summary
 from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
 from pytest_attnperf.workers.conversation import Conversation, OpenRequest
 from pytest_attnperf.workers.look import Ending, Look, begin, case_fingerprint, end, wrong_as_timed
+from pytest_attnperf.workers.pair_conditions import machine_differences, said, toolchain_changes, unseen_facts
 from pytest_attnperf.workers.pool import Pool
 
 QUADS_LEAST = 8
@@ -71,12 +72,26 @@ class PairLook:
     """What one pair said: each side's own look (its proof, what it ran), and the pair's ratio if both were right.
 
     problems   why the two sides may not be compared; empty when they may, or when one of them was not right
+    toolchain  what else differs between what the sides stand on, 'rocm: 6.4.4 -> 7.0.2', the base side first
+    unseen     facts of their one card that one side could not find out, likewise
     """
 
     base: Look
     new: Look
     pair: PairSummary | None = None
     problems: tuple[str, ...] = ()
+    toolchain: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+
+    @property
+    def toolchain_note(self) -> str:
+        """What the ratio compares beside the code, and what is taken on trust; '' where both sides say the same."""
+        notes = []
+        if self.toolchain:
+            notes.append(f"toolchain, base side -> here: {'; '.join(self.toolchain)}: this compares the releases, too")
+        if self.unseen:
+            notes.append(f"not seen by both sides of the one card, base side -> here: {'; '.join(self.unseen)}")
+        return "; ".join(notes)
 
 
 @dataclass
@@ -122,13 +137,14 @@ def take_pair(
         if all(side.look.ending is Ending.RIGHT and not side.look.note for side in (ours, theirs)):
             for side in in_order:  # one after the other: each learns here how long a call takes
                 _ready_for_turns(side, plan)
-        problems = _incomparable(theirs, ours)
+        problems, sides = _incomparable(theirs, ours), (theirs.ready, ours.ready)
+        toolchain, unseen = toolchain_changes(*sides), unseen_facts(*sides)
         if theirs.plan is None or ours.plan is None or problems:
-            return PairLook(_closed(theirs), _closed(ours), problems=problems)
+            return PairLook(_closed(theirs), _closed(ours), None, problems, toolchain, unseen)
         started = clock()
         quads = _measured(theirs, ours, plan.quads_of(theirs.plan, ours.plan))
         pair = _summary(theirs, ours, quads, clock() - started)
-        return PairLook(_closed(theirs), _closed(ours), pair)
+        return PairLook(_closed(theirs), _closed(ours), pair, (), toolchain, unseen)
 
 
 def _both(one: Callable[[], _Open], other: Callable[[], _Open]) -> tuple[_Open, _Open]:
@@ -195,14 +211,21 @@ def _summary(base: _Open, new: _Open, quads: Sequence[Quad], seconds: float) -> 
 
 
 def _incomparable(base: _Open, new: _Open) -> tuple[str, ...]:
-    """Why these two may not be compared although both are right; nothing where one of them is not timed anyway."""
+    """Why these two may not be compared although both are right; nothing where one of them is not timed anyway.
+
+    One card, one machine state, one method. Not one toolchain: two releases are compared on purpose, both in these very
+    minutes, so that ROCm may differ under graph timers, too, where a stored baseline would be of no use.
+    """
     if base.plan is None or new.plan is None:
         return ()
     pairs = [("device", base.ready.device.device_id, new.ready.device.device_id)]
     pairs += [("method", str(base.ready.method), str(new.ready.method))]
     pairs += [("timer", base.plan.timer, new.plan.timer)]
     pairs += [("cache state", base.plan.cache_state, new.plan.cache_state)]
-    found = [f"{what}: {theirs} on the base side, {ours} here" for what, theirs, ours in pairs if theirs != ours]
+    pairs += machine_differences(base.ready, new.ready)
+    found = [
+        f"{what}: {said(theirs)} on the base side, {said(ours)} here" for what, theirs, ours in pairs if theirs != ours
+    ]
     if base.look.figures is not None and new.look.figures is not None:
         theirs, ours = base.look.figures.definition, new.look.figures.definition
         fields = sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key))

@@ -193,6 +193,16 @@ def test_a_command_is_returned_as_words(plan: LaunchPlan, resolve: Resolve) -> N
         base_plan(plan, side)
 
 
+def test_a_container_is_called_by_its_image(resolve: Resolve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A verdict against a container names the image and not the whole command, which workers are started by."""
+    (tmp_path / "docker").touch(mode=0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    side = resolve("command:docker run -i --gpus all rocm/pytorch:6.4 attnperf worker --rootdir /src")
+    assert side.label == "image rocm/pytorch:6.4 (docker)"
+    assert side.command is not None
+    assert side.command[:3] == ("docker", "run", "-i")
+
+
 def test_nothing_fits(resolve: Resolve) -> None:
     """The error lists every kind with the reason why the value is none."""
     with pytest.raises(UsageError) as caught:

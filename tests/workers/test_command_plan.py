@@ -11,7 +11,7 @@ import pytest
 
 from pytest_attnperf.errors import UsageError, WorkerError
 from pytest_attnperf.records import Role
-from pytest_attnperf.workers.command_plan import CommandPlan, StartLine
+from pytest_attnperf.workers.command_plan import CommandPlan, StartLine, container_image
 from pytest_attnperf.workers.launch import LaunchPlan
 
 GOOD: dict[str, Any] = {"files": ["suites/test_a.py"], "options": ["-v"], "name": "base0-1", "role": "device"}
@@ -89,6 +89,48 @@ def test_the_command_gets_the_start_line_and_the_gpu(plan: CommandPlan, monkeypa
     with answer(replace(plan, argv=(sys.executable, "-c", code)), "3") as message:
         devices = {"CUDA_VISIBLE_DEVICES": "3", "HIP_VISIBLE_DEVICES": "3"}
         assert message == {"3": {**GOOD, "environment": devices}}
+
+
+def test_what_an_index_is_counted_within_is_passed_on(plan: CommandPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Index 0 within ROCR_VISIBLE_DEVICES=2 is another card in a container that was not told; without a GPU none is."""
+    monkeypatch.setenv("SEEN", "start")
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "2")
+    with answer(plan, "0") as message:
+        assert message["start"]["environment"].pop("ROCR_VISIBLE_DEVICES") == "2"
+    with answer(plan, None) as message:
+        assert message["start"]["environment"] == {}
+
+
+DOCKER = ("docker", "run", "-i", "--volume=/suite:/src:ro")
+
+
+@pytest.mark.parametrize(
+    ("argv", "image"),
+    [
+        ((*DOCKER, "--gpus", "all", "rocm/pytorch:7.0", "attnperf", "worker", "--rootdir", "/src"), "rocm/pytorch:7.0"),
+        (("/usr/bin/podman", "run", "a/b", "/opt/bin/python3.12", "-m", "pytest_attnperf.cli", "worker"), "a/b"),
+        ((*DOCKER, "--entrypoint=python3", "old:1", "-m", "pytest_attnperf.cli", "worker", "--rootdir=/src"), "old:1"),
+        (("apptainer", "exec", "--nv", "/images/new.sif", "attnperf", "worker"), "/images/new.sif"),
+        ((*DOCKER, "attnperf", "worker"), ""),
+        ((*DOCKER, "rocm/pytorch:7.0", "sh", "-c", "attnperf worker"), ""),
+        (("docker", "exec", "-i", "a-container", "attnperf", "worker"), ""),
+        (("docker", "compose", "run", "a-service", "attnperf", "worker"), ""),
+        (("ssh", "host", "attnperf", "worker"), ""),
+        ((), ""),
+    ],
+)
+def test_the_image_of_a_command(argv: tuple[str, ...], image: str) -> None:
+    """It is found before what runs inside, whatever the runtime's options are; '' where it cannot be told."""
+    assert container_image(argv) == image
+
+
+def test_a_long_command_is_titled_by_its_image(plan: CommandPlan) -> None:
+    """Messages hold what is started in which image, not twenty options; a short command is shown whole."""
+    options = [f"--env=NAME_{number}=a value" for number in range(10)]
+    inside = ("rocm/pytorch:7.0", "attnperf", "worker", "--rootdir=/src")
+    long = replace(plan, argv=("docker", "run", *options, *inside))
+    assert long.title == "docker run ... rocm/pytorch:7.0 attnperf worker --rootdir=/src"
+    assert replace(plan, argv=("docker", "run", *inside)).title == f"docker run {' '.join(inside)}"
 
 
 def test_the_user_s_environment_reaches_the_command(plan: CommandPlan, monkeypatch: pytest.MonkeyPatch) -> None:

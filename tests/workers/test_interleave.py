@@ -95,6 +95,7 @@ class FakePool:
     workload: Prefill = WORKLOAD
     device: DeviceInfo = DEVICE
     method: int = 1
+    arch: str = "fake"
     closed: bool = False
     during_check: Callable[[], object] = lambda: None
     during_turns: Callable[[], object] = lambda: None
@@ -122,7 +123,7 @@ class FakePool:
     def ready(self, place: int) -> Ready:
         """One process per side and place."""
         pid = 1000 * (1 + (self.letter == "B")) + place
-        machine = Fingerprint({"arch": "fake"}, {})
+        machine = Fingerprint({"arch": self.arch}, {"rocm": {"A": "6.4", "B": "7.0"}[self.letter]})
         return Ready(pid, Role.INTERPRET, self.device, machine, (REQUEST.key,), method=self.method)
 
     def canary(self, place: int) -> dict[str, ProcessSummary]:
@@ -172,13 +173,14 @@ def bench() -> Bench:
 
 
 def test_a_pair_is_measured_and_proven(bench: Bench) -> None:
-    """A pair holds the ratio, both times, both processes, and what its turns took; each side has its proof."""
+    """A pair holds the ratio, times, processes, what its turns took and the releases; each side has its proof."""
     look = bench.take(quads=30)
     assert look.pair is not None
     assert look.pair.ratio == pytest.approx(1.10, rel=1e-3)
     assert (look.pair.base_us, look.pair.new_us) == (pytest.approx(100, rel=1e-3), pytest.approx(110, rel=1e-3))
     assert (look.pair.base_process, look.pair.new_process) == ("pid 1005", "pid 2005")
     assert (look.pair.timer, look.pair.device_id, look.pair.quads, look.pair.seconds) == ("host", "fake-0", 30, 2.5)
+    assert look.toolchain == ("rocm: 6.4 -> 7.0",)
     for side in (look.base, look.new):
         assert side.ending is Ending.RIGHT
         assert [figures.check for figures in side.report.figures] == ["check", "final"]
@@ -373,13 +375,14 @@ CAUSAL = replace(WORKLOAD, causal=True)
         ({"cache_state": "cold"}, {}, "cache state: cold on the base side, hot here"),
         ({}, {"device": replace(DEVICE, device_id="fake-1")}, "device: fake-1 on the base side, fake-0 here"),
         ({}, {"method": 2}, "method: 2 on the base side, 1 here"),
+        ({}, {"arch": "gfx950"}, "arch: gfx950 on the base side, fake here"),
         ({}, {"workload": CAUSAL}, "workload causal: True on the base side, False here"),
     ],
 )
 def test_what_is_not_alike_is_not_compared(
     bench: Bench, script: dict[str, Any], attributes: dict[str, Any], problem: str
 ) -> None:
-    """Another timer, cache state, device, method or workload is named with both values; no turn, both closed."""
+    """Another timer, cache state, device, machine, method or workload is named with both values; no turn is taken."""
     bench.a.script |= script
     for name, value in attributes.items():
         setattr(bench.a, name, value)
