@@ -29,7 +29,9 @@ from pytest_attnperf.session.case_records import (
 from pytest_attnperf.session.consistent import looser, unproven
 from pytest_attnperf.session.interleaved import SAME_FILES
 from pytest_attnperf.session.judge import LOCAL
+from pytest_attnperf.session.quarantine import NEEDLESS
 from pytest_attnperf.session.settings import Case
+from pytest_attnperf.session.unchanged import as_unchanged, why_timed
 
 NOT_COMPARED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.UNDECIDED, Verdict.NO_BASELINE})
 """Verdicts that give way where the run itself says that it compared what cannot be compared."""
@@ -41,6 +43,9 @@ OTHER_ENTRY = "not comparable: "
 SAME_LAUNCHES = "the same work was launched as when the baseline was recorded"
 """Begins a note of `plausibility.with_changes`."""
 
+NOT_REACHED = "the results file holds nothing of it: its budget ended before it was measured, and nothing is proven"
+"""Said of a case that a run within a time has left UNDECIDED unseen."""
+
 MADE_ANEW = (
     LOOSENED,
     DRIFTED,
@@ -51,6 +56,7 @@ MADE_ANEW = (
     plausibility.CHANGED,
     plausibility.UNCHANGED,
     SAME_LAUNCHES,
+    NEEDLESS,
 )
 """Beginnings of notes that are made from figures: those of the file are dropped."""
 
@@ -108,7 +114,12 @@ def reproduce(nodeid: str) -> str:
 
 
 def not_proven(case: CaseResult, base: CaseResult, found: Found | None) -> CaseResult | None:
-    """ERROR where no check is there, INCORRECT where one is not passed; None where the case is proven right."""
+    """ERROR where no check is there, INCORRECT where one is not passed; None where the case is proven right.
+
+    A case that the run says it has not come to stays UNDECIDED: no better than one that the file does not have at all.
+    """
+    if case.verdict is Verdict.UNDECIDED and not (case.checks or case.first or case.second or case.pairs):
+        return replace(base, verdict=Verdict.UNDECIDED, summary=NOT_REACHED, reasons=(NOT_REACHED,))
     wrong = unproven(case.checks, None if found is None else found.entry.check.tolerance)
     if not wrong:
         return None
@@ -124,6 +135,20 @@ def gone(said: CaseResult, what: str) -> CaseResult:
         reasons=tuple(reason for reason in said.reasons if not reason.startswith(what)),
     )
     return disappeared(own, what)
+
+
+def not_timed(case: CaseResult, base: CaseResult, found: Found | None) -> CaseResult:
+    """A case that is proven right and has no time: right where none is stored, and unchanged where its launches,
+    configuration, machine and toolchain are those of the stored entry. Everything else was timed once, and fails."""
+    right = replace(base, verdict=Verdict.RIGHT, summary=case.summary)
+    if found is None:
+        return right
+    timer = "" if case.fingerprint is None else case.fingerprint.must_match.get("timer", "")
+    reasons = why_timed(base, found, timer) if case.unchanged else []
+    if case.unchanged and not reasons:
+        return with_file_policy(as_unchanged(base, found), case, found)
+    said = replace(right, summary="; ".join(reasons), reasons=tuple(reasons)) if reasons else right
+    return gone(said, f"not timed any more, but a baseline is stored in {found.path.name}")
 
 
 def with_file_policy(base: CaseResult, case: CaseResult, found: Found) -> CaseResult:

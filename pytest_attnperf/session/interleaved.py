@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pytest_attnperf.correctness.what_ran import differences, unchanged
@@ -85,19 +85,31 @@ class Against:
         except (CaseFailedError, NotProvenRightError, WorkerError):
             return False
 
-    def look(self, new: Pool, request: OpenRequest, bytes_min: float = 0.0) -> list[PairLook]:
+    def look(
+        self,
+        new: Pool,
+        request: OpenRequest,
+        bytes_min: float = 0.0,
+        *,
+        pairs: int | None = None,
+        go_on: Callable[[], bool] | None = None,
+    ) -> list[PairLook]:
         """Measure a case in every pair; stops at the first pair that gives no ratio, which is then the last.
 
         bytes_min   of the workload: the sides of a large one are proven one after the other, for want of memory
+        pairs       how many, in place of the plan's
+        go_on       asked before every pair behind the first: whether there is time for it
 
         Raises WorkerError and SideFailedError as `take_pair` does.
         """
-        places = range(PAIR_PLACES, PAIR_PLACES + self.plan.pairs)
-        new.start(places)
-        self.pool.start(places)
+        places = range(PAIR_PLACES, PAIR_PLACES + (pairs or self.plan.pairs))
+        for pool in (new, self.pool):  # pairs beyond the plan's start in their turn: starting disturbs what is timed
+            pool.start(places[: self.plan.pairs])
         looks: list[PairLook] = []
         base, ours = Side(self.pool, self.name), Side(new, "this side")
         for place in places:
+            if looks and go_on is not None and not go_on():
+                break
             looks.append(take_pair(base, ours, place, request, self.plan, at_once=bytes_min < LARGE_BYTES))
             if looks[-1].pair is None or _wrong(looks[-1]):
                 break
@@ -188,6 +200,8 @@ def _notes(look: PairLook, verdict: Verdict) -> list[str]:
         changes = differences(ours, theirs)
         if changes:
             notes.append(f"what ran differs from the base side: {'; '.join(changes[:CHANGES_SHOWN])}")
+    if look.toolchain_note:
+        notes.append(look.toolchain_note)
     drift = config_changes(look.base.final.config, look.new.final.config, other="on the base side")
     if drift:
         notes.append(f"configuration differs from the base side: {'; '.join(drift[:CHANGES_SHOWN])}")

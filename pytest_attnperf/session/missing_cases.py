@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pytest_attnperf.baselines.code_store import CodeStore
 from pytest_attnperf.baselines.store import BaselineStore, component
 from pytest_attnperf.code_records import CODE_SUITE
 from pytest_attnperf.errors import BaselineError
+from pytest_attnperf.gate.policy import NIGHTLY, TIERS
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.session.rejudge_code import missing_code
 
@@ -16,13 +18,19 @@ ANY_DEVICE = "any"
 
 
 def missing(
-    runs: Sequence[RunResult], store: BaselineStore, suites: Sequence[str] = (), archs: Sequence[str] = ()
+    runs: Sequence[RunResult],
+    store: BaselineStore,
+    suites: Sequence[str] = (),
+    archs: Sequence[str] = (),
+    tier: str = "",
 ) -> list[str]:
     """A finding for each entry without a case, over all runs together; of every suite that is stored for a device of
     theirs, or of `suites` alone, of which each must have a case somewhere.
 
     archs   architectures whose stored kernels must all be there, 'all' for every stored one; empty for those that
             the runs compiled for
+    tier    'pr' where the runs were to leave out what is nightly: by the policies that are stored, not by what the runs
+            say of themselves
     """
     found: list[str] = []
     judged: dict[tuple[str, str], dict[str, set[str]]] = {}
@@ -32,7 +40,7 @@ def missing(
             for case in run.cases:
                 by_suite.setdefault(case.key.suite, set()).add(case.key.entry)
     for (arch, product), by_suite in judged.items():
-        found += _of_device(store, arch, product, by_suite, suites)
+        found += _of_device(store, arch, product, by_suite, suites, tier)
     seen = {suite for by_suite in judged.values() for suite in by_suite}
     found += [
         f"suite {suite}: no results file has a case of it" for suite in suites if suite not in {*seen, CODE_SUITE}
@@ -61,7 +69,12 @@ def stored_archs(store: BaselineStore) -> list[str]:
 
 
 def _of_device(
-    store: BaselineStore, arch: str, product: str, judged: Mapping[str, set[str]], suites: Sequence[str]
+    store: BaselineStore,
+    arch: str,
+    product: str,
+    judged: Mapping[str, set[str]],
+    suites: Sequence[str],
+    tier: str,
 ) -> list[str]:
     found: list[str] = []
     try:
@@ -69,7 +82,7 @@ def _of_device(
         if judged and not stored:
             found.append(f"no baseline is stored for {arch}/{product}: what was left out there, nobody can say")
         for suite in suites or stored:
-            found += _without_case(store, arch, product, suite, judged.get(suite, set()))
+            found += _without_case(store, (arch, product, suite), judged.get(suite, set()), tier)
     except BaselineError as error:
         found.append(str(error))
     return found
@@ -84,11 +97,20 @@ def stored_suites(store: BaselineStore, arch: str, product: str) -> list[str]:
         raise BaselineError(f"no folder can have the name of the device that was measured: {error.strerror}") from None
 
 
-def _without_case(store: BaselineStore, arch: str, product: str, suite: str, judged: set[str]) -> list[str]:
+def _without_case(store: BaselineStore, where: tuple[str, str, str], judged: set[str], tier: str) -> list[str]:
+    arch, product, suite = where
     if suite == CODE_SUITE:
         return []
-    stored = store.load(arch, product, suite)
-    gone = [entry for entry in stored if entry not in judged]
+    gone = [
+        entry
+        for entry, found in store.load(arch, product, suite).items()
+        if entry not in judged and not left_out(found.policy, tier)
+    ]
     if gone and not judged:
         return [f"{suite}: {len(gone)} baselines for {arch}/{product} and no case: the suite was removed or deselected"]
     return [f"{suite}/{entry} has a baseline but no case: it was removed, renamed or deselected" for entry in gone]
+
+
+def left_out(stored_policy: Mapping[str, Any], tier: str) -> bool:
+    """Whether a run of this tier may lack a case that is stored under this policy."""
+    return tier == TIERS[0] and stored_policy.get("tier") == NIGHTLY

@@ -17,6 +17,7 @@ import functools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from datetime import date
 from typing import Any
 
 from pytest_attnperf.baselines.store import BaselineStore, Found
@@ -26,7 +27,7 @@ from pytest_attnperf.gate.canary import canary_shift
 from pytest_attnperf.gate.creep import CREPT
 from pytest_attnperf.gate.decide import Decision, first_look, second_look
 from pytest_attnperf.gate.interleaved import interleaved_look
-from pytest_attnperf.gate.policy import Policy
+from pytest_attnperf.gate.policy import Policy, require_tier
 from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import NotProvenRightError, ProcessSummary, Verdict
 from pytest_attnperf.results import CaseResult, RunResult
@@ -42,6 +43,7 @@ from pytest_attnperf.session.case_records import (
 from pytest_attnperf.session.consistent import CONTRADICT, contradictions
 from pytest_attnperf.session.missing_cases import missing, not_measured
 from pytest_attnperf.session.origin import other_base, other_commit, require_full
+from pytest_attnperf.session.quarantine import under_quarantine
 from pytest_attnperf.session.rejudge_code import rejudged_code
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.stats.noise import NoiseEstimate, NoiseModel
@@ -76,6 +78,8 @@ class RejudgeSettings:
     archs      architectures whose stored kernels must be there, 'all' for every stored one
     commits    full ids of the commits that a run may be of; empty for any
     base_has   whether a commit is in the history of the base; None where that is no revision
+    tier       'pr' where cases whose stored policy is nightly may be missing
+    today      what quarantines, which are those stored with the baselines, are held against
     """
 
     threshold_percent: float | None = None
@@ -87,8 +91,11 @@ class RejudgeSettings:
     archs: tuple[str, ...] = ()
     commits: tuple[str, ...] = ()
     base_has: Callable[[str], bool] | None = None
+    tier: str = ""
+    today: date = field(default_factory=date.today)
 
     def __post_init__(self) -> None:
+        require_tier(self.tier, "--tier")
         require_full(self.commits)
         if self.filtered and self.archs:
             raise UsageError("--arch asks for every stored kernel, and --filtered says that some are not there")
@@ -120,7 +127,7 @@ def rejudge_all(
     judged = [(source, _Bench(run, store, settings).run_result()) for source, run in runs]
     whole = [run for _, run in judged]
     gone = not_measured(whole, settings.devices)
-    gone += [] if settings.filtered else missing(whole, store, settings.suites, settings.archs)
+    gone += [] if settings.filtered else missing(whole, store, settings.suites, settings.archs, settings.tier)
     if not gone:
         return judged
     source, last = judged[-1]
@@ -166,7 +173,7 @@ class _Bench:
             code=code,
             findings=(*origin, *said),
             against=self.run.against if self.run.against in sides else "",
-            gated=sum(verdict in GATED for verdict in verdicts),
+            gated=sum(verdict in GATED for verdict in verdicts) + sum(case.unchanged for case in cases),
             selected=len(verdicts),
             baseline_paths=(),
         )
@@ -198,7 +205,8 @@ class _Bench:
             result = claims.failed(claims.without_claims(case, policy), error)
         if result.verdict is not case.verdict:
             result = replace(result, notes=(*result.notes, f"the results file says {case.verdict.value}"))
-        return replace(result, fails=result.fails or result.verdict in policy.fail_on)
+        result = replace(result, fails=result.fails or result.verdict in policy.fail_on)
+        return under_quarantine(result, policy, self.settings.today)
 
     def _by_claim(self, case: CaseResult, base: CaseResult, found: Found | None, policy: Policy) -> CaseResult:
         """What has no time to judge by is judged by what it says of itself, and by what is stored of it."""
@@ -211,9 +219,7 @@ class _Bench:
         if wrong is not None:
             return wrong
         if case.verdict is Verdict.RIGHT:
-            right = replace(base, verdict=Verdict.RIGHT, summary=case.summary)
-            text = "not timed any more, but a baseline is stored in"
-            return right if found is None else claims.gone(right, f"{text} {found.path.name}")
+            return claims.not_timed(case, base, found)
         assert self.run.device is not None
         stored: tuple[ProcessSummary, ...] = () if found is None else found.entry.processes
         reasons = [f"{CONTRADICT} {text}" for text in contradictions(case, self.run.device, stored)]

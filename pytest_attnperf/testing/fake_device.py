@@ -11,17 +11,17 @@ spread" means what it means on a GPU: blocks of one process agree, processes dif
 every time. The file is read again at every case: changing one number makes a backend slower or broken.
 
 Backend keys: time_us, block_sd, supported (a list of reasons when not), fault, error_ratio (error in units of the
-budget), flops, bytes_min, times_on_cpu, kernels (names of what runs), remembers (how many times slower when inputs
-change), bit_equal (false when results differ from call to call), spent (true when a profiler was used), timer, config
-(what was chosen; a pinned backend reports what it was sent instead, and 'pinned', and refuses one that holds 'refuse'),
-places (of inputs in an interleaved look), stages (their times in us by name; none unless said), build_ms,
-first_call_ms, pinned (a list of {'pin': {'BLOCK_M': '64'}, 'time_us': 80.0, ...}: what else holds where the pin says
-so, 'only' for the workloads listed), space (what a tuner may try, see `FakeTunableBackend`), profile (nanoseconds of
-each kernel of a profiled call by name; all of time_us in one kernel unless said). `device.canary` holds the canaries'
-times in us. Faults: wrong, nan, nothing, late (right first, wrong on the last replay), replay (right when called, wrong
-when replayed), fallback (another kernel than declared), stage (one cannot be timed), crossing (one goes through the
-host), crash, hang, raise, oom, poison, prepare, finish (raises there), unsupported (found out by preparing), chatter,
-unprofiled (the profiler sees nothing), profile_crash, profile_hang.
+budget), flops, bytes_min, times_on_cpu, kernels (what runs: names, or objects with fields of a `Launch`, as isa_hash),
+remembers (how many times slower when inputs change), bit_equal (false when results differ from call to call), spent
+(true when a profiler was used), timer, config (what was chosen; a pinned backend reports what it was sent instead, and
+'pinned', and refuses one that holds 'refuse'), places (of inputs in an interleaved look), stages (their times in us by
+name; none unless said), build_ms, first_call_ms, pinned (a list of {'pin': {'BLOCK_M': '64'}, 'time_us': 80.0, ...}:
+what else holds where the pin says so, 'only' for the workloads listed), space (what a tuner may try, see
+`FakeTunableBackend`), profile (nanoseconds of each kernel of a profiled call by name; all of time_us in one kernel
+unless said). `device.canary` holds the canaries' times in us. Faults: wrong, nan, nothing, late (right first, wrong on
+the last replay), replay (right when called, wrong when replayed), fallback (another kernel than declared), stage (one
+cannot be timed), crossing (one goes through the host), crash, hang, raise, oom, poison, prepare, finish (raises there),
+unsupported (found out by preparing), chatter, unprofiled (the profiler sees nothing), profile_crash, profile_hang.
 """
 
 from __future__ import annotations
@@ -153,6 +153,8 @@ class FakeSubject:
     def turns(self, block_us: float, timer: str = "auto") -> TurnPlan:
         """Scripted: `places` of inputs, 2 unless said."""
         self._require_proven("turns")
+        if self.fault == "replay":
+            raise ReplayWrongError("eager right, replay wrong", _report("replay", "wrong", 40.0))
         call_us = float(self.script["time_us"]) * self.bias
         return TurnPlan(self.timer, "hot", int(self.script.get("places", 2)), call_us, max(1, int(block_us / call_us)))
 
@@ -227,7 +229,7 @@ class FakeSubject:
         report = _report("final", "wrong", 40.0) if self.fault == "late" else _report("final", "", 0.4)
         return FinalReport(
             check=report,
-            launches=tuple(Launch(name, grid=(8, 1, 1), block=(128, 1, 1)) for name in self.script.get("kernels", [])),
+            launches=tuple(map(_launch, self.script.get("kernels", []))),
             spent=bool(self.script.get("spent", False)),
             peak_memory_bytes=self.script.get("peak_memory_bytes", 1 << 20),
             config=self._config(),
@@ -237,6 +239,14 @@ class FakeSubject:
         """Scripted; of a pinned backend what it was sent, and under 'pinned' that it was."""
         chosen = {str(key): str(value) for key, value in self.script.get("config", {}).items()}
         return {**chosen, **self.pin, PINNED_KEY: "as stored"} if self.pin else chosen
+
+
+def _launch(scripted: str | dict[str, Any]) -> Launch:
+    """One kernel of a call, in 8 blocks of 128 threads unless the script says otherwise."""
+    fields = {"name": scripted} if isinstance(scripted, str) else scripted
+    return Launch(
+        **{**fields, "grid": tuple(fields.get("grid", (8, 1, 1))), "block": tuple(fields.get("block", (128, 1, 1)))}
+    )
 
 
 def _report(check: str, fault: str, ratio: float) -> CheckReport:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_attnperf.baselines.store import BaselineStore
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CaseKey, Fingerprint, Verdict
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.rejudge import RejudgeSettings, rejudge, rejudge_all
@@ -104,3 +106,21 @@ def test_a_device_whose_name_is_none_is_a_finding(stored: Bench, run_of: Callabl
         again = rejudge(odd, BaselineStore(stored.store.roots[0]), RejudgeSettings())
         assert (again.cases[0].verdict, again.cases[0].fails) == (Verdict.ERROR, True)
         assert len(again.findings) == 1
+
+
+def test_only_what_is_stored_as_nightly_may_be_left_to_nightly_runs(
+    stored: Bench, run_of: Callable[..., RunResult]
+) -> None:
+    """An entry that is stored as nightly may lack a case where the judge was told of tier pr; one that was stored for
+    every run may not, whatever the run says that it left out."""
+    other = replace(stored.judge(time_us=UNCHANGED_US), key=CaseKey("prefill", "fake.other", "w"))
+    run = replace(run_of(other), tier="pr", left_to_nightly=(stored.case.key,))
+    store, by_tier = BaselineStore(stored.store.roots[0]), RejudgeSettings(tier="pr")
+    gone = "prefill/fake.a/prefill-b1-s64-h1-d16-f16 has a baseline but no case: it was removed, renamed or deselected"
+    assert rejudge(run, store, by_tier).findings == (gone,)
+    stored.record(replace(stored.case, policy=Policy(tier="nightly")))
+    assert rejudge(run, store, by_tier).findings == ()
+    for tier in ("", "nightly"):
+        assert rejudge(run, store, RejudgeSettings(tier=tier)).findings == (gone,)
+    with pytest.raises(UsageError, match="--tier is 'weekly'; known tiers: pr, nightly"):
+        RejudgeSettings(tier="weekly")

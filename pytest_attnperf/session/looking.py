@@ -1,0 +1,138 @@
+"""What every look of a run needs: where processes come from, what is stored, and what is asked of a case."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from pytest_attnperf.baselines.store import BaselineStore, Found
+from pytest_attnperf.environment.device_specs import spec_for
+from pytest_attnperf.gate.comparable import comparable
+from pytest_attnperf.records import CaseKey, DeviceInfo, Measurement, ProcessSummary
+from pytest_attnperf.results import CaseResult
+from pytest_attnperf.session import plausibility
+from pytest_attnperf.session.case_records import disappeared, median_us_of, not_measured
+from pytest_attnperf.session.interleaved import Against
+from pytest_attnperf.session.settings import Case, Mode, RunSettings
+from pytest_attnperf.stats.noise import NoiseEstimate, NoiseModel
+from pytest_attnperf.workers.conversation import BlockPlan, OpenRequest
+from pytest_attnperf.workers.look import Ending, Look, take_look
+from pytest_attnperf.workers.pool import Pool
+
+GATE_PLACE = 0
+SECOND_LOOK_PLACES = 1
+RECORD_PLACES = 100
+
+UNTIMED = (Mode.CHECK, Mode.WARM)
+"""Modes in which nothing is timed, so that a process may use a profiler."""
+
+RECORDING = (Mode.UPDATE, Mode.CALIBRATE)
+
+
+@dataclass
+class Looking:
+    """What a run looks with.
+
+    pool         where fresh processes come from
+    store        baselines, read from every root in order
+    local_root   where `record_local` writes
+    commit       of the working tree, or 'unknown'
+    against      the base side that an interleaved look is taken against; None without one
+    """
+
+    settings: RunSettings
+    pool: Pool
+    store: BaselineStore
+    local_root: Path
+    commit: str = "unknown"
+    against: Against | None = None
+    clock: Callable[[], float] = time.monotonic
+    today: Callable[[], date] = date.today
+
+    def look(
+        self,
+        place: int,
+        case: Case,
+        plan: BlockPlan | None,
+        next_key: CaseKey | None,
+        *,
+        fresh: int = 0,
+        rotate: bool = False,
+        stages: bool = False,
+    ) -> Look:
+        """One look at a case; `fresh` moves the seeds of its checks on to inputs it has not seen in this run.
+
+        Raises as `take_look`.
+        """
+        request, profiled = self.request(case, next_key, fresh), case.timed or self.settings.mode in UNTIMED
+        return take_look(self.pool, place, request, plan, rotate=rotate, stages=stages, profiled=profiled)
+
+    def request(self, case: Case, next_key: CaseKey | None, fresh: int = 0) -> OpenRequest:
+        """What opens a case; with the stored configuration where that was asked for."""
+        seed, settings = self.settings.seed + fresh, self.settings
+        pin = self._stored_config(case) if settings.pin_config else {}
+        return OpenRequest(
+            case.key, next_key, seed, seed + 1, settings.case_limit_seconds, settings.determinism_repeats, pin
+        )
+
+    def _stored_config(self, case: Case) -> dict[str, str]:
+        """What the baseline's processes ran with; empty where nothing is stored."""
+        found = self.find(case)
+        return {} if found is None else dict(found.entry.config)
+
+    def not_measured(self, case: Case, look: Look) -> CaseResult:
+        """The result of a look without a time."""
+        result = not_measured(case, look)
+        if look.ending is Ending.UNSUPPORTED and self.settings.mode not in UNTIMED:
+            return self._was_supported(case, result)
+        return result
+
+    def _was_supported(self, case: Case, result: CaseResult) -> CaseResult:
+        """A case that the baseline holds a time for, or the base side runs, must not disappear by calling itself so."""
+        found = self.find(case)
+        if found is not None:
+            return disappeared(result, f"unsupported now, but a baseline is stored in {found.path.name}")
+        if self.against is not None and self.against.supports(self.request(case, None)):
+            return disappeared(result, f"unsupported now, but {self.against.name} runs it")
+        return result
+
+    def differences(self, look: Look, found: Found) -> list[str]:
+        """Why a look and a stored entry may not be compared; empty when they may."""
+        assert look.fingerprint is not None
+        assert look.figures is not None
+        assert look.summary is not None
+        timer, definition = look.summary.timer, look.figures.definition
+        return comparable(found.entry, found.fingerprint, look.fingerprint, timer=timer, definition=definition)
+
+    def canary(self, places: Iterable[int]) -> dict[str, tuple[ProcessSummary, ...]]:
+        """The canary of these processes, by its name."""
+        taken = [self.pool.canary(place) for place in places]
+        names = sorted({name for canary in taken for name in canary})
+        return {name: tuple(canary[name] for canary in taken if name in canary) for name in names}
+
+    def plausible(self, base: CaseResult) -> CaseResult:
+        """SUSPICIOUS when faster than the device's floor; a note when so close to it that one should look twice."""
+        place = GATE_PLACE if self.settings.mode in (Mode.CHECK, Mode.GATE) else RECORD_PLACES
+        return plausibility.by_floor(base, spec_for(self.device(place)))
+
+    def find(self, case: Case) -> Found | None:
+        """The case's stored entry on this device."""
+        device = self.device(RECORD_PLACES if self.settings.mode in RECORDING else GATE_PLACE)
+        return self.store.find(device.arch, device.product, case.key.suite, case.key.entry)
+
+    def noise(self, case: Case, stored: Measurement, bound: str) -> NoiseEstimate | None:
+        """What unchanged code does between processes, pooled over the suite's stored cases like this one."""
+        device = self.device()
+        entries = self.store.load(device.arch, device.product, case.key.suite)
+        model = NoiseModel.from_processes(
+            {key: found.entry.processes for key, found in entries.items()},
+            bounds={key: found.entry.bound for key, found in entries.items()},
+        )
+        return model.sd(case.key.entry, median_us_of(stored.processes), stored.timer, bound)
+
+    def device(self, place: int = GATE_PLACE) -> DeviceInfo:
+        """What the process in that place runs on."""
+        return self.pool.ready(place).device

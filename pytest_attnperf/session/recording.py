@@ -1,0 +1,57 @@
+"""Recording one case: measured in several fresh processes, all of which must be right and run this tree's code."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.results import CaseResult
+from pytest_attnperf.session import plausibility
+from pytest_attnperf.session.case_records import (
+    from_another_tree,
+    from_look,
+    joined_measurement,
+    median_us_of,
+    of_mixed_paths,
+    recorded_over,
+    with_figures,
+)
+from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, Looking
+from pytest_attnperf.session.settings import Case, Mode
+from pytest_attnperf.workers.look import Ending
+
+
+def record(session: Looking, case: Case) -> CaseResult:
+    """Measure in `processes` fresh processes; RECORDED only if every one was right and ran this tree's code.
+
+    Raises as `take_look`.
+    """
+    settings = session.settings
+    places = range(RECORD_PLACES, RECORD_PLACES + settings.processes)
+    session.pool.start(places)
+    following = case.next_key if settings.mode in RECORDING else None
+    looks = []
+    canary = session.canary(places)
+    for place in places:
+        # Once is enough to see whether a kernel remembers its results.
+        look = session.look(place, case, settings.plan, following, rotate=place == RECORD_PLACES)
+        if look.ending is not Ending.MEASURED:
+            return session.not_measured(case, look)
+        looks.append(look)
+    measurement = joined_measurement(looks)
+    base = with_figures(from_look(case, Verdict.RECORDED, "", looks[0]), session.device(RECORD_PLACES))
+    base = replace(
+        base,
+        first=measurement.processes,
+        median_us=median_us_of(measurement.processes),
+        checks=measurement.proof,
+        peak_memory_bytes=measurement.peak_memory_bytes,
+        canary=canary,
+    )
+    foreign = from_another_tree(base, looks) or of_mixed_paths(base, looks)
+    if foreign is not None:
+        return replace(foreign, fails=settings.mode is Mode.UPDATE)
+    base = plausibility.by_rotation(session.plausible(base), looks[0].rotation)
+    if base.verdict is Verdict.SUSPICIOUS:
+        return base
+    return recorded_over(base, case, session.find(case), accepted=bool(settings.accepted))

@@ -1,0 +1,93 @@
+"""A case that runs the machine code and the configuration of its baseline: proven right, and not timed again.
+
+Correctness is asked of it as of every case, with fresh inputs: the same machine code gives wrong results where it is
+passed wrong values. What is left out is the time alone, and only where everything that could have changed it is known
+to be what it was. Where anything is not known the case is timed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pytest_attnperf.baselines.store import Found
+from pytest_attnperf.correctness.what_ran import identity, unchanged
+from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.gate.comparable import comparable
+from pytest_attnperf.gate.config_drift import config_changes
+from pytest_attnperf.gate.creep import crept
+from pytest_attnperf.gate.policy import Policy
+from pytest_attnperf.records import Fingerprint, Verdict
+from pytest_attnperf.results import CaseResult
+from pytest_attnperf.session.case_records import disappeared, from_look, not_measured, over_stored, with_notes
+from pytest_attnperf.session.settings import Case
+from pytest_attnperf.workers.conversation import BlockPlan, OpenRequest
+from pytest_attnperf.workers.identity_look import take_identity_look
+from pytest_attnperf.workers.look import Ending
+from pytest_attnperf.workers.pool import Pool
+
+NOT_KNOWN = "the machine code of some kernel is not known"
+
+
+def judged_unchanged(
+    case: Case, pool: Pool, place: int, request: OpenRequest, plan: BlockPlan, found: Found | None
+) -> CaseResult | None:
+    """RIGHT and `unchanged` where the case runs what its stored entry ran, under the same toolchain; None where it has
+    to be timed to be judged; else what such a look found wrong: INCORRECT, UNSUPPORTED, ERROR.
+
+    Nothing is opened where what is stored, or this machine, rules it out beforehand. Raises as `take_look`.
+    """
+    if found is None or identity(found.entry.launches) is None:
+        return None
+    if _moved(pool.ready(place).fingerprint, found.fingerprint):
+        return None
+    try:
+        look, timer = take_identity_look(pool, place, request, plan)
+    except CaseFailedError as error:
+        if error.out_of_memory:  # a graph at several places takes more memory than timing the case does
+            return None
+        raise
+    if look.ending is not Ending.RIGHT:
+        result = not_measured(case, look)
+        gone = f"unsupported now, but a baseline is stored in {found.path.name}"
+        return disappeared(result, gone) if look.ending is Ending.UNSUPPORTED else result
+    result = from_look(case, Verdict.RIGHT, "", look)
+    if not timer or look.final.foreign_sources or why_timed(result, found, timer):
+        return None
+    return with_notes(as_unchanged(result, found), case, found)
+
+
+def why_timed(result: CaseResult, found: Found, timer: str) -> list[str]:
+    """Why a case that was proven right is not known to run what the stored entry ran; empty where it is. Pure.
+
+    timer   that would have timed it
+    """
+    if result.fingerprint is None or result.figures is None:
+        return ["its machine or its workload is not known"]
+    definition = result.figures.definition
+    reasons = comparable(found.entry, found.fingerprint, result.fingerprint, timer=timer, definition=definition)
+    reasons += result.fingerprint.changes(found.fingerprint)
+    if identity(result.launches) is None or identity(found.entry.launches) is None:
+        reasons.append(NOT_KNOWN)
+    elif not unchanged(result.launches, found.entry.launches):
+        reasons.append("other machine code ran, or was launched otherwise")
+    return reasons + config_changes(found.entry.config, result.config)
+
+
+def as_unchanged(result: CaseResult, found: Found) -> CaseResult:
+    """A case that `why_timed` has nothing to say of, as RIGHT, not timed, beside the processes it would be held to."""
+    kernels = sum(launch.kind == "kernel" for launch in result.launches)
+    what = f"{kernels} kernel{'s' if kernels != 1 else ''}"
+    commit = f" ({found.entry.commit})" if found.entry.commit else ""
+    summary = (
+        f"unchanged: {what} and configuration are those of the baseline of {found.entry.recorded}{commit}; not timed"
+    )
+    # What was slow when it was recorded has crept as far now: that is known without a time.
+    note = crept(found.entry, 1.0, Policy(**result.policy), result.nodeid)
+    notes = (*result.notes, note) if note else result.notes
+    return replace(over_stored(result, found), verdict=Verdict.RIGHT, summary=summary, unchanged=True, notes=notes)
+
+
+def _moved(machine: Fingerprint, stored: Fingerprint) -> bool:
+    """Whether this machine or its toolchain is another one; timer and cache state belong to the case, not to it."""
+    shared = machine.must_match.keys() & stored.must_match.keys()
+    return any(machine.must_match[name] != stored.must_match[name] for name in shared) or bool(machine.changes(stored))

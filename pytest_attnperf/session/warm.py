@@ -1,0 +1,101 @@
+"""Making every case ready ahead of a timed run: built, compiled, tuned and proven once; nothing is timed or gated.
+
+What a process keeps to itself is lost with it. So the slowest cases are opened once more in another process, which
+shows what every later process still pays, and then again in that one, which shows what the proof alone takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field, replace
+
+from pytest_attnperf.errors import CaseFailedError, WorkerError
+from pytest_attnperf.measure.autotuners import PREFIX as AUTOTUNED
+from pytest_attnperf.records import CaseKey, NotProvenRightError, Verdict
+from pytest_attnperf.results import CaseResult
+from pytest_attnperf.session.durations import duration
+from pytest_attnperf.session.judge import Session
+from pytest_attnperf.session.looking import GATE_PLACE, SECOND_LOOK_PLACES
+from pytest_attnperf.session.settings import Case
+from pytest_attnperf.workers.look import Ending
+
+LOST_LEAST_S = 2.0
+"""Building that takes less is not worth a warning, whatever of it is kept."""
+
+LOST_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Reopened:
+    """One case in seconds: the first call of the run, that of a fresh process, and what proving it alone takes.
+
+    autotuned   whether an autotuner chose a configuration in it
+    """
+
+    key: CaseKey
+    first_s: float
+    fresh_s: float
+    proof_s: float
+    autotuned: bool = False
+
+    @property
+    def built_s(self) -> float:
+        """What building, compiling and tuning took at first."""
+        return max(0.0, self.first_s - self.proof_s)
+
+    @property
+    def paid_again_s(self) -> float:
+        """What they took in a fresh process."""
+        return max(0.0, self.fresh_s - self.proof_s)
+
+    @property
+    def kept(self) -> bool:
+        """Whether most of what was built is found again by a fresh process, as far as it is worth a word."""
+        return self.built_s < LOST_LEAST_S or self.paid_again_s < LOST_SHARE * self.built_s
+
+
+@dataclass
+class Warm:
+    """Opens cases once. `taken` holds each with its result, whose `seconds` are those of the first call."""
+
+    session: Session
+    taken: list[tuple[Case, CaseResult]] = field(default_factory=list)
+
+    def judge(self, case: Case) -> CaseResult:
+        """RIGHT with what the first call took, or why it could not be made. Starting a process is not counted."""
+        with contextlib.suppress(WorkerError):  # said by the case
+            self.session.pool.ready(GATE_PLACE)
+        result = self.session.judge(case)
+        if result.verdict is Verdict.RIGHT:
+            result = replace(result, summary=f"warm: first call {duration(result.seconds)}")
+        # Whatever the case's `fail_on` says of gating runs: a case that is not ready is what this run is about.
+        result = replace(result, fails=result.verdict not in (Verdict.RIGHT, Verdict.UNSUPPORTED))
+        self.taken.append((case, result))
+        return result
+
+    def again(self, most: int) -> list[Reopened]:
+        """The slowest cases in a fresh process: all of them once, then once more. One that fails there is left out.
+
+        The quickest of the others comes first, so that what a process does once in its life is not any slow case's.
+        """
+        right = [(case, result) for case, result in self.taken if result.verdict is Verdict.RIGHT]
+        ordered = sorted(right, key=lambda taken: -taken[1].seconds)
+        slowest = ordered[:most]
+        if len(ordered) > most:
+            self._open(ordered[-1][0])
+        rounds = [[self._open(case) for case, _ in slowest] for _ in range(2)]
+        return [
+            Reopened(case.key, result.seconds, fresh, proof, any(name.startswith(AUTOTUNED) for name in result.config))
+            for (case, result), fresh, proof in zip(slowest, *rounds, strict=True)
+            if fresh is not None and proof is not None
+        ]
+
+    def _open(self, case: Case) -> float | None:
+        """Seconds of one call in the fresh process; None where it fails."""
+        try:
+            self.session.pool.ready(SECOND_LOOK_PLACES)
+            started = self.session.clock()
+            look = self.session.look(SECOND_LOOK_PLACES, case, None, None)
+        except (WorkerError, CaseFailedError, NotProvenRightError):
+            return None
+        return self.session.clock() - started if look.ending is Ending.RIGHT else None

@@ -1,0 +1,15 @@
+from dataclasses import replace
+
+import pytest
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.session.acceptable import CANDIDATE, require_run
+from pytest_attnperf.testing.sample_runs import sample_run
+
+
+def test_another_tree_is_not_accepted_from() -> None:
+    """Times of --attnperf-candidate are not those of the working tree, whose baseline they would become."""
+    run = replace(sample_run(1), mode="gate", complete=True)
+    require_run(run)
+    with pytest.raises(UsageError, match="not the working tree; accept from a run without it"):
+        require_run(replace(run, notes=(f"{CANDIDATE} image rocm/pytorch:7.0 (docker)",)))
