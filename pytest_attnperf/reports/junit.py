@@ -32,5 +32,7 @@ def properties(case: CaseResult) -> list[Property]:
         "floor_us": case.floor_us,
         "peak_memory_bytes": case.peak_memory_bytes,
         "reproduce": case.reproduce or None,
+        "quarantined": case.quarantined or None,
+        "unchanged": "yes" if case.unchanged else None,
     }
     return [(f"attnperf.{name}", value) for name, value in values.items() if value is not None]

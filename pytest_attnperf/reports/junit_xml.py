@@ -20,6 +20,8 @@ from pytest_attnperf.results import CaseResult, RunResult
 
 NAME_LIMIT = 1_000
 TEXT_LIMIT = 20_000
+OWN_COUNTS = ("attnperf.quarantined", "attnperf.unchanged")
+"""Properties of cases that a testsuite counts in properties of its own."""
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 cannot hold, and control characters that it had better not."""
@@ -95,10 +97,16 @@ def _add_suite(root: Element, name: str, runs: Sequence[RunResult], tests: Seque
         "command": [run.command for run in runs],
     }
     listed = [(f"attnperf.{name}", ", ".join(dict.fromkeys(filter(None, values)))) for name, values in known.items()]
-    _add_properties(suite, [(name, value) for name, value in listed if value])
+    _add_properties(suite, [*((name, value) for name, value in listed if value), *_counted(tests)])
     for test in tests:
         _add_test(suite, test)
     _count(suite, list(suite.iter("testcase")))
+
+
+def _counted(tests: Sequence[_Test]) -> list[Property]:
+    """How many tests are quarantined, and how many unchanged, where any are: JUnit knows neither."""
+    names = [name for test in tests for name, _ in test.properties]
+    return [(name, names.count(name)) for name in OWN_COUNTS if name in names]
 
 
 def _add_test(suite: Element, test: _Test) -> None:

@@ -14,7 +14,8 @@ from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports.code_objects import waves_text
 from pytest_attnperf.reports.figures import ABSENT, format_rate, format_speedup, format_us, one_line
 from pytest_attnperf.reports.ladder_cases import Ladder, is_timed
-from pytest_attnperf.reports.tables import gb_s, tflops, verdict_text
+from pytest_attnperf.reports.overview import verdict_text
+from pytest_attnperf.reports.tables import gb_s, tflops
 from pytest_attnperf.reports.wide_tables import Column, Table
 from pytest_attnperf.results import CaseResult, RunResult
 

@@ -18,13 +18,14 @@ from pytest_attnperf.reports.markdown_details import (
     case_sections,
     condition_section,
     finding_section,
+    quarantine_section,
     reproduce_section,
     size,
     worst_section,
 )
 from pytest_attnperf.reports.markdown_text import cell, code
 from pytest_attnperf.reports.overview import (
-    counts,
+    counted,
     device_of,
     held_against,
     median_detection_limit,
@@ -84,7 +85,7 @@ def summary(
     blocks = _head(joined, title, report if link else "", limit_bytes // 2)
     room = limit_bytes - size("\n\n".join(blocks)) - 2
     # What is small and always wanted is fitted first, and stands last.
-    small = [reproduce_section(joined), finding_section(joined), condition_section(joined)]
+    small = [reproduce_section(joined), finding_section(joined), quarantine_section(joined), condition_section(joined)]
     last = _fitted(small, room // 3, report, each=room // 6)
     room -= sum(map(size, last))
     worst = _fitted([worst_section(joined)], room // 2, report)
@@ -97,7 +98,7 @@ def _head(joined: Joined, title: str, report: str, room: int) -> list[str]:
     """The verdict's line and what belongs to it, as much as there is room for; the verdict always."""
     cases = [shown.case for shown in joined.cases]
     only_code = joined.code and not cases
-    said = code_line(joined.code) if only_code else counts(case.verdict for case in cases)
+    said = code_line(joined.code) if only_code else counted(cases)
     word = verdict_word(joined)
     first = f"### {cell(title, TITLE_LIMIT)}: {word}: {cell(said, 400)}"
     longer = first if only_code else first + _where(joined)
@@ -148,6 +149,8 @@ def _notices(joined: Joined) -> list[str]:
     lines = [f"**Incomplete: {told} of {selected} selected cases have a result.**"] if selected or told else []
     if any(run.mode == "gate" for run in joined.runs) and not sum(run.gated for run in joined.runs):
         lines.append("Nothing was compared with a baseline.")
+    left = sum(len(run.left_to_nightly) for run in joined.runs)
+    lines += [f"{left} case{'s' if left != 1 else ''} left to nightly runs."] if left else []
     if joined.code and joined.cases:
         lines.append(f"{cell(code_line(joined.code), 400)}.")
     limit = median_detection_limit(shown.case for shown in joined.cases)
@@ -163,9 +166,9 @@ def _by_device(joined: Joined) -> str:
         return ""
     lines = []
     for device in joined.devices[:LISTED_DEVICES]:
-        verdicts = [shown.case.verdict for shown in joined.cases if shown.device == device]
+        cases = [shown.case for shown in joined.cases if shown.device == device]
         bases = _listed([held_against(run) for run in joined.runs if device_of(run) == device and held_against(run)], 2)
-        lines.append(f"- {code(device, TITLE_LIMIT)}: {counts(verdicts)}{f' against {bases}' if bases else ''}")
+        lines.append(f"- {code(device, TITLE_LIMIT)}: {counted(cases)}{f' against {bases}' if bases else ''}")
     left_out = len(joined.devices) - len(lines)
     return "\n".join([*lines, f"- and {left_out} more devices"] if left_out else lines)
 

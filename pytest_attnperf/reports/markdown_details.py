@@ -13,8 +13,17 @@ from pytest_attnperf.reports.conditions import condition_lines, interleaved_line
 from pytest_attnperf.reports.figures import ABSENT, format_change, format_ms, format_rate, format_share
 from pytest_attnperf.reports.joined import Joined, Shown
 from pytest_attnperf.reports.markdown_text import LINE_LIMIT, cell, code, fenced, html_code, row, visible
-from pytest_attnperf.reports.overview import UNRESOLVED, counts, device_of, held_against, rank
-from pytest_attnperf.reports.tables import gb_s, share_of_floor, tflops, tolerance_notes, verdict_text
+from pytest_attnperf.reports.overview import (
+    UNRESOLVED,
+    counted,
+    counts,
+    device_of,
+    held_against,
+    quarantined_lines,
+    rank,
+    verdict_text,
+)
+from pytest_attnperf.reports.tables import gb_s, share_of_floor, tflops, tolerance_notes
 from pytest_attnperf.results import CaseResult, RunResult
 
 NAME_LIMIT = 120
@@ -82,7 +91,9 @@ FIGURES = (
     _Column("GB/s", lambda shown: format_rate(gb_s(shown.case)), lambda case: gb_s(case) is not None),
     _Column("floor", lambda shown: format_share(share_of_floor(shown.case)), lambda case: share_of_floor(case)),
 )
-SAID = _Column("why", lambda shown: _said(shown.case), lambda case: case.verdict not in BY_TIME, align=":--")
+SAID = _Column(
+    "why", lambda shown: _said(shown.case), lambda case: case.verdict not in BY_TIME or bool(_said(case)), align=":--"
+)
 
 
 def size(text: str) -> int:
@@ -130,7 +141,7 @@ def case_sections(joined: Joined) -> list[Section | None]:
     for (device, suite), cases in groups.items():
         columns = [VERDICT, ENTRY, *(column for column in (*TIMES, *FIGURES, SAID) if _is_known(column, cases))]
         where = f" on {html_code(device)}" if device else ""
-        title = f"{html_code(suite)}{where}: {counts(one.case.verdict for one in cases)}"
+        title = f"{html_code(suite)}{where}: {counted(one.case for one in cases)}"
         rows = (_row(columns, one) for one in cases)
         sections.append(Section(title, _header(columns), rows, len(cases)))
     return [*sections, _code_section(joined.code)]
@@ -149,6 +160,11 @@ def finding_section(joined: Joined) -> Section | None:
     """What was found about the suite, warnings about compiled kernels, and what joining decided."""
     found = dict.fromkeys(finding for run in joined.runs for finding in run.findings)
     return _list_section("finding", [*found, *code_warning_lines(joined.code), *joined.notes])
+
+
+def quarantine_section(joined: Joined) -> Section | None:
+    """Every case that a quarantine keeps from failing, with the issue and the date."""
+    return _list_section("quarantined case", quarantined_lines(shown.case for shown in joined.cases))
 
 
 def condition_section(joined: Joined) -> Section | None:
@@ -235,7 +251,10 @@ def _code_row(columns: Sequence[_Column], result: CodeResult) -> str:
 
 
 def _is_open(result: CaseResult | CodeResult) -> bool:
-    """Whether somebody should look at it: it failed, would have under another policy, or could not be told."""
+    """Whether somebody should look at it: it failed, would have under another policy, or could not be told. What is
+    quarantined stands in a section of its own."""
+    if isinstance(result, CaseResult) and result.quarantined:
+        return False
     return result.fails or result.verdict in UNRESOLVED or rank(result.verdict) <= rank(Verdict.SLOWER)
 
 
@@ -260,4 +279,9 @@ def _finds(case: CaseResult) -> str:
 
 
 def _said(case: CaseResult) -> str:
-    return "" if case.verdict in BY_TIME else cell(case.summary, SAID_LIMIT)
+    """Its summary, or its quarantine; '' where the figures beside it say it all. A test that fails by its time although
+    it has a quarantine fails because that is over, which no figure says."""
+    if case.quarantined:
+        return cell(case.quarantined, SAID_LIMIT)
+    expired = case.fails and "quarantine" in case.policy
+    return "" if case.verdict in BY_TIME and not expired else cell(case.summary, SAID_LIMIT)

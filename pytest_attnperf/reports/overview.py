@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.code_records import CodeResult
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports.figures import format_change, format_interval, one_line
-from pytest_attnperf.results import CaseResult, RunResult
+from pytest_attnperf.results import EXPIRED, CaseResult, RunResult
 
 if TYPE_CHECKING:
     from pytest_attnperf.reports.joined import Joined
@@ -54,6 +55,12 @@ COMMIT_LENGTH = 12
 UNKNOWN = "unknown"
 """The commit of a tree without git history."""
 
+QUARANTINED, UNCHANGED = "quarantined", "unchanged"
+"""Words of cases whose verdict does not fail, and of those that were not timed: they are counted apart."""
+
+FAILS_BY_ITSELF = frozenset({Verdict.SLOWER, Verdict.WORSE, Verdict.INCORRECT, Verdict.ERROR, Verdict.SUSPICIOUS})
+"""Verdicts of cases that nobody takes for passed where their quarantine is over."""
+
 _RANK = {verdict: rank for rank, verdict in enumerate(ORDER)}
 
 
@@ -65,6 +72,38 @@ def rank(verdict: Verdict) -> int:
 def word(verdict: Verdict) -> str:
     """As it stands behind a count: '2 slower', '1 without baseline'."""
     return WORDS.get(verdict, verdict.value.lower())
+
+
+def word_of(result: CaseResult | CodeResult) -> str:
+    """The word that a result is counted under: its verdict's, or, where it does not fail, quarantined or unchanged;
+    of one that fails only because its quarantine is over, that."""
+    if isinstance(result, CaseResult):
+        if result.fails and result.summary.startswith(EXPIRED) and result.verdict not in FAILS_BY_ITSELF:
+            return EXPIRED
+        if not result.fails and (result.quarantined or result.unchanged):
+            return QUARANTINED if result.quarantined else UNCHANGED
+    return word(result.verdict)
+
+
+def is_unresolved(case: CaseResult) -> bool:
+    """Whether a strict run fails by the case: it neither passed nor failed, and nobody has quarantined it."""
+    return case.verdict in UNRESOLVED and not case.quarantined
+
+
+def verdict_text(case: CaseResult) -> str:
+    """The verdict's word; a case that was proven right and not timed says so, and one that is quarantined."""
+    said = word_of(case)
+    if said in (EXPIRED, QUARANTINED, UNCHANGED):
+        return f"{case.verdict.value}, {said}"
+    if case.verdict is Verdict.RIGHT and case.median_us is None:
+        return f"{case.verdict.value}, not timed"
+    return case.verdict.value
+
+
+def quarantined_lines(cases: Iterable[CaseResult]) -> list[str]:
+    """'prefill/...: SLOWER, quarantined: LINK until DATE' of each that a quarantine keeps from failing, worst first."""
+    held = worst_first(case for case in cases if case.quarantined)
+    return [f"{case.key}: {case.verdict.value}, quarantined: {case.quarantined}" for case in held]
 
 
 def worst_first(cases: Iterable[CaseResult]) -> list[CaseResult]:
@@ -85,18 +124,30 @@ def counts(verdicts: Iterable[Verdict]) -> str:
     return ", ".join(f"{counted[verdict]} {word(verdict)}" for verdict in ORDER if counted[verdict]) or "no cases"
 
 
+def counted(results: Iterable[CaseResult | CodeResult]) -> str:
+    """As `counts`, with quarantined and unchanged cases counted as such: '1 slower, 2 quarantined, 30 unchanged'."""
+    found = Counter(map(word_of, results))
+    words = [EXPIRED, *(word(verdict) for verdict in ORDER)]
+    words.insert(words.index(word(Verdict.UNSUPPORTED)), QUARANTINED)
+    return ", ".join(f"{found[name]} {name}" for name in [*words, UNCHANGED] if found[name]) or "no cases"
+
+
 def verdict_word(joined: Joined) -> str:
-    """The whole in a word: FAILED, INCOMPLETE, NO CASES, PASSED, or what was done where nothing was held against
-    anything: RECORDED, CALIBRATED, CHECKED, STORED BASELINES, else NOT COMPARED.
+    """The whole in a word: FAILED, INCOMPLETE, NO CASES, PASSED, QUARANTINED where every case is, or what was done
+    where nothing was held against anything: RECORDED, CALIBRATED, CHECKED, STORED BASELINES, else NOT COMPARED. A
+    quarantined case has not passed, and one that is unchanged has.
     """
-    verdicts = {shown.case.verdict for shown in joined.cases} | {result.verdict for result in joined.code}
+    verdicts = {shown.case.verdict for shown in joined.cases if not shown.case.quarantined}
+    verdicts |= {result.verdict for result in joined.code}
     if joined.failed or joined.failed_by:
         return "FAILED"
     if not all(run.complete for run in joined.runs):
         return "INCOMPLETE"
-    if not verdicts:
+    if not joined.cases and not joined.code:
         return "NO CASES"
-    if verdicts & COMPARED:
+    if not verdicts:
+        return QUARANTINED.upper()
+    if verdicts & COMPARED or any(shown.case.unchanged for shown in joined.cases):
         return "PASSED"
     did = {DID.get(run.mode, "NOT COMPARED") for run in joined.runs}
     return did.pop() if len(did) == 1 else "NOT COMPARED"
@@ -128,7 +179,7 @@ def verdict_line(run: RunResult) -> str:
     """The run in one line: '2 slower, 41 same on sm_90/h200 against 4f2c1ab; slowest: prefill/... +6.1 % (...)'."""
     device, base = device_of(run), held_against(run)
     where = f" on {one_line(device)}" if device else ""
-    line = f"{counts(case.verdict for case in run.cases)}{where}{f' against {base}' if base else ''}"
+    line = f"{counted(run.cases)}{where}{f' against {base}' if base else ''}"
     worst = slowest(run.cases)
     if worst is None:
         return line

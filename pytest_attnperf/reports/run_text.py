@@ -83,12 +83,13 @@ def suite_sections(joined: Joined, *, width: int, ink: Ink = PLAIN, verbose: boo
             if shown.device == device:
                 parts.setdefault((device, shown.case.key.suite), []).append(shown.case)
     for (device, suite), cases in parts.items():
-        timed = [case for case in cases if not _only_proven(case)]
+        timed = [case for case in cases if not _only_proven(case) and not _is_unchanged(case)]
         most_rows = None if verbose else MOST_ROWS
         table = suite_table(timed, width=width, ink=ink, verbose=verbose, most_rows=most_rows)
-        left_out = len(cases) - len(timed)
-        said = f"{left_out} cases right, and not timed: their tests say timed=False" if left_out else ""
-        yield SuiteSection(suite, device, tuple(cases), "\n".join(filter(None, [table, said])))
+        proven, unchanged = sum(map(_only_proven, cases)), sum(map(_is_unchanged, cases))
+        said = [f"{proven} cases right, and not timed: their tests say timed=False"] if proven else []
+        said += [f"{unchanged} cases right, and not timed: unchanged since their baseline"] if unchanged else []
+        yield SuiteSection(suite, device, tuple(cases), "\n".join(filter(None, [table, *said])))
 
 
 def section_title(part: SuiteSection, *, several: bool) -> str:
@@ -103,3 +104,8 @@ def _runs(joined: Joined) -> Iterator[tuple[RunResult, str]]:
 def _only_proven(case: CaseResult) -> bool:
     """Whether all there is to say of a case is that it is right, as of hundreds of a layer's tests."""
     return case.verdict is Verdict.RIGHT and not case.fails and any(note.startswith(NOT_TIMED) for note in case.notes)
+
+
+def _is_unchanged(case: CaseResult) -> bool:
+    """Whether a case is right and runs what its baseline ran; one that fails all the same stands in the table."""
+    return case.unchanged and not case.fails

@@ -22,7 +22,7 @@ from pytest_attnperf.reports.figures import (
     one_line,
 )
 from pytest_attnperf.reports.grid import Column, Group, Row, grid
-from pytest_attnperf.reports.overview import ORDER
+from pytest_attnperf.reports.overview import ORDER, verdict_text
 from pytest_attnperf.reports.text_width import wrapped
 from pytest_attnperf.results import CaseResult
 
@@ -66,13 +66,6 @@ def processes_text(case: CaseResult) -> str:
     if case.pairs:
         return f"{len(case.pairs)} pairs"
     return str(len(case.second or case.first) or ABSENT)
-
-
-def verdict_text(case: CaseResult) -> str:
-    """The verdict's word; a case that was proven right and not timed says so."""
-    if case.verdict is Verdict.RIGHT and case.median_us is None:
-        return f"{case.verdict.value}, not timed"
-    return case.verdict.value
 
 
 def _speedup(case: CaseResult, reference: CaseResult | None) -> str:

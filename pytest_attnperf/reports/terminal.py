@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import statistics
 from collections.abc import Iterable, Sequence
 
@@ -17,11 +18,18 @@ from pytest_attnperf.reports.figures import (
     one_line,
     safe_lines,
 )
-from pytest_attnperf.reports.overview import compared, median_detection_limit, rank, verdict_line
+from pytest_attnperf.reports.overview import (
+    compared,
+    median_detection_limit,
+    quarantined_lines,
+    rank,
+    verdict_line,
+)
 from pytest_attnperf.results import CaseResult, RunResult
 
 LOG_LINES = 40
 PROBLEM_LINES = 12
+QUARANTINED_LINES = 10
 TEXT_LIMIT = 2000
 
 
@@ -29,10 +37,11 @@ def closing_lines(run: RunResult, results_path: str = "", *, ink: Ink = PLAIN) -
     """The end of a run: one line that says it all, then what it would have found, findings, and what was written."""
     lines = []
     if run.cases or not run.code:
-        lines.append(ink.verdict(one_line(verdict_line(run), TEXT_LIMIT), _worst(case.verdict for case in run.cases)))
+        lines.append(ink.verdict(one_line(verdict_line(run), TEXT_LIMIT), _worst(_counting(run.cases))))
     if run.code:
         lines.append(ink.verdict(code_line(run.code), _worst(result.verdict for result in run.code)))
     lines += limit_lines(run.cases)
+    lines += [*_not_timed_lines(run), *_quarantine_lines(run.cases)]
     if run.mode == "gate" and run.gated == 0:
         lines.append(f"gated 0 of {run.selected}: nothing was compared with a baseline")
     if not run.complete:
@@ -44,6 +53,20 @@ def closing_lines(run: RunResult, results_path: str = "", *, ink: Ink = PLAIN) -
     return lines
 
 
+def _not_timed_lines(run: RunResult) -> list[str]:
+    """How many cases count as gated without a time, and how many the run's tier left out."""
+    unchanged, left = sum(case.unchanged for case in run.cases), len(run.left_to_nightly)
+    lines = [f"{max(0, run.gated - unchanged)} gated, {unchanged} unchanged (not timed)"] if unchanged else []
+    return [*lines, f"{left} case{'s' if left != 1 else ''} left to nightly runs"] if left else lines
+
+
+def _quarantine_lines(cases: Sequence[CaseResult]) -> list[str]:
+    """Each quarantined case with its link, as far as a screen holds them."""
+    lines = [one_line(line, TEXT_LIMIT) for line in quarantined_lines(cases)]
+    left_out = len(lines) - QUARANTINED_LINES
+    return [*lines[:QUARANTINED_LINES], f"and {left_out} more quarantined cases"] if left_out > 0 else lines
+
+
 def limit_lines(cases: Sequence[CaseResult]) -> list[str]:
     """How large a slowdown the comparisons would have shown: what 'same' is worth; nothing where none was made."""
     limit = median_detection_limit(cases)
@@ -51,6 +74,11 @@ def limit_lines(cases: Sequence[CaseResult]) -> list[str]:
         return []
     which = "half of the compared cases" if len(compared(cases)) > 1 else "the one compared case"
     return [f"{which} would have shown a slowdown of {format_change(1 + limit).removeprefix('+')}"]
+
+
+def _counting(cases: Iterable[CaseResult]) -> Iterable[Verdict]:
+    """Verdicts of the cases that are not quarantined."""
+    return (case.verdict for case in cases if not case.quarantined)
 
 
 def _worst(verdicts: Iterable[Verdict]) -> Verdict | None:
@@ -71,6 +99,7 @@ def failure_text(case: CaseResult) -> str:
         lines += ["end of the worker's log:", *(f"  | {line}" for line in safe_lines(case.log, LOG_LINES))]
     if case.reproduce:
         lines += ["reproduce with:", one_line(case.reproduce, TEXT_LIMIT)]
+        lines += [f"explained by: attnperf explain {one_line(shlex.quote(str(case.key)), TEXT_LIMIT)}"]
     return "\n".join(lines)
 
 

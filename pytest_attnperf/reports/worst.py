@@ -77,6 +77,7 @@ def _bad(joined: Joined) -> list[_Bad]:
             shown.case.interval,
         )
         for shown in joined.cases
+        if not shown.case.quarantined
     ]
     code = [_Bad(result.verdict, result.fails, result.key, "") for result in joined.code]
     return [one for one in [*cases, *code] if one.fails or rank(one.verdict) <= LEAST_BAD]

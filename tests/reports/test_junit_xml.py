@@ -167,3 +167,18 @@ def test_the_same_bytes_and_quickly() -> None:
     assert time.process_time() - started < 1
     assert data == junit(joined)
     assert data.startswith(b'<?xml version="1.0" encoding="utf-8"?>\n<testsuites ')
+
+
+def test_quarantined_and_unchanged_tests_pass_and_are_counted(case: CaseFactory, run: RunFactory) -> None:
+    """JUnit has no word for either: they pass, say so in a property, and the testsuite says how many there are."""
+    held = [case(name, fails=False, quarantined="#7 until 2026-02-10") for name in "ab"]
+    right = case("c", verdict=Verdict.RIGHT, fails=False, median_us=None, unchanged=True)
+    root = ElementTree.fromstring(junit(of_one(run(*held, right))))
+    (suite,) = root.findall("testsuite")
+    assert counts(suite) == (3, 0, 0, 0)
+    assert (found(suite)["attnperf.quarantined"], found(suite)["attnperf.unchanged"]) == ("2", "1")
+    cases = [found(element) for element in suite.findall("testcase")]
+    assert [one.get("attnperf.quarantined") for one in cases] == ["#7 until 2026-02-10"] * 2 + [None]
+    assert [one.get("attnperf.unchanged") for one in cases] == [None, None, "yes"]
+    (plain,) = ElementTree.fromstring(junit(of_one(run(case())))).findall("testsuite")
+    assert "attnperf.quarantined" not in found(plain)

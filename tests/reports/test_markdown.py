@@ -292,3 +292,17 @@ def test_thousands_of_cases_are_quick() -> None:
     text = summary(joined)
     assert time.process_time() - started < 2
     assert len(text.encode()) <= LIMIT_BYTES
+
+
+def test_quarantined_cases_have_a_part_of_their_own(case: CaseFactory, run: RunFactory) -> None:
+    """They are counted and listed with issue and date, not among what is open, and no text of theirs is a link; a test
+    that fails because its quarantine is over says so beside its figures."""
+    held = case("a", fails=False, quarantined=f"{EVIL} until 2026-02-10")
+    text = summary(of_one(run(held, case("b", verdict=Verdict.SAME, fails=False))))
+    check_form(text)
+    assert text.startswith("### attnperf: PASSED: 1 quarantined, 1 same on ")
+    assert "<summary>1 quarantined case</summary>" in text
+    assert text.index("quarantined case") > text.index("prefill")
+    assert not text.partition("<details>")[0].count("SLOWER")
+    over = case("c", summary="quarantine expired on 2026-02-10: x", policy={"quarantine": "x"})
+    assert "quarantine expired on 2026-02-10: x" in summary(of_one(run(over)))

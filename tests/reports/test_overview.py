@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -9,11 +10,15 @@ from pytest_attnperf.reports.joined import join, of_one
 from pytest_attnperf.reports.overview import (
     ORDER,
     STORED,
+    counted,
     counts,
     held_against,
+    is_unresolved,
     median_detection_limit,
+    quarantined_lines,
     rank,
     verdict_line,
+    verdict_text,
     verdict_word,
     worst_first,
 )
@@ -101,3 +106,23 @@ def test_detection(case: Make) -> None:
     assert median_detection_limit([case(detection_limit=0.01), case(detection_limit=None)]) == 0.01
     assert median_detection_limit([case(detection_limit=0.01), *[case(detection_limit=None)] * 2]) is None
     assert median_detection_limit([case(verdict=Verdict.NO_BASELINE, ratio=None)]) is None
+
+
+def test_quarantined_and_unchanged_cases_are_counted_apart(case: Make, run: MakeRun) -> None:
+    """A quarantined case is not counted by its verdict, and has not passed; one that is unchanged has."""
+    held = case("a", fails=False, quarantined="#7 until 2026-02-10")
+    unknown = case("b", verdict=Verdict.NO_BASELINE, fails=False, quarantined="#7 until 2026-02-10")
+    right = case("c", verdict=Verdict.RIGHT, fails=False, median_us=None, unchanged=True)
+    every = [right, held, unknown, case("d"), case("e", verdict=Verdict.SAME, fails=False)]
+    assert counted(every) == "1 slower, 2 quarantined, 1 same, 1 unchanged"
+    assert verdict_line(run(*every)).startswith("1 slower, 2 quarantined, 1 same, 1 unchanged on sm_90/h200")
+    assert [verdict_text(one) for one in every[:3]] == [
+        "RIGHT, unchanged", "SLOWER, quarantined", "NO_BASELINE, quarantined"
+    ]  # fmt: skip
+    assert [verdict_word(of_one(run(one))) for one in (held, right)] == ["QUARANTINED", "PASSED"]
+    assert [is_unresolved(one) for one in (unknown, replace(unknown, quarantined=""))] == [False, True]
+    over = case("f", verdict=Verdict.SAME, fails=True, summary="quarantine expired on 2026-02-10: #7")
+    assert (verdict_text(over), counted([over, replace(over, verdict=Verdict.SLOWER)])) == (
+        "SAME, quarantine expired", "1 quarantine expired, 1 slower"
+    )  # fmt: skip
+    assert quarantined_lines(every)[0] == f"{held.key}: SLOWER, quarantined: #7 until 2026-02-10"

@@ -163,3 +163,12 @@ def test_notes_of_runs(small: RunResult) -> None:
     measured = of_one(replace(small, notes=("retried once",)))
     assert "retried once" not in run_text(measured, width=80)
     assert "retried once" in run_text(measured, width=80, verbosity=1)
+
+
+def test_unchanged_cases_are_counted_in_place_of_rows(case: CaseFactory, run: RunFactory) -> None:
+    """Of cases that run what they ran there is nothing to say but how many; one that fails all the same has its row."""
+    right = case("a", verdict=Verdict.RIGHT, fails=False, median_us=None, ratio=None, unchanged=True)
+    expired = case("b", verdict=Verdict.RIGHT, median_us=None, ratio=None, unchanged=True)
+    (part,) = suite_sections(of_one(run(right, expired, case("c"))), width=80)
+    assert part.text.splitlines()[-1] == "1 cases right, and not timed: unchanged since their baseline"
+    assert [name in part.text.split() for name in ("a", "b", "c")] == [False, True, True]

@@ -20,6 +20,7 @@ RunFactory: TypeAlias = Callable[..., RunResult]
 
 KEY = "prefill/triton.flash/prefill-b4-s512-h8-d256-f16-causal"
 COMMAND = 'pytest --attnperf "suites/test_prefill.py::test_prefill[triton.flash-prefill-b4-s512-h8-d256-f16-causal]"'
+EXPLAINED = "explained by: attnperf explain prefill/triton.flash/prefill-b4-s512-h8-d256-f16-causal"
 WRONG = ErrorFigures("seed 7", "out", 0.5, 0.002, 0.01, 0.0002, (0, 3, 1, 5), 1.25, 0.75, 0, 0, 4096)
 
 
@@ -36,6 +37,7 @@ def test_slower_says_what_changed(case: CaseFactory) -> None:
         "  note: the canary moved by 1 %",
         "reproduce with:",
         COMMAND,
+        EXPLAINED,
     ]
 
 
@@ -127,7 +129,13 @@ def test_not_finite_outputs_have_no_errors_to_print(case: CaseFactory, counts: t
         finite_count=finite_count,
     )
     lines = incorrect(case, figures, problems=("replay: 'out' holds 3 NaN among 4096 elements",))
-    assert lines[2:] == ["  replay: 'out' holds 3 NaN among 4096 elements", ALLOWED, "reproduce with:", COMMAND]
+    assert lines[2:] == [
+        "  replay: 'out' holds 3 NaN among 4096 elements",
+        ALLOWED,
+        "reproduce with:",
+        COMMAND,
+        EXPLAINED,
+    ]
 
 
 @pytest.mark.parametrize("error", [inf, nan])
@@ -142,7 +150,7 @@ def test_many_problems_are_cut(case: CaseFactory) -> None:
     """A kernel wrong everywhere does not bury the command."""
     lines = incorrect(case, problems=tuple(f"problem {number}" for number in range(50)))
     assert "  ... and 38 more" in lines
-    assert lines[-1] == COMMAND
+    assert lines[-2:] == [COMMAND, EXPLAINED]
 
 
 def test_a_problem_is_said_once(case: CaseFactory) -> None:
@@ -163,6 +171,7 @@ def test_a_traceback_keeps_its_lines(case: CaseFactory) -> None:
         "  E       ValueError: off",
         "reproduce with:",
         COMMAND,
+        EXPLAINED,
     ]
 
 
@@ -171,7 +180,7 @@ def test_error_ends_with_log_and_command(case: CaseFactory) -> None:
     log = "\n".join([*(f"line {number}" for number in range(60)), "\x1b[31mSegmentation fault\x1b[0m"])
     lines = failure_text(case(verdict=Verdict.ERROR, summary="the worker died", log=log)).splitlines()
     assert "  | ... 21 lines before ..." in lines
-    assert lines[-3:] == ["  |  [31mSegmentation fault [0m", "reproduce with:", COMMAND]
+    assert lines[-4:] == ["  |  [31mSegmentation fault [0m", "reproduce with:", COMMAND, EXPLAINED]
 
 
 def test_closing_line(case: CaseFactory, run: RunFactory) -> None:
@@ -257,3 +266,20 @@ def test_incomplete_findings_and_baselines(case: CaseFactory, run: RunFactory) -
 def test_no_cases_and_no_device(run: RunFactory) -> None:
     """An empty run without a device still closes with a sentence."""
     assert closing_lines(run(device=None, mode="check")) == ["no cases"]
+
+
+def test_what_was_not_timed_and_what_is_held_stand_at_the_end(case: CaseFactory, run: RunFactory) -> None:
+    """How many were gated and how many unchanged, what was left to nightly runs, and every quarantine with its link;
+    the verdict's colour is not that of a quarantined case."""
+    held = case(fails=False, quarantined="https://a.b/7 until 2026-02-10")
+    right = case("c", verdict=Verdict.RIGHT, fails=False, median_us=None, unchanged=True)
+    made = run(held, right, gated=2, left_to_nightly=(held.key,))
+    lines = closing_lines(made, ink=Ink.ansi())
+    assert lines[0] == closing_lines(made)[0]
+    assert lines[1:] == [
+        "1 gated, 1 unchanged (not timed)",
+        "1 case left to nightly runs",
+        f"{KEY}: SLOWER, quarantined: https://a.b/7 until 2026-02-10",
+    ]
+    many = closing_lines(run(*(held,) * 12))
+    assert (len(many), many[-1]) == (12, "and 2 more quarantined cases")

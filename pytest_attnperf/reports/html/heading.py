@@ -15,14 +15,18 @@ from pytest_attnperf.reports.html.samples import changes_of
 from pytest_attnperf.reports.joined import Joined
 from pytest_attnperf.reports.overview import (
     ORDER,
-    UNRESOLVED,
+    QUARANTINED,
+    UNCHANGED,
     held_against,
+    is_unresolved,
     median_detection_limit,
+    quarantined_lines,
     rank,
     verdict_line,
     word,
+    word_of,
 )
-from pytest_attnperf.results import CaseResult, RunResult
+from pytest_attnperf.results import EXPIRED, CaseResult, RunResult
 
 MOST_CARDS = 24
 MOST_LINES = 50
@@ -54,20 +58,21 @@ def run_heads(joined: Joined) -> list[dict[str, object]]:
 
 def cards(table: Table) -> tuple[list[Card], int]:
     """The failing and the unresolved cases, worst first, and how many more there are."""
-    found = [
-        index for index, row in enumerate(table.rows) if row.shown.case.fails or row.shown.case.verdict in UNRESOLVED
-    ]
+    found = [index for index, row in enumerate(table.rows) if row.shown.case.fails or is_unresolved(row.shown.case)]
     return [_card(table, index) for index in found[:MOST_CARDS]], max(0, len(found) - MOST_CARDS)
 
 
 def verdict_counts(table: Table) -> list[dict[str, object]]:
-    """How many cases of each verdict, worst first, and whether any of them fails."""
-    counted = Counter(row.shown.case.verdict for row in table.rows)
-    failing = {row.shown.case.verdict for row in table.rows if row.shown.case.fails}
+    """How many cases of each verdict, worst first, and whether any of them fails; those apart that are quarantined or
+    unchanged."""
+    counted = Counter(word_of(row.shown.case) for row in table.rows)
+    failing = {word_of(row.shown.case) for row in table.rows if row.shown.case.fails}
+    shown = [(EXPIRED.upper(), EXPIRED), *((verdict.value, word(verdict)) for verdict in ORDER)]
+    shown += [(name.upper(), name) for name in (QUARANTINED, UNCHANGED)]
     return [
-        {"verdict": verdict.value, "word": word(verdict), "count": counted[verdict], "fails": verdict in failing}
-        for verdict in ORDER
-        if counted[verdict]
+        {"verdict": verdict, "word": name, "count": counted[name], "fails": name in failing}
+        for verdict, name in shown
+        if counted[name]
     ]
 
 
@@ -122,6 +127,7 @@ def _run_head(run: RunResult, source: str) -> dict[str, object]:
         "line": one_line(verdict_line(run), TEXT_LIMIT),
         "facts": facts,
         "findings": _capped(run.findings),
+        "quarantined": _capped(quarantined_lines(run.cases)),
         "notes": _capped(noted),
         "complete": run.complete,
     }

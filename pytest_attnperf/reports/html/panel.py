@@ -50,6 +50,7 @@ def blocks(
     """Everything about a case but its samples; `occupancies` are of compiled kernels, by the hash of their code."""
     case = row.shown.case
     found = [
+        _lines("Quarantined", (case.quarantined,) if case.quarantined else ()),
         _lines("Reasons", case.reasons),
         _lines("Notes", case.notes),
         _command(case.reproduce),

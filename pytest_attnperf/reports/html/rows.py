@@ -24,8 +24,8 @@ from pytest_attnperf.reports.figures import (
 )
 from pytest_attnperf.reports.html.embedding import Json, number
 from pytest_attnperf.reports.joined import Joined, Shown
-from pytest_attnperf.reports.overview import rank, worst_first
-from pytest_attnperf.reports.tables import REFERENCE_BACKEND, gb_s, share_of_floor, tflops, verdict_text
+from pytest_attnperf.reports.overview import rank, verdict_text, worst_first
+from pytest_attnperf.reports.tables import REFERENCE_BACKEND, gb_s, share_of_floor, tflops
 
 NAME_LIMIT = 200
 PLAIN_ROWS = 100

@@ -101,3 +101,16 @@ def test_changes_name_their_case(history: Callable[..., CaseHistory]) -> None:
         ("gfx942/mi300x p/a/w", None),
         ("sm_90/sample p/a/w", 3),
     ]
+
+
+def test_quarantined_cases_are_listed_apart(case: Case, run: Run) -> None:
+    """They need nobody before their date: no card, a count of their own, and a list with issue and date."""
+    held = case("a", fails=False, quarantined="https://a.b/7 until 2026-02-10")
+    right = case("b", verdict=Verdict.RIGHT, fails=False, median_us=None, unchanged=True)
+    joined = of_one(run(held, right))
+    table = table_of(joined)
+    assert cards(table) == ([], 0)
+    assert [(one["verdict"], one["count"], one["fails"]) for one in verdict_counts(table)] == [
+        ("QUARANTINED", 1, False), ("UNCHANGED", 1, False)
+    ]  # fmt: skip
+    assert run_heads(joined)[0]["quarantined"] == [f"{held.key}: SLOWER, quarantined: https://a.b/7 until 2026-02-10"]
