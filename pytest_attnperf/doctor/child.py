@@ -1,0 +1,84 @@
+"""Another process asked one question: what may hang, crash or print rubbish does it there."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pytest_attnperf.environment.system import ProbeError
+
+_running: set[subprocess.Popen[str]] = set()
+"""Started by `answer_of` and not ended yet, each in a session of its own."""
+
+
+def answer_of(command: Sequence[str], *, limit_s: float, environ: Mapping[str, str], folder: Path) -> dict[str, object]:
+    """The JSON object in the last line that a command prints.
+
+    It and all it started are ended after `limit_s` seconds. Raises ProbeError where it cannot be started, takes longer,
+    fails (with the last line of its error output) or prints something else.
+    """
+    try:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+            errors="replace", env=dict(environ), cwd=folder, start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise ProbeError(f"{command[0]} cannot be started: {error.strerror}") from error
+    _running.add(process)
+    try:
+        out, err = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        raise ProbeError(f"did not answer in {limit_s:g} s") from None
+    finally:
+        _end(process)
+        _running.discard(process)
+    if process.returncode < 0:
+        raise ProbeError(f"the process was ended by signal {-process.returncode}")
+    if process.returncode:
+        raise ProbeError(last_error(err) or f"the process ended with status {process.returncode}")
+    return _object(out)
+
+
+def last_error(text: str) -> str:
+    """The line of an error output that names the error: the last that is not blank."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+@atexit.register
+def end_all() -> None:
+    """End what still runs: a doctor that is stopped leaves no process on a GPU. They get no Ctrl-C of the terminal."""
+    for process in tuple(_running):
+        _kill(process)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """With its group, which has its id; what it started may hold the pipes open."""
+    if process.returncode is None:  # not waited for yet, so that the id is still its own, ended or not
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    _kill(process)
+    process.wait()
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+
+
+def _object(out: str) -> dict[str, object]:
+    lines = [line for line in out.splitlines() if line.strip()]
+    try:
+        found = json.loads(lines[-1]) if lines else None
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ProbeError(f"the process printed {(lines[-1] if lines else '')[:60]!r} in place of an answer")
+    return found
