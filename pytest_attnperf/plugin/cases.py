@@ -15,6 +15,7 @@ import pytest
 
 from pytest_attnperf.backends import Backend, Registry
 from pytest_attnperf.errors import UsageError, WorkloadError
+from pytest_attnperf.gate.policy import NIGHTLY, TIERS, require_quarantine, require_tier
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.model_cases import ModelCases
 from pytest_attnperf.records import CaseKey
@@ -29,6 +30,10 @@ _IDENTITY = frozenset({"family", "workloads", "backends", "suite", "label"})
 _SWITCHES = {"timed": True, "breakdown": False}
 """Keywords that are True or False, and what a test that does not give them has."""
 
+_EXEMPTIONS = frozenset({"tier", "quarantine", "until"})
+_LEFT = "attnperf_left_to_nightly"
+"""What a worker of xdist tells its controller, which collects nothing."""
+
 
 @dataclass(eq=False)  # pluggy keeps plugins in sets, where a conftest.py does not concern every folder
 class CaseCollector:
@@ -40,6 +45,7 @@ class CaseCollector:
     registry: Registry = field(default_factory=Registry)
     families: Families = field(default_factory=Families)
     too_large_for_cpu: int = 0
+    left_to_nightly: tuple[CaseKey, ...] = ()
     _counter: int = 0
 
     def register(self) -> None:
@@ -87,21 +93,29 @@ class CaseCollector:
         item.stash[_ORDER] = self._counter
         self._counter += 1
         if FIXTURE in getattr(item, "fixturenames", ()) and not _left_empty(item):
-            item.stash[_KEY] = _key_of(item)
+            try:
+                item.stash[_KEY] = _key_of(item)
+            except UsageError as error:
+                raise pytest.UsageError(str(error)) from error
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Refuse duplicate keys, restore the canonical order of cases, deselect what is too large for a CPU, and what
-        workloads of the command line are not for."""
+        """Refuse duplicate keys, restore the canonical order of cases, deselect what is too large for a CPU, what is
+        left to nightly runs, and what workloads of the command line are not for."""
+        selects = config.getoption("attnperf_worker_fd", default=None) is None
         if options.replaced_by(config):
             _deselect(config, items, without_repeats(items))
-            if config.getoption("attnperf_worker_fd", default=None) is None:  # a worker has what any selection asks for
+            if selects:  # a worker has what any selection asks for
                 _deselect(config, items, without_untimed_repeats(items))
         try:
             refuse_duplicates(items)
         except UsageError as error:
             raise pytest.UsageError(str(error)) from error
         restore_order(items)
+        if selects and options.run_text(config, "tier") == TIERS[0]:
+            nightly = {item: key for item in items if (key := case_key(item)) is not None and tier_of(item) == NIGHTLY}
+            self.left_to_nightly = tuple(nightly.values())
+            _deselect(config, items, [item for item in items if item not in nightly])
         if self.on_gpu:
             return
         self.too_large_for_cpu = _deselect(config, items, [item for item in items if not self._too_large(item)])
@@ -114,7 +128,22 @@ class CaseCollector:
                 f"attnperf: {self.too_large_for_cpu} cases deselected as too large for a CPU ({self.gpu_reason}); "
                 "a GPU runs them all"
             )
+        if self.left_to_nightly:
+            left = len(self.left_to_nightly)
+            lines.append(f"attnperf: {left} case{'s' * (left != 1)} left to nightly runs (--attnperf-tier=pr)")
         return lines
+
+    def pytest_sessionfinish(self) -> None:
+        """In a worker of xdist: tell what was left out."""
+        output = getattr(self.config, "workeroutput", None)
+        if output is not None:
+            output[_LEFT] = [(key.suite, key.backend, key.workload, key.label) for key in self.left_to_nightly]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """In the controller of xdist: every worker has left out the same; one that died tells nothing."""
+        told = getattr(node, "workeroutput", {}).get(_LEFT, ())
+        self.left_to_nightly = tuple(CaseKey(*key) for key in told) or self.left_to_nightly
 
     def _too_large(self, item: pytest.Item) -> bool:
         ours = case_key(item) is not None or item.get_closest_marker(MARKER) is not None
@@ -169,7 +198,9 @@ class CaseCollector:
 
 def marker_settings(marker: pytest.Mark, where: str) -> dict[str, Any]:
     """The marker's keywords, checked. Raises UsageError for an unknown one, naming those that exist."""
-    known = _IDENTITY | _SWITCHES.keys() | {option.name.replace("-", "_") for option in options.CASE_OPTIONS}
+    known = (
+        _IDENTITY | _SWITCHES.keys() | _EXEMPTIONS | {option.name.replace("-", "_") for option in options.CASE_OPTIONS}
+    )
     unknown = sorted(marker.kwargs.keys() - known)
     if marker.args or unknown:
         what = f"unknown keywords {unknown}" if unknown else "positional arguments"
@@ -177,6 +208,8 @@ def marker_settings(marker: pytest.Mark, where: str) -> dict[str, Any]:
     if "family" not in marker.kwargs and ("workloads" in marker.kwargs or "backends" in marker.kwargs):
         raise UsageError(f"{where}: the attnperf marker needs family=...")
     _require_switches(marker.kwargs, where)
+    require_tier(marker.kwargs.get("tier"), f"{where}: tier of the attnperf marker")
+    require_quarantine(marker.kwargs.get("quarantine"), marker.kwargs.get("until"), f"{where}: the attnperf marker")
     return dict(marker.kwargs)
 
 
@@ -197,6 +230,12 @@ def switches(item: pytest.Item) -> dict[str, bool]:
     marker = item.get_closest_marker(MARKER)
     settings = marker_settings(marker, item.nodeid) if marker else {}
     return {name: bool(settings.get(name, default)) for name, default in _SWITCHES.items()}
+
+
+def tier_of(item: pytest.Item) -> str:
+    """What an item's marker says of the runs that measure it, '' for all. Raises UsageError as `marker_settings`."""
+    marker = item.get_closest_marker(MARKER)
+    return require_tier(marker_settings(marker, item.nodeid).get("tier"), item.nodeid) if marker else ""
 
 
 def case_key(item: pytest.Item) -> CaseKey | None:

@@ -14,10 +14,11 @@ from pytest_attnperf.baselines.published import PublishedFigure, figures_for, lo
 from pytest_attnperf.baselines.record import new_entry
 from pytest_attnperf.baselines.store import BaselineStore, NewEntry
 from pytest_attnperf.code_records import CODE_SUITE
+from pytest_attnperf.correctness.what_ran import identity
 from pytest_attnperf.errors import BaselineError
-from pytest_attnperf.gate.creep import CREPT
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.calibrating import calibration_lines
+from pytest_attnperf.plugin.findings import crept, loosened, quarantined_anew, unused_entries
 from pytest_attnperf.plugin.problems import noted
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports import json_results
@@ -26,7 +27,7 @@ from pytest_attnperf.reports.colour import Ink
 from pytest_attnperf.reports.conditions import condition_lines, interleaved_line
 from pytest_attnperf.reports.figures import one_line
 from pytest_attnperf.reports.joined import of_one
-from pytest_attnperf.reports.overview import UNRESOLVED
+from pytest_attnperf.reports.overview import UNRESOLVED, is_unresolved
 from pytest_attnperf.reports.profile_cases import case_lines
 from pytest_attnperf.reports.proof import cost_line, determinism_lines
 from pytest_attnperf.reports.run_text import is_long, one_line_of, section_title, suite_sections
@@ -35,10 +36,11 @@ from pytest_attnperf.reports.tables import published_table, tolerance_notes
 from pytest_attnperf.reports.terminal import TEXT_LIMIT, closing_lines
 from pytest_attnperf.reports.worst import worst_table
 from pytest_attnperf.results import RunResult
-from pytest_attnperf.session.case_records import DRIFTED, LOOSENED
+from pytest_attnperf.session.case_records import DRIFTED
 from pytest_attnperf.session.judge import LOCAL
 from pytest_attnperf.session.plausibility import CHANGED, NEAR_FLOOR
 from pytest_attnperf.session.profiling import NOT_PROFILED
+from pytest_attnperf.session.quarantine import NEEDLESS
 from pytest_attnperf.session.suite_findings import run_findings
 from pytest_attnperf.workers.look import STAGES_NOT_TIMED
 
@@ -76,6 +78,7 @@ class Closing:
 
     def finish(self, run: RunResult, store: BaselineStore, *, interrupted: bool) -> int:
         """Write everything; 1 when the run as a whole must fail although every test passed."""
+        run = self._with_tier(run)
         merged: tuple[str, ...] = ()
         findings = [*run.findings, *loosened(run), *crept(run)]
         if run.mode == "update":
@@ -88,6 +91,7 @@ class Closing:
                 findings += problems
                 self._failed_for += problems
         elif run.mode == "gate":
+            findings += quarantined_anew(run, store)
             whole = self.unfiltered() and run.complete
             findings += unused_entries(run, store) if whole else []
             findings += self._kernel_findings(run, store, whole=whole) if run.code else []
@@ -97,6 +101,12 @@ class Closing:
         self._run = run
         self._failed_for += self._strict_reasons(run)
         return 1 if self._failed_for else 0
+
+    def _with_tier(self, run: RunResult) -> RunResult:
+        """The run with the tier that was asked for, and the cases that were left out by it."""
+        collector: Any = self._config.pluginmanager.get_plugin("attnperf-cases")
+        left = collector.left_to_nightly if collector else ()
+        return replace(run, tier=options.run_text(self._config, "tier"), left_to_nightly=left)
 
     @property
     def final(self) -> RunResult | None:
@@ -125,6 +135,7 @@ class Closing:
             _show_profiles(reporter, run)
             reporter.section("attnperf")
             said = [*unresolved_lines(run), *kernel_lines(run), *run.notes, *condition_lines(run)]
+            said += timed_for_want_of_code(run) if self._config.getoption("attnperf_changed") else []
             said += [interleaved_line(run), *determinism_lines(run.cases), cost_line(run), *run_findings(run.cases)]
             said = [one_line(line, TEXT_LIMIT) for line in said]
         else:
@@ -198,8 +209,8 @@ class Closing:
     def _strict_reasons(self, run: RunResult) -> list[str]:
         if run.mode != "gate" or not is_strict(self._config):
             return []
-        verdicts = [*(case.verdict for case in run.cases), *(result.verdict for result in run.code)]
-        unresolved = [verdict for verdict in verdicts if verdict in UNRESOLVED]
+        unresolved = [case.verdict for case in run.cases if is_unresolved(case)]
+        unresolved += [result.verdict for result in run.code if result.verdict in UNRESOLVED]
         reasons = []
         if unresolved:
             kinds = sorted({verdict.value for verdict in unresolved})
@@ -237,8 +248,9 @@ class Closing:
 def unresolved_lines(run: RunResult) -> list[str]:
     """What kept cases from being gated, the first few of each kind, each with what to do; and warnings."""
     lines: list[str] = []
-    for verdict in sorted({case.verdict for case in run.cases} & UNRESOLVED):
-        cases = [case for case in run.cases if case.verdict is verdict]
+    open_ones = [case for case in run.cases if is_unresolved(case)]
+    for verdict in sorted({case.verdict for case in open_ones}):
+        cases = [case for case in open_ones if case.verdict is verdict]
         lines += [f"{verdict.value}: {case.key}: {case.summary}" for case in cases[:SHOWN_UNRESOLVED]]
         if len(cases) > SHOWN_UNRESOLVED:
             lines.append(f"{verdict.value}: {len(cases) - SHOWN_UNRESOLVED} more")
@@ -250,12 +262,23 @@ def unresolved_lines(run: RunResult) -> list[str]:
             f"{fresh} of them recorded in this run: it shows that code agrees with itself, not that it got no slower"
         )
     close = [f"warning: {case.key}: {note}" for case in run.cases for note in case.notes if note.startswith(NEAR_FLOOR)]
+    needless = [f"{case.key}: {note}" for case in run.cases for note in case.notes if note.startswith(NEEDLESS)]
+    if len(needless) > SHOWN_UNRESOLVED:
+        more = len(needless) - SHOWN_UNRESOLVED
+        needless = [*needless[:SHOWN_UNRESOLVED], f"{NEEDLESS} a date, and not slower: {more} more"]
     changed = [
         f"{case.key}: {note}" for case in run.cases for note in case.notes if note.startswith((CHANGED, DRIFTED))
     ]
     if len(changed) > SHOWN_UNRESOLVED:
         changed = [*changed[:SHOWN_UNRESOLVED], f"{CHANGED} in {len(changed) - SHOWN_UNRESOLVED} more cases"]
-    return lines + close + changed + _without_stages(run)
+    return lines + close + needless + changed + _without_stages(run)
+
+
+def timed_for_want_of_code(run: RunResult) -> list[str]:
+    """Of a run that times only what has changed: how many cases it timed because nobody can say whether they have."""
+    unknown = sum(bool(case.first) and identity(case.launches) is None for case in run.cases)
+    why = "the machine code is not known: a library's kernels, or operators on a CPU"
+    return [f"{unknown} case{'s were' if unknown != 1 else ' was'} timed, because {why}"] if unknown else []
 
 
 def _has_profiles(run: RunResult) -> bool:
@@ -317,37 +340,6 @@ def is_strict(config: pytest.Config) -> bool:
 
     asked = config.getoption("attnperf_strict")
     return is_ci() if asked is None else bool(asked)
-
-
-def loosened(run: RunResult) -> list[str]:
-    """Findings about policies that let more through than what the baseline was stored with."""
-    noted = [(case.key, case.notes) for case in run.cases] + [(result.key, result.notes) for result in run.code]
-    return [f"{key}: {note}" for key, notes in noted for note in notes if note.startswith(LOOSENED)]
-
-
-def crept(run: RunResult) -> list[str]:
-    """Findings about cases that have become slower step by step."""
-    return [f"{case.key}: {note}" for case in run.cases for note in case.notes if note.startswith(CREPT)]
-
-
-def unused_entries(run: RunResult, store: BaselineStore) -> list[str]:
-    """Findings about stored entries that no case of an unfiltered run belongs to: a case cannot vanish silently."""
-    if run.device is None:
-        return []
-    found = []
-    for suite in sorted({case.key.suite for case in run.cases}):
-        judged = {case.key.entry for case in run.cases if case.key.suite == suite}
-        try:
-            stored = store.load(run.device.arch, run.device.product, suite)
-        except BaselineError as error:
-            found.append(str(error))
-            continue
-        found += [
-            f"{suite}/{entry} has a baseline but no case: it was removed, renamed or deselected"
-            for entry in stored
-            if entry not in judged
-        ]
-    return found
 
 
 def merge_baselines(run: RunResult, store: BaselineStore, accepted: str = "") -> tuple[list[Path], list[str]]:

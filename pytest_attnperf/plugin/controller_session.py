@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_attnperf.gate.policy import require_tier
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.cases import case_key, next_case
 from pytest_attnperf.plugin.code_items import build_key
@@ -24,6 +25,10 @@ RESULT = "attnperf_result"
 
 CODE_RESULT = "attnperf_code_result"
 """The same for a compiled kernel."""
+
+RECORDING = (("update_baselines", "--update-baselines"), ("calibrate", "--attnperf-calibrate"))
+OWN_PROCESS = (("profile", "--attnperf-profile"), ("warm", "--attnperf-warm"))
+"""Options that make a run another kind of run, each with how it is typed."""
 
 
 def configure(config: pytest.Config) -> None:
@@ -58,8 +63,13 @@ def refuse_contradictions(config: pytest.Config, *, on_gpu: bool) -> None:
     """Usage errors for options that would turn a verdict into something else, each with the way out."""
     if config.getoption("attnperf_calibrate") == "":
         raise pytest.UsageError("--attnperf-calibrate is empty; give the number of fresh processes, e.g. 20")
+    require_tier(options.run_text(config, "tier"), options.BY_NAME["tier"].flag)
     if config.getoption("attnperf_profile"):
         _refuse_profile(config)
+    if config.getoption("attnperf_changed"):
+        _refuse_changed(config)
+    if config.getoption("attnperf_warm"):
+        _refuse_warm(config)
     if not timed(config):
         return
     _refuse_two_modes(config)
@@ -90,7 +100,7 @@ def refuse_contradictions(config: pytest.Config, *, on_gpu: bool) -> None:
 
 def _refuse_profile(config: pytest.Config) -> None:
     """A profile needs processes of its own, and stands in no baseline and no calibration."""
-    for option, flag in (("update_baselines", "--update-baselines"), ("calibrate", "--attnperf-calibrate")):
+    for option, flag in RECORDING:
         if config.getoption(f"attnperf_{option}"):
             raise pytest.UsageError(
                 f"{flag} with --attnperf-profile: only cases that are gated or checked are profiled; drop one"
@@ -100,6 +110,30 @@ def _refuse_profile(config: pytest.Config) -> None:
             "--attnperf-profile needs processes of its own, because torch's profiler slows what comes after it; drop "
             "--attnperf-isolate=none"
         )
+
+
+def _refuse_changed(config: pytest.Config) -> None:
+    """What is left untimed must be gated otherwise, and nothing but a gate may leave out what has not changed."""
+    for option, flag in (*RECORDING, *OWN_PROCESS):
+        if config.getoption(f"attnperf_{option}"):
+            raise pytest.UsageError(
+                f"{flag} with --attnperf-changed: only a gating run may leave out what has not changed; drop one"
+            )
+    if options.run_text(config, "isolate") == "none":
+        raise pytest.UsageError(
+            "--attnperf-changed is about what is gated, and nothing is with --attnperf-isolate=none; drop one"
+        )
+    if not config.getoption("attnperf"):
+        raise pytest.UsageError("--attnperf-changed says which cases --attnperf times; give that, too")
+
+
+def _refuse_warm(config: pytest.Config) -> None:
+    """Warming times nothing, and compiles beside whatever else would run."""
+    for option, flag in (("", "--attnperf"), *RECORDING, OWN_PROCESS[0]):
+        if config.getoption(f"attnperf_{option}".rstrip("_")):
+            raise pytest.UsageError(
+                f"{flag} with --attnperf-warm: warming compiles ahead of a run and times nothing; run it first, alone"
+            )
 
 
 def _refuse_two_modes(config: pytest.Config) -> None:
@@ -132,7 +166,8 @@ class ControllerSession:
         """Fill the registry before tests are parametrised."""
         with usage_errors():
             self._collectors.register()
-            shows = timed(self._config) or self._config.getoption("attnperf_profile")
+            others = (self._config.getoption(f"attnperf_{name}") for name in ("profile", "warm", "budget"))
+            shows = timed(self._config) or any(others)
             if shows and is_xdist_controller(self._config):
                 self._start([], [])
 
@@ -191,10 +226,13 @@ class ControllerSession:
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
         """Give verdicts that are neither right nor wrong a category of their own, never the word passed."""
-        encoded = getattr(report, RESULT, None) or getattr(report, CODE_RESULT, None)
+        case = getattr(report, RESULT, None)
+        encoded = case or getattr(report, CODE_RESULT, None)
         if encoded is None or report.when != "call" or not report.passed:
             return None
-        return STATUS.get(Verdict(encoded["verdict"]))
+        if case and case.get("quarantined"):
+            return QUARANTINED
+        return UNCHANGED if case and case.get("unchanged") else STATUS.get(Verdict(encoded["verdict"]))
 
     def _next_key(self, item: pytest.Item) -> Any:
         if hasattr(self._config, "workerinput"):
@@ -217,6 +255,10 @@ STATUS: dict[Verdict, tuple[str, str, str]] = {
     Verdict.ENVIRONMENT: ("environment", "e", "ENVIRONMENT"),
     Verdict.RECORDED: ("recorded", "r", "RECORDED"),
 }
+
+
+QUARANTINED = ("quarantined", "q", "QUARANTINED")
+UNCHANGED = ("unchanged", "u", "UNCHANGED")
 
 
 def raise_verdict(result: CaseResult) -> None:

@@ -18,6 +18,7 @@ from pytest_attnperf.environment.lease import lease_gpu
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.session_setup import device_kind, role_of
+from pytest_attnperf.session.acceptable import CANDIDATE
 from pytest_attnperf.session.interleaved import Against
 from pytest_attnperf.session.settings import Mode, RunSettings
 from pytest_attnperf.workers.base_side import BaseSide, base_plan, resolve_base_side
@@ -58,8 +59,10 @@ def make_sides(config: pytest.Config, cases: Sequence[pytest.Item], settings: Ru
     plan = launch_plan(config, cases)
     build, candidate = options.run_text(config, "build"), options.run_text(config, "candidate")
     candidate_plan: WorkerPlan = plan
+    notes: tuple[str, ...] = ()
     if candidate:
-        candidate_plan = plan_of(plan, _candidate(candidate, plan, build))
+        side = _candidate(candidate, plan, build)
+        candidate_plan, notes = plan_of(plan, side), candidate_notes(side)
     text = options.run_text(config, "against")
     base = resolve_base_side(text, plan, build=build) if text else None
     tokens, lease = _gpus(settings.mode) if on_gpu else ((), None)
@@ -69,7 +72,7 @@ def make_sides(config: pytest.Config, cases: Sequence[pytest.Item], settings: Ru
     against = Against(
         pool=WorkerPool(plan_of(plan, base), gpus=tokens, prefix="base"),
         label=base.label,
-        notes=side_notes(base),
+        notes=(*notes, *side_notes(base)),
         plan=interleave_plan(config),
         everything=options.choice(config, "interleave", ("suspects", "all")) == "all",
     )
@@ -94,6 +97,11 @@ def side_notes(side: BaseSide) -> tuple[str, ...]:
         [f"lacks {', '.join(side.missing_files)}: their cases exist on one side only"] if side.missing_files else []
     )
     return tuple(f"base side {side.label}: {note}" for note in [*side.notes, *missing])
+
+
+def candidate_notes(side: BaseSide) -> tuple[str, ...]:
+    """What is measured in place of the working tree, and what a reader must know of it."""
+    return (f"{CANDIDATE} {side.label}", *(f"candidate {side.label}: {note}" for note in side.notes))
 
 
 def interleave_plan(config: pytest.Config) -> InterleavePlan:

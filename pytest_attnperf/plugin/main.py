@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pytest_attnperf.plugin.fixtures import CaseHandle, CodeObjectHandle, TimerFunction
 
 MARKER_HELP = (
-    "attnperf(family, workloads, backends=None, suite=None, label=None, timed=True, breakdown=False, threshold=None, "
-    "...): run this test once per (backend, workload) and gate it"
+    "attnperf(family, workloads, backends=None, suite=None, label=None, timed=True, breakdown=False, tier=None, "
+    "quarantine=None, until=None, threshold=None, ...): run this test once per (backend, workload) and gate it"
 )
 CODE_MARKER_HELP = (
     "attnperf_code(kernels=None, code_fail_on=None, code_growth=None): run this test once per compiled "

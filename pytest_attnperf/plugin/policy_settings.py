@@ -15,12 +15,11 @@ from pytest_attnperf.plugin.cases import MARKER, marker_settings
 def policy_for(config: pytest.Config, item: pytest.Item) -> Policy:
     """The effective policy of an item. Raises pytest.UsageError naming setting and value."""
     marker = item.get_closest_marker(MARKER)
+    settings: dict[str, Any] = {} if marker is None else marker_settings(marker, item.nodeid)
     chosen: dict[str, Any] = {}
     for option in options.CASE_OPTIONS:
         chosen[option.name.replace("-", "_")] = options.run_text(config, option.name)
-    if marker is not None:
-        settings = marker_settings(marker, item.nodeid)
-        chosen.update({key: settings[key] for key in chosen if settings.get(key) is not None})
+    chosen.update({key: settings[key] for key in chosen if settings.get(key) is not None})
     chosen.update(options.case_overrides(config))
     try:
         return Policy(
@@ -29,6 +28,9 @@ def policy_for(config: pytest.Config, item: pytest.Item) -> Policy:
             suite_false_alarm_rate=options.parse_number("suite_rate", chosen["suite_rate"], minimum=1e-9),
             creep_percent=options.parse_number("creep", chosen["creep"], minimum=0),
             fail_on=_verdicts(chosen["fail_on"]),
+            tier=settings.get("tier") or "",
+            quarantine=settings.get("quarantine") or "",
+            quarantine_until=settings.get("until") or "",
         )
     except (UsageError, ValueError) as error:
         raise pytest.UsageError(f"{item.nodeid}: {error}") from error

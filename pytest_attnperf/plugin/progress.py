@@ -14,6 +14,7 @@ from pytest_attnperf.code_records import CodeResult
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.reports.figures import one_line
 from pytest_attnperf.results import CaseResult
+from pytest_attnperf.session.durations import duration
 
 EVERY_SECONDS = 15.0
 WINDOW = 30
@@ -27,9 +28,6 @@ FOLLOWS = 0.5
 
 UNKNOWN = ""
 """Suite of cases that are planned without being known."""
-
-SECONDS_UNTIL, MINUTES_UNTIL = 120.0, 120.0
-"""Times are said in seconds below so many seconds, in minutes below so many minutes."""
 
 
 class TimeLeft:
@@ -97,6 +95,13 @@ class Progress:
         elapsed = now - self._started
         self._write(progress_line(self._done, self._total, elapsed, left.seconds, self._failed, result))
 
+    def say(self, text: str) -> None:
+        """How far what comes before a case's verdict is; as rarely as everything else."""
+        now = self._clock()
+        if now - self._last >= EVERY_SECONDS:
+            self._last = now
+            self._write(f"attnperf: {text}")
+
     def _time_left(self) -> TimeLeft:
         if self._left is None:
             self._left = TimeLeft(_planned(self._config, self._total))
@@ -118,14 +123,6 @@ def progress_line(
         f"attnperf: {done} of {total} cases in {duration(seconds)}, about {duration(left)} left{said}; "
         f"last: {one_line(str(result.key))} {result.verdict.value}"
     )
-
-
-def duration(seconds: float) -> str:
-    """In a unit that fits: '85 s', '3 min', '2.5 h'."""
-    if seconds < SECONDS_UNTIL:
-        return f"{seconds:.0f} s"
-    minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < MINUTES_UNTIL else f"{minutes / 60:.1f} h"
 
 
 def _planned(config: pytest.Config, total: int) -> dict[str, int]:

@@ -41,7 +41,7 @@ class _Visitor:
 
     work: Callable[[Registered], int]
     status: int | None = None
-    raised: list[Exception] = field(default_factory=list)
+    raised: list[BaseException] = field(default_factory=list)
 
     def pytest_addoption(self, parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
         """Load the main plugin where it is not installed as an entry point."""
@@ -60,7 +60,7 @@ class _Visitor:
             code.register()
         try:
             self.status = self.work(Registered(session.config, cases.registry, cases.families, code.registry))
-        except Exception as error:  # raised again where pytest's session is over
+        except BaseException as error:  # raised again where pytest's session is over
             self.raised.append(error)
         session.config.pluginmanager.unregister(name="terminalreporter")  # it ends what is printed with an empty line
         return True

@@ -25,6 +25,7 @@ from pytest_attnperf.environment import device_state
 from pytest_attnperf.environment.provenance import provenance, without_credentials
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.budgeting import Budgeting, budget_seconds
 from pytest_attnperf.plugin.cases import switches
 from pytest_attnperf.plugin.closing import Closing
 from pytest_attnperf.plugin.code_run import CodeRun
@@ -33,10 +34,12 @@ from pytest_attnperf.plugin.launching import TIMER_CHOICES, commit_of, launch_pl
 from pytest_attnperf.plugin.policy_settings import policy_for
 from pytest_attnperf.plugin.progress import Progress
 from pytest_attnperf.plugin.publishing import Publishing
+from pytest_attnperf.plugin.warming import Warming, case_limit_seconds, refuse_warm
 from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, Verdict
 from pytest_attnperf.reports.junit import properties
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
-from pytest_attnperf.session.judge import RECORD_PLACES, Session
+from pytest_attnperf.session.judge import Session
+from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, UNTIMED
 from pytest_attnperf.session.settings import Case, Mode, RunSettings
 from pytest_attnperf.workers.base_side import BaseSide, resolve_base_side
 from pytest_attnperf.workers.conversation import BlockPlan
@@ -66,6 +69,8 @@ class Run:
     started_at: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
     results: dict[CaseKey, CaseResult] = field(default_factory=dict)
     watch: device_state.Watch | None = None
+    budgeting: Budgeting | None = None
+    warming: Warming | None = None
 
     @classmethod
     def of(
@@ -86,12 +91,16 @@ class Run:
         selected = len(cases) + len(builds)
         closing, publishing = Closing(config), Publishing(config)
         run = cls(config, session, settings, selected, Progress(config, selected), closing, code, publishing)
-        if sides is not None and settings.mode is not Mode.CHECK:
+        if sides is not None and settings.mode not in UNTIMED:
             run.watch = device_state.begin(sides.tokens[0] if sides.tokens else "")
         if sides is not None:
-            recording = settings.mode in (Mode.UPDATE, Mode.CALIBRATE)
+            recording = settings.mode in RECORDING
             places = range(RECORD_PLACES, RECORD_PLACES + settings.processes) if recording else range(1)
             pool.start(places)
+        if cases and settings.budget_seconds is not None:
+            run.budgeting = Budgeting(config, session, cases, run.progress.say)
+        if cases and settings.mode is Mode.WARM:
+            run.warming = Warming.of(config, session, len(cases))
         return run
 
     @property
@@ -102,7 +111,11 @@ class Run:
     def judge(self, item: pytest.Item, key: CaseKey, following: CaseKey | None) -> CaseResult:
         """The verdict of one item."""
         self.progress.before(key)
-        return self.session.judge(Case(key, item.nodeid, policy_for(self.config, item), following, **switches(item)))
+        planned = None if self.budgeting is None else self.budgeting.verdict(key)
+        if planned is not None:
+            return planned
+        case = Case(key, item.nodeid, policy_for(self.config, item), following, **switches(item))
+        return self.session.judge(case) if self.warming is None else self.warming.judge(case)
 
     def serve_in_process(self, item: pytest.Function, key: CaseKey) -> None:
         """Let the body run here; its `attnperf.run()` is judged where it stands."""
@@ -147,12 +160,16 @@ class Run:
         """End the workers, write what there is, and set the run's exit status."""
         device, fingerprint = self._where()
         missing = self._only_on_base()
+        interrupted = int(exitstatus) in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR)
         with _uninterrupted():
+            if self.warming is not None:
+                self.warming.finish(interrupted=interrupted)
             self.code.shutdown()
             self.session.shutdown()
         if hasattr(self.config, "workerinput"):
             return
-        interrupted = int(exitstatus) in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR)
+        if self.budgeting is not None and (session.shouldfail or session.shouldstop or interrupted):
+            self.results.update({**self.budgeting.results, **self.results})
         record = self.record(device, fingerprint, complete=not interrupted)
         record = replace(
             record,
@@ -160,7 +177,7 @@ class Run:
             findings=missing,
         )
         status = self.closing.finish(record, self.session.store, interrupted=interrupted)
-        if self.closing.final is not None and self.settings.mode is not Mode.CHECK:
+        if self.closing.final is not None and self.settings.mode not in UNTIMED:
             self.publishing.publish(self.closing.final, self.session.store.roots, self.closing.failed_by)
         if int(exitstatus) in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and status:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -169,10 +186,12 @@ class Run:
         """Tables, findings and the closing line."""
         if not hasattr(self.config, "workerinput"):
             self.closing.show(terminalreporter)
+            if self.warming is not None:
+                self.warming.show(terminalreporter, self.config.get_verbosity())
             self.publishing.show(terminalreporter)
 
     def record(self, device: DeviceInfo | None, fingerprint: Fingerprint | None, *, complete: bool) -> RunResult:
-        """The run so far."""
+        """The run so far. One that warms leaves behind what one that only checks does."""
         judged = len(self.results) + len(self.code.results)
         verdicts = [result.verdict for result in self.results.values()]
         verdicts += [result.verdict for result in self.code.results.values()]
@@ -180,19 +199,23 @@ class Run:
         return RunResult(
             schema=RESULTS_SCHEMA,
             version=__version__,
-            mode=self.settings.mode.value,
+            mode=(Mode.CHECK if self.settings.mode is Mode.WARM else self.settings.mode).value,
             started=self.started_at,
             command=without_credentials(shlex.join(["pytest", *map(str, self.config.invocation_params.args)])),
             commit=self.session.commit,
             device=device,
             fingerprint=fingerprint,
             cases=tuple(self.results.values()),
-            gated=sum(verdict in GATED for verdict in verdicts),
+            gated=sum(verdict in GATED for verdict in verdicts)
+            + sum(result.unchanged for result in self.results.values()),
             selected=selected,
             complete=complete and judged >= selected,
             seconds=time.monotonic() - self.started,
             against=self.session.against.label if self.session.against else "",
-            notes=self.session.against.notes if self.session.against else (),
+            notes=(
+                *(self.session.against.notes if self.session.against else ()),
+                *(self.budgeting.notes() if self.budgeting else ()),
+            ),
             code=tuple(self.code.results.values()),
             run_id=uuid.uuid4().hex,
             provenance=provenance(self.config.rootpath, os.environ),
@@ -203,7 +226,8 @@ class Run:
         against = self.session.against
         if against is None or not self.closing.unfiltered() or not against.started:
             return ()
-        gone = against.only_there(self.results)
+        left = getattr(self.config.pluginmanager.get_plugin("attnperf-cases"), "left_to_nightly", ())
+        gone = (key for key in against.only_there(self.results) if key not in left)
         return tuple(f"{key} exists on {against.name} and not here: it was removed or renamed" for key in gone)
 
     def _where(self) -> tuple[DeviceInfo | None, Fingerprint | None]:
@@ -227,6 +251,9 @@ def run_settings(config: pytest.Config, cases: int) -> RunSettings:
         mode = Mode.CALIBRATE
     elif config.getoption("attnperf"):
         mode = Mode.GATE
+    elif config.getoption("attnperf_warm"):
+        mode = Mode.WARM
+        refuse_warm(config)
     seed = options.run_text(config, "seed")
     return RunSettings(
         mode=mode,
@@ -239,7 +266,9 @@ def run_settings(config: pytest.Config, cases: int) -> RunSettings:
             budget_us=options.run_number(config, "budget-ms", minimum=1) * 1000,
             timer=options.choice(config, "timer", TIMER_CHOICES),
         ),
-        case_limit_seconds=options.run_number(config, "case-limit", minimum=0.5),
+        case_limit_seconds=case_limit_seconds(config)
+        if mode is Mode.WARM
+        else options.run_number(config, "case-limit", minimum=0.5),
         seed=int(options.parse_number("--attnperf-seed", seed, minimum=0, integer=True))
         if seed
         else random.SystemRandom().randrange(1 << 31),
@@ -250,6 +279,8 @@ def run_settings(config: pytest.Config, cases: int) -> RunSettings:
         pin_config=bool(config.getoption("attnperf_pin_config")),
         accepted=options.run_text(config, "accept"),
         profile=bool(config.getoption("attnperf_profile")),
+        changed_only=bool(config.getoption("attnperf_changed")),
+        budget_seconds=budget_seconds(config, mode),
     )
 
 

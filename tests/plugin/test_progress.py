@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.plugin.progress import EVERY_SECONDS, Progress, TimeLeft, duration
+from pytest_attnperf.plugin.progress import EVERY_SECONDS, Progress, TimeLeft
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.results import CaseResult
 
@@ -130,10 +130,15 @@ def test_never_negative() -> None:
     assert left.seconds == 0.0
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.2, "0 s"), (85, "85 s"), (119, "119 s"), (121, "2 min"), (3 * 60, "3 min"), (7199, "120 min"), (9000, "2.5 h")],
-)
-def test_durations_have_units_that_fit(seconds: float, text: str) -> None:
-    """Seconds under two minutes, minutes under two hours, then hours."""
-    assert duration(seconds) == text
+def test_what_comes_before_a_verdict_is_said_as_rarely() -> None:
+    """Of first looks at hundreds of cases a line every 15 s is printed, and none with -q."""
+    run = Run(40)
+    run.progress.before(KEY)
+    for number in range(1, 21):
+        run.now += 2.0
+        run.progress.say(f"first looks {number} of 400, 3 min of the budget left")
+    assert run.reporter.lines == [f"attnperf: first looks {n} of 400, 3 min of the budget left" for n in (8, 16)]
+    quiet = Run(40, verbosity=-1)
+    quiet.now += 100.0
+    quiet.progress.say("first looks 1 of 400")
+    assert quiet.reporter.lines == []
