@@ -43,7 +43,9 @@ A revision that cannot be built or measured is skipped; what then cannot be told
 exit status: 0 one commit was found, 1 a range of commits or no slowdown, 2 the command is off or BAD cannot be
 measured, 130 stopped by Ctrl-C, which prints what is known
 
-example: attnperf bisect v1.2 HEAD "suites/test_prefill.py::test_prefill[triton.flash-prefill-b4-s512-h8-d256-f16]"
+examples:
+  attnperf bisect v1.2 HEAD "suites/test_prefill.py::test_prefill[triton.flash-prefill-b4-s512-h8-d256-f16]"
+  attnperf bisect --threshold 5 --build "make" v1.2 HEAD "suites/test_gemm.py::test_gemm[native-gemm]" -- -p no:xdist
 """
 
 Execute = Callable[[Sequence[str], Path], int]

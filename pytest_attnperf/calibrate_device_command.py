@@ -62,7 +62,7 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Declare the subcommand."""
     parser = subparsers.add_parser(
         "calibrate-device",
-        help="measure what this device reaches: FLOP/s by type, bytes per second, microseconds per launch",
+        help="measure what this device reaches, for rooflines",
         description="Measure the ceilings of this device, in fresh processes one after the other, and store them.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pytest_attnperf.ci.github import GitHub
     from pytest_attnperf.ci.outcome import Conclusion, Outcome
     from pytest_attnperf.ci.pulls import Pull
-    from pytest_attnperf.records import Verdict
     from pytest_attnperf.reports.joined import Joined
 
 EPILOG = """The token comes from GITHUB_TOKEN, the address of the API from GITHUB_API_URL. Give the judged results of
@@ -212,9 +211,6 @@ def _report(options: argparse.Namespace) -> Report:
     outcome = said or Outcome.PASSED
     if joined is not None and joined.failed and outcome is Outcome.PASSED:
         outcome = Outcome.FAILED
-    verdicts: list[Verdict] = []
-    if joined is not None:
-        verdicts = [shown.case.verdict for shown in joined.cases] + [code.verdict for code in joined.code]
     if options.markdown is not None:
         text = _read(options.markdown).decode(errors="replace")
     elif joined is not None:
@@ -223,16 +219,18 @@ def _report(options: argparse.Namespace) -> Report:
         text = ""
     explained = EXPLAINED.get(outcome, "")
     if joined is not None and outcome is Outcome.FAILED and not joined.failed:
-        explained = _strictness(joined, verdicts)
+        explained = _strictness(joined)
     whole = "\n\n".join(part for part in (explained, text.strip()) if part)
-    return Report(whole, overview.counts(verdicts) if joined is not None else "", outcome)
+    counted = "" if joined is None else overview.counted([*(shown.case for shown in joined.cases), *joined.code])
+    return Report(whole, counted, outcome)
 
 
-def _strictness(joined: Joined, verdicts: list[Verdict]) -> str:
+def _strictness(joined: Joined) -> str:
     """Why results fail of which no case does: the report below says that they passed."""
-    from pytest_attnperf.reports.overview import UNRESOLVED, counts
+    from pytest_attnperf.reports.overview import UNRESOLVED, counts, is_unresolved
 
-    open_ones = [verdict for verdict in verdicts if verdict in UNRESOLVED]
+    open_ones = [shown.case.verdict for shown in joined.cases if is_unresolved(shown.case)]
+    open_ones += [code.verdict for code in joined.code if code.verdict in UNRESOLVED]
     findings = sum(len(run.findings) for run in joined.runs)
     what = [counts(open_ones)] if open_ones else []
     what += [f"{findings} finding{'s' * (findings != 1)}"] if findings else []

@@ -86,8 +86,8 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None:
         write_atomically(options.out, module_source(table, told).encode())
     sys.stdout.write(f"{_text(table, told, options)}\n")
-    if options.out is not None and not options.json:
-        sys.stdout.write(f"\nwritten: {options.out}\n")
+    if options.out is not None:
+        sys.stderr.write(f"written: {options.out}\n")
     return 0
 
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
+    from pytest_attnperf.code_records import CodeResult
     from pytest_attnperf.reports.joined import Joined
-    from pytest_attnperf.results import RunResult
+    from pytest_attnperf.results import CaseResult, RunResult
     from pytest_attnperf.session.rejudge import RejudgeSettings
 
 WIDTH = 110
@@ -42,6 +43,7 @@ modes: block  fails when a case or, with --strict, the suite does (the default; 
 examples:
   attnperf gate --results results.json --base origin/main
   attnperf gate --results mi300x.json h200.json --base "$BASE_SHA" --markdown comment.md --junit junit.xml
+  attnperf gate --results results.json --base origin/main --tier pr
   attnperf gate --results results.json --base "$BASE_SHA" --commit "$HEAD_SHA" --device gfx942/mi300x --strict
 
 exit status: 0 passed, or not blocking; 1 failed; 2 the command, a file or the base is off
@@ -52,7 +54,7 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Declare the subcommand."""
     parser = subparsers.add_parser(
         "gate",
-        help="judge results that another machine measured, against the baselines of another revision",
+        help="judge results of another machine, against the baselines of a revision",
         description="Judges results files anew, on a machine without the GPU and without the code that was measured.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -65,6 +67,8 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument(
         "--filtered", action="store_true", help="a part was measured: baselines without a case are fine"
     )
+    parser.add_argument("--tier", choices=("pr", "nightly"), default="", help="pr: baselines stored as nightly may "
+                        "be without a case (default: every one must have a case)")  # fmt: skip
     _add_demands(parser)
     parser.add_argument("--mode", choices=MODES, help=f"default: ${MODE_VARIABLE}, else block")
     parser.add_argument("--strict", action=argparse.BooleanOptionalAction, help="fail by unresolved cases and "
@@ -121,18 +125,19 @@ def read_results(paths: Sequence[Path], bytes_max: int) -> list[tuple[str, RunRe
 
 def failures(joined: Joined, *, strict: bool) -> list[str]:
     """Why the gate fails, in words; empty where it passes."""
-    from pytest_attnperf.reports.overview import UNRESOLVED, counts
+    from pytest_attnperf.reports.overview import UNRESOLVED, counted, is_unresolved
     from pytest_attnperf.session.origin import OTHER_COMMIT
 
-    failing = [shown.case.verdict for shown in joined.cases if shown.case.fails]
-    failing += [result.verdict for result in joined.code if result.fails]
-    reasons = [counts(failing)] if failing else []
+    failing: list[CaseResult | CodeResult] = [shown.case for shown in joined.cases if shown.case.fails]
+    failing += [result for result in joined.code if result.fails]
+    reasons = [counted(failing)] if failing else []
     findings = [finding for run in joined.runs for finding in run.findings]
     reasons += dict.fromkeys(finding for finding in findings if finding.startswith(OTHER_COMMIT))
     if not strict:
         return reasons
-    verdicts = [*(shown.case.verdict for shown in joined.cases), *(result.verdict for result in joined.code)]
-    unresolved = Counter(verdict.value for verdict in verdicts if verdict in UNRESOLVED)
+    verdicts = [shown.case.verdict for shown in joined.cases if is_unresolved(shown.case)]
+    verdicts += [result.verdict for result in joined.code if result.verdict in UNRESOLVED]
+    unresolved = Counter(verdict.value for verdict in verdicts)
     if unresolved:
         reasons.append(f"strict: {unresolved.total()} cases are {', '.join(sorted(unresolved))}")
     if findings:
@@ -168,6 +173,7 @@ def _settings(options: argparse.Namespace, base_has: Callable[[str], bool] | Non
         archs=tuple(name.strip() for name in options.arch.split(",") if name.strip()),
         commits=tuple(options.commit),
         base_has=base_has,
+        tier=options.tier,
     )
 
 
@@ -191,7 +197,7 @@ def _text(joined: Joined, options: argparse.Namespace, mode: str, label: str, re
     from pytest_attnperf.reports.colour import Ink, wanted
     from pytest_attnperf.reports.figures import one_line
     from pytest_attnperf.reports.markdown import summary
-    from pytest_attnperf.reports.overview import counts
+    from pytest_attnperf.reports.overview import counted
     from pytest_attnperf.reports.run_text import run_text
     from pytest_attnperf.reports.text_width import wrapped
     from pytest_attnperf.session.rejudge import ON_ITS_WORD
@@ -200,8 +206,8 @@ def _text(joined: Joined, options: argparse.Namespace, mode: str, label: str, re
     verdict = "passed" if not reasons else f"{'failed' if mode == 'block' else 'would fail'}: {why}"
     where = f"against the baselines of {one_line(label)}"
     if mode == "shadow":
-        verdicts = [*(shown.case.verdict for shown in joined.cases), *(result.verdict for result in joined.code)]
-        return f"gate (shadow): {verdict}: {counts(verdicts)}, {where}\n"
+        said = counted([*(shown.case for shown in joined.cases), *joined.code])
+        return f"gate (shadow): {verdict}: {said}, {where}\n"
     closing = f"gate ({mode}) {where}: {verdict}\n"
     if options.markdown == "-":
         sys.stderr.write(closing)
@@ -215,14 +221,14 @@ def _text(joined: Joined, options: argparse.Namespace, mode: str, label: str, re
 def why_not(joined: Joined) -> list[str]:
     """What keeps cases from passing, the worst first: whole texts of what fails, a line of what is not resolved."""
     from pytest_attnperf.reports.figures import one_line
-    from pytest_attnperf.reports.overview import UNRESOLVED, worst_first
+    from pytest_attnperf.reports.overview import is_unresolved, worst_first
     from pytest_attnperf.reports.terminal import TEXT_LIMIT, failure_text
 
     cases = worst_first(shown.case for shown in joined.cases)
     failing = [failure_text(case) for case in cases if case.fails]
     failing += [one_line(f"{code.verdict.value}: {code.key}: {code.summary}", TEXT_LIMIT)
                 for code in joined.code if code.fails]  # fmt: skip
-    open_ones = [case for case in cases if case.verdict in UNRESOLVED and not case.fails]
+    open_ones = [case for case in cases if is_unresolved(case) and not case.fails]
     unresolved = [one_line(f"{case.verdict.value}: {case.key}: {case.summary}", TEXT_LIMIT) for case in open_ones]
     lines: list[str] = []
     for name, texts in (("failing", failing), ("unresolved", unresolved)):

@@ -162,9 +162,8 @@ def _plot(options: argparse.Namespace, found: Sequence[CaseHistory]) -> None:
     from pytest_attnperf.reports.history_plot import write_plot
 
     left_out = write_plot(options.plot, found)
-    if not options.json:
-        more = f"; {left_out} series more are not in it, choose by --arch" if left_out else ""
-        _print(f"\nwritten: {options.plot}{more}")
+    more = f"; {left_out} series more are not in it, choose by --arch" if left_out else ""
+    sys.stderr.write(f"written: {options.plot}{more}\n")
 
 
 def _status(found: Sequence[CaseHistory], newest_runs: int) -> int:

@@ -37,7 +37,7 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Declare the subcommand."""
     parser = subparsers.add_parser(
         "ladder",
-        help="backends of a workload in a table: times, and registers, LDS, occupancy and loads of what ran",
+        help="backends of a workload side by side: times, and the machine code that ran",
         description="Backends of a workload against each other, with the machine code that each ran.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

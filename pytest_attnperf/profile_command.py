@@ -43,7 +43,7 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Declare the subcommand."""
     parser = subparsers.add_parser(
         "profile",
-        help="where GPU time goes, what binds kernels, and what contradicts itself, from profilers' files",
+        help="where GPU time goes, what binds kernels, and what contradicts itself",
         description="Where GPU time goes, what binds kernels, and what contradicts itself, from profilers' files.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -39,19 +39,24 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Declare the subcommand."""
     parser = subparsers.add_parser(
         "report",
-        help="the tables and the closing lines of results, or a page, Markdown or JUnit made of them",
+        help="results again: tables, a page, Markdown or JUnit",
         description="Reports of stored runs.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS")
+    parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS", help="results.json files, or baselines")
     parser.add_argument("--html", type=Path, metavar="DIR", help="write report.html and the other forms into DIR")
     parser.add_argument("--markdown", metavar="FILE", help="write Markdown for a pull request; - prints it")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML")
     parser.add_argument("--history", default="", metavar="URL|FILE", help="show each case's past in the page")
     parser.add_argument("-q", "--quiet", action="count", default=0, help="what needs looking at only; -qq: one line")
     parser.add_argument("-v", "--verbose", action="count", default=0, help="every row and more columns")
-    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto")
+    parser.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="auto: on a terminal, but not with NO_COLOR; in a pipe with FORCE_COLOR",
+    )
 
 
 def run(options: argparse.Namespace) -> int:

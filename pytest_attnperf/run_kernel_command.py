@@ -34,7 +34,7 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Declare the subcommand."""
     parser = subparsers.add_parser(
         "run-kernel",
-        help="run one backend on one workload in this process, for profilers and debuggers",
+        help="run one backend on one workload, for profilers and debuggers",
         description="Run one registered backend on one workload in this process, for profilers and debuggers.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

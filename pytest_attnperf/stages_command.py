@@ -45,7 +45,7 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Declare the subcommand."""
     parser = subparsers.add_parser(
         "stages",
-        help="where a call's time goes: its stages, launches, allocations and first call; staged against fused",
+        help="where a call's time goes: stages, launches, first call; staged against fused",
         description="Where the time of calls goes, stage by stage, and staged attention against fused.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.session.durations import seconds_of
 
 if TYPE_CHECKING:
     from pytest_attnperf.environment.lease import Lease
@@ -34,8 +35,6 @@ VERSIONS = ("rocm", "torch", "triton", "aiter")
 SOURCES = frozenset({".py", ".hip", ".h", ".cu", ".cpp"})
 WARM_MOST = 12
 """Processes that compile at once: each holds some 0.5 GB of a GPU's memory beside its inputs."""
-_DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>s|m|min|h)?")
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 INTERRUPTED = 130
 """As a shell says of a command that was interrupted."""
@@ -63,7 +62,7 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     """Declare the subcommand."""
     parser = subparsers.add_parser(
         "tune",
-        help="search a backend's configuration, and write the files that its kernel or aiter reads",
+        help="search a backend's configuration, and write the files that its kernel reads",
         description="Search one backend's configuration for some workloads, and hold the best against the default.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -136,15 +135,6 @@ def _check(options: argparse.Namespace) -> None:
     if options.gpus != "all" and not (options.gpus.isdecimal() and int(options.gpus) > 0):
         raise UsageError(f"--gpus {options.gpus!r} must be 'all' or a number of at least 1")
     seconds_of(options.budget)
-
-
-def seconds_of(text: str) -> float:
-    """'90', '90s', '10m', '1.5h' in seconds. Raises UsageError."""
-    found = _DURATION.fullmatch(text.strip())
-    seconds = float(found["number"]) * _UNITS[found["unit"] or ""] if found else 0.0
-    if seconds <= 0:
-        raise UsageError(f"--budget {text!r} must be a time above 0, e.g. 90s, 10m or 1h")
-    return seconds
 
 
 def _tuned(project: TuningProject, options: argparse.Namespace) -> int:

@@ -9,14 +9,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pytest_attnperf.environment.lease import GpuBusyError
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.testing.project import WORKLOAD, FakeProject
-from pytest_attnperf.tune_command import add_to, default_of, leased, seconds_of, sources_of
+from pytest_attnperf.tune_command import add_to, default_of, leased, sources_of
 from pytest_attnperf.tuning_records import Candidate, TuningSpace
 
 FASTER = {"pin": {"BLOCK_M": "64"}, "time_us": 80.0}
@@ -69,26 +68,45 @@ def test_slower_elsewhere_writes_nothing(tunable: FakeProject) -> None:
     assert not (tunable.path / "tuned/configs").exists()
 
 
-@pytest.mark.parametrize(
-    ("script", "arguments", "said"),
-    [
-        ({}, (), "fake.a declares no tuning space; a backend that can be tuned implements"),
-        ({"space": {"refuse": "two rules serve these"}}, (), "two rules serve these"),
-        ({"space": SPACE}, ("--default", "BLOCK_K=1"), "--default: fake_kernel has no BLOCK_K; it has BLOCK_M"),
-        ({"space": SPACE}, ("--family", "decode"), "fake.a implements prefill, not decode"),
-        ({"space": SPACE}, ("--workloads", "s=many"), "s=many"),
-        ({"space": SPACE}, ("--suite", "nowhere"), "nowhere does not exist"),
-        ({"space": SPACE}, ("--out", "conftest.py"), "--out conftest.py: no folder can be made there (File exists)"),
-    ],
-)
-def test_what_cannot_be_tuned_is_one_line(
-    attnperf_project: FakeProject, script: dict[str, Any], arguments: tuple[str, ...], said: str
-) -> None:
+OFF = {
+    "no space": (("fake.a",), "fake.a declares no tuning space; a backend that can be tuned implements"),
+    "refused": (("fake.b",), "two rules serve these"),
+    "default": (("fake.c", "--default", "BLOCK_K=1"), "--default: fake_kernel has no BLOCK_K; it has BLOCK_M"),
+    "family": (("fake.c", "--family", "decode"), "fake.c implements prefill, not decode"),
+    "workload": (("fake.c", "--workloads", "s=many"), "s=many"),
+    "suite": (("fake.c", "--suite", "nowhere"), "nowhere does not exist"),
+    "folder": (("fake.c", "--out", "conftest.py"), "--out conftest.py: no folder can be made there (File exists)"),
+}
+"""Commands that are off, and what is said of each."""
+
+EACH_IN_A_FORK = """
+import json, os, sys
+import pytest_attnperf.plugin.tuning
+from pytest_attnperf.cli import main
+for name, arguments in json.loads(sys.argv[1]).items():
+    child = os.fork()
+    if not child:
+        os.dup2(os.open(f"{name}.err", os.O_WRONLY | os.O_CREAT), 2)
+        status = main(["tune", *arguments])
+        sys.stderr.flush()
+        os._exit(status)
+    print(name, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+"""Commands share what is the same for all: starting Python and importing pytest."""
+
+
+def test_what_cannot_be_tuned_is_one_line(attnperf_project: FakeProject) -> None:
     """A command that is off ends with status 2 and says what is wrong."""
-    attnperf_project.backend("fake.a", **script)
-    done = typed(attnperf_project, "fake.a", *arguments)
-    assert (done.returncode, done.stderr.count("Traceback")) == (2, 0)
-    assert said in done.stderr
+    attnperf_project.backend("fake.a")
+    attnperf_project.backend("fake.b", space={"refuse": "two rules serve these"})
+    attnperf_project.backend("fake.c", space=SPACE)
+    commands = json.dumps({name: arguments for name, (arguments, _) in OFF.items()})
+    command = [sys.executable, "-c", EACH_IN_A_FORK, commands]
+    done = subprocess.run(command, cwd=attnperf_project.path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"{name} 2" for name in OFF]
+    for name, (_, said) in OFF.items():
+        err = (attnperf_project.path / f"{name}.err").read_text()
+        assert (said in err, "Traceback" in err) == (True, False), f"{name}: {err}"
 
 
 def test_a_backend_that_no_suite_runs(attnperf_project: FakeProject) -> None:
@@ -126,12 +144,6 @@ def test_numbers_that_are_off(arguments: tuple[str, ...], said: str) -> None:
 
     with pytest.raises(UsageError, match=said):
         run(options(*arguments))
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("90", 90.0), ("90s", 90.0), ("10m", 600.0), ("1.5h", 5400.0)])
-def test_budgets(text: str, seconds: float) -> None:
-    """Seconds, minutes and hours."""
-    assert seconds_of(text) == seconds
 
 
 def test_a_default_of_ones_own() -> None:

@@ -33,12 +33,13 @@ ONLY_IN = {
     "numpy": {"history"},
     "psycopg": {"history"},
     "pytest_benchmark": {"plugin"},
+    "shtab": {"completion_command"},
 }
 """Folders and modules (without suffix) of the package that may import a third-party package."""
 
 NEVER_AT_TOP = {
     *("torch", "triton", "matplotlib", "yaml", "optuna", "numpy"),
-    *("jinja2", "vl_convert", "sqlalchemy", "psycopg", "ruptures", "pytest_benchmark"),
+    *("jinja2", "vl_convert", "sqlalchemy", "psycopg", "ruptures", "pytest_benchmark", "shtab"),
 }
 """Imported inside functions only: `pytest --help` and `--collect-only` must not pay for them, or need them."""
 

@@ -57,6 +57,12 @@ ORDER: tuple[tuple[str, ...], ...] = (
         "history_command",
         "gate_command",
         "comment_command",
+        "doctor_command",
+        "warm_command",
+        "explain_command",
+        "accept_command",
+        "merge_baselines_command",
+        "completion_command",
         "ci",
     ),
 )
@@ -71,6 +77,7 @@ BESIDE = {
     "tuner": _UP_TO_WORKERS,
     "dispatch": _DATA | {"stats", "workloads"},
     "history": _DATA | {"stats"},
+    "doctor": _UP_TO_WORKERS,
 }
 """Beside the layers: what each may import. The top layer and `testing` may import them."""
 

@@ -26,7 +26,7 @@ REQUIRED = {
     "suites",
     "tests",
 }
-OPTIONAL = {".github", "examples"}
+OPTIONAL = {".github", ".gitattributes", "examples"}
 
 GENERATED = {
     ".attnperf",
