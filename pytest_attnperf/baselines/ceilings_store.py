@@ -33,6 +33,8 @@ V = TypeVar("V")
 
 CEILINGS_SCHEMA = 1
 FOLDER = "ceilings"
+NAME_MOST = 80
+"""Letters of an unknown field's name in a message."""
 OPEN_LEVELS = 3
 """The file, its parts, the parts' figures: a line for each figure."""
 
@@ -222,7 +224,8 @@ def read_ceilings(path: Path) -> StoredCeilings:
     expected = (path.parents[2].name, path.parents[1].name, path.stem)
     if said != expected:
         raise BaselineError(
-            f"{path}: holds ceilings of {' / '.join(said)}, but its path says {' / '.join(expected)}: was it copied?"
+            f"{path}: holds ceilings of {' / '.join(said)[:NAME_MOST]}, "
+            f"but its path says {' / '.join(expected)}: was it copied?"
         )
     return stored
 
@@ -257,7 +260,7 @@ def _unknown(read: object, kept: object, path: str) -> Iterator[str]:
         return
     for key, value in read.items():
         if key not in kept:
-            yield f"`{path}{key}`"
+            yield f"`{path}{key[:NAME_MOST]}`"
         else:
             yield from _unknown(value, kept[key], f"{path}{key}.")
 

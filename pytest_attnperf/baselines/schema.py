@@ -42,7 +42,8 @@ OPEN_LEVELS = 3
 ONLY_IF_SET = {"stored": "if set"}
 """Metadata of a field that a baseline holds only where it is not empty: entries without it keep their text."""
 
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What reading a text that is no JSON raises."""
 
 
 @dataclass(frozen=True)
@@ -233,7 +234,7 @@ def named_errors(data: bytes, source: str, entry_type: type) -> Iterator[None]:
         yield
     except msgspec.ValidationError as error:
         raise BaselineError(f"{source}: {_located(data, error, entry_type)}") from error
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise BaselineError(f"{source}: is not readable as JSON ({error}); restore it from version control") from error
 
 
@@ -241,7 +242,7 @@ def _located(data: bytes, error: msgspec.ValidationError, entry_type: type) -> s
     """The error, with the entry's key in place of msgspec's `[...]` where there is one."""
     try:
         raw = msgspec.json.decode(data)
-    except _UNREADABLE:
+    except UNREADABLE:
         return str(error)
     entries = raw.get("entries") if isinstance(raw, dict) else None
     for key, entry in entries.items() if isinstance(entries, dict) else ():
@@ -261,13 +262,23 @@ def _conversion_problem(entry: Any, entry_type: type) -> str:
 
 def _check_content(file: BaselineFile, source: str) -> None:
     """What types cannot say. Raises BaselineError."""
+    require_sound_tables(file, source)
+    for key, entry in file.entries.items():
+        require_sound_entry(file, key, entry, source)
+
+
+def require_sound_tables(file: BaselineFile, source: str) -> None:
+    """Raise BaselineError where an id of the file's environments, policies or canaries is not that of its content."""
     require_ids("environments", file.environments, source)
     require_ids("policies", file.policies, source)
     require_ids("canaries", file.canaries, source)
-    for key, entry in file.entries.items():
-        problem = _entry_problem(file, entry)
-        if problem:
-            raise BaselineError(f"{source}: entry {key!r}: {problem}")
+
+
+def require_sound_entry(file: BaselineFile, key: str, entry: Entry, source: str) -> None:
+    """Raise BaselineError, naming the key, where an entry contradicts itself or names what `file` does not hold."""
+    problem = _entry_problem(file, entry)
+    if problem:
+        raise BaselineError(f"{source}: entry {key!r}: {problem}")
 
 
 def _entry_problem(file: BaselineFile, entry: Entry) -> str:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +20,7 @@ import filelock
 
 from pytest_attnperf.atomic_file import write_atomically
 from pytest_attnperf.baselines.anchor import environments_of, next_anchor
+from pytest_attnperf.baselines.opened import OpenedFile, opened
 from pytest_attnperf.baselines.schema import (
     BASELINE_SCHEMA,
     BaselineFile,
@@ -31,9 +34,18 @@ from pytest_attnperf.baselines.schema import (
 )
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import CheckReport, Fingerprint, Launch, Measurement, ProcessSummary
+from pytest_attnperf.stats.noise import NoiseModel
 
 LOCK_TIMEOUT_S = 60.0
-"""Longest wait for another writer; a merge takes milliseconds."""
+"""Longest wait for a writer that does not get on; a merge takes milliseconds."""
+
+LOCK_POLL_S = 0.005
+COURTESY_S = 0.03
+"""Who writes the same file again at once waits so long first: those that poll for the lock would never get it."""
+
+_released: dict[Path, float] = {}
+
+_Version = tuple[int, int]
 
 _COMPONENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
@@ -92,28 +104,46 @@ class BaselineStore:
         if not roots:
             raise ValueError("a baseline store needs at least one root folder")
         self.roots = roots
-        self._opened: dict[Path, tuple[tuple[int, int], BaselineFile]] = {}
+        self._opened: dict[Path, tuple[_Version, OpenedFile]] = {}
+        self._noise: dict[tuple[str, str, str], tuple[tuple[_Version | None, ...], NoiseModel]] = {}
 
     def find(self, arch: str, product: str, suite: str, entry: str) -> Found | None:
-        """The stored entry of a case (`CaseKey.entry`), or None. Raises BaselineError for an unsound file."""
+        """The stored entry of a case (`CaseKey.entry`), or None.
+
+        Raises BaselineError for an unsound entry or file; what is unsound in other entries is not looked at.
+        """
         for root in self.roots:
             path = baseline_path(root, arch, product, suite)
             file = self._open(path, arch, product, suite)
-            if file is not None and entry in file.entries:
+            if file is not None and entry in file:
                 return _found(file, entry, path)
         return None
 
     def load(self, arch: str, product: str, suite: str) -> dict[str, Found]:
         """All stored entries of a suite on a product, by `CaseKey.entry`. Raises BaselineError for an unsound file."""
-        found: dict[str, Found] = {}
+        return dict(self._each(arch, product, suite))
+
+    def noise(self, arch: str, product: str, suite: str) -> NoiseModel:
+        """What unchanged code does between processes, pooled over a suite's stored cases.
+
+        Pooled anew only when a file of the suite has changed. Raises BaselineError for an unsound file.
+        """
+        where = (arch, product, suite)
+        versions = tuple(file_version(baseline_path(root, *where)) for root in self.roots)
+        if where not in self._noise or self._noise[where][0] != versions:
+            self._noise[where] = (versions, _pooled(self._each(*where)))
+        return self._noise[where][1]
+
+    def _each(self, arch: str, product: str, suite: str) -> Iterator[tuple[str, Found]]:
+        """The stored entries of a suite, sorted, one after the other: nothing keeps those that were seen."""
+        files: dict[str, tuple[OpenedFile, Path]] = {}
         for root in reversed(self.roots):
             path = baseline_path(root, arch, product, suite)
             file = self._open(path, arch, product, suite)
-            if file is None:
-                continue
-            for key in file.entries:
-                found[key] = _found(file, key, path)
-        return dict(sorted(found.items()))
+            if file is not None:
+                files |= dict.fromkeys(file, (file, path))
+        for key in sorted(files):
+            yield key, _found(files[key][0], key, files[key][1])
 
     def products(self, arch: str, suite: str) -> list[str]:
         """Products of an arch for which this suite has a file, sorted."""
@@ -149,25 +179,37 @@ class BaselineStore:
         path = baseline_path(root, arch, product, suite)
         decode(_with_replacements(path, arch, product, suite, replacements), f"the new text of {path}")
 
-    def _open(self, path: Path, arch: str, product: str, suite: str) -> BaselineFile | None:
-        """The file's content, read again only when its time or size changed; None where there is none."""
+    def _open(self, path: Path, arch: str, product: str, suite: str) -> OpenedFile | None:
+        """The file, read again only when its time or size changed; None where there is none."""
         version = file_version(path)
         if version is None:
             return None
         if path not in self._opened or self._opened[path][0] != version:
-            self._opened[path] = (version, _read(path, arch, product, suite)[1])
+            file = opened(content_of(path), str(path))
+            _require_place(file.tables, path, arch, product, suite)
+            self._opened[path] = (version, file)
         return self._opened[path][1]
 
 
-def _found(file: BaselineFile, key: str, path: Path) -> Found:
-    entry = file.entries[key]
+def _found(file: OpenedFile, key: str, path: Path) -> Found:
+    entry, tables = file.entry(key), file.tables
     return Found(
         entry,
-        file.environments[entry.environment],
-        file.policies[entry.policy],
+        tables.environments[entry.environment],
+        tables.policies[entry.policy],
         path,
-        file.canaries.get(entry.canary, {}),
+        tables.canaries.get(entry.canary, {}),
     )
+
+
+def _pooled(stored: Iterable[tuple[str, Found]]) -> NoiseModel:
+    """The noise model of these entries, of which only the figures of each process are kept meanwhile."""
+    processes: dict[str, tuple[ProcessSummary, ...]] = {}
+    bounds: dict[str, str] = {}
+    for key, found in stored:
+        processes[key] = tuple(dataclasses.replace(process, block_us=()) for process in found.entry.processes)
+        bounds[key] = found.entry.bound
+    return NoiseModel.from_processes(processes, bounds=bounds)
 
 
 def baseline_path(root: Path, arch: str, product: str, suite: str) -> Path:
@@ -189,21 +231,38 @@ def component(kind: str, name: str) -> str:
 def locked(path: Path) -> Iterator[None]:
     """Take turns with every other writer of `path`, whose folder is made.
 
-    Raises BaselineError, before anything is written, when another process holds it for LOCK_TIMEOUT_S.
+    Raises BaselineError, before anything is written, when another process holds it for LOCK_TIMEOUT_S in which the
+    file has not changed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(path.with_name(f".{path.name}.lock"), timeout=LOCK_TIMEOUT_S)
+    name = path.with_name(f".{path.name}.lock")
+    lock = filelock.FileLock(name, timeout=LOCK_TIMEOUT_S)
+    if time.monotonic() - _released.get(path, -math.inf) < COURTESY_S:
+        time.sleep(COURTESY_S)
+    _acquire(lock, path)
     try:
-        with lock:
-            yield
-    except filelock.Timeout as error:
-        raise BaselineError(
-            f"{path}: another process has held {lock.lock_file} for {LOCK_TIMEOUT_S:g} s; nothing was written. "
-            "Wait for it, or end it, and run again"
-        ) from error
+        yield
+    finally:
+        lock.release()
+        _released[path] = time.monotonic()
 
 
-def file_version(path: Path) -> tuple[int, int] | None:
+def _acquire(lock: filelock.BaseFileLock, path: Path) -> None:
+    """Wait as long as others get on: only a file that nobody writes is held by a process that is stuck."""
+    while not lock.is_locked:
+        version = file_version(path)
+        try:
+            lock.acquire(poll_interval=LOCK_POLL_S)
+        except filelock.Timeout as error:
+            if file_version(path) != version:
+                continue
+            raise BaselineError(
+                f"{path}: another process has held {lock.lock_file} for {LOCK_TIMEOUT_S:g} s; nothing was written. "
+                "Wait for it, or end it, and run again"
+            ) from error
+
+
+def file_version(path: Path) -> _Version | None:
     """What changes when a file is rewritten, None where there is none. Raises BaselineError when it cannot be read."""
     try:
         status = path.stat()
@@ -234,12 +293,17 @@ def refuse_loss(path: Path, lost: Sequence[str]) -> None:
 def _read(path: Path, arch: str, product: str, suite: str) -> tuple[bytes, BaselineFile]:
     data = content_of(path)
     file = decode(data, str(path))
+    _require_place(file, path, arch, product, suite)
+    return data, file
+
+
+def _require_place(file: BaselineFile, path: Path, arch: str, product: str, suite: str) -> None:
+    """Raise BaselineError where a file says that it belongs elsewhere."""
     for name, expected in (("arch", arch), ("product", product), ("suite", suite)):
         if getattr(file, name) != expected:
             raise BaselineError(
                 f"{path}: field `{name}` is {getattr(file, name)!r}, but its path says {expected!r}: was it copied?"
             )
-    return data, file
 
 
 def _current(path: Path, arch: str, product: str, suite: str) -> BaselineFile:

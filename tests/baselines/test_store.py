@@ -5,6 +5,8 @@ import os
 import stat
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from pytest_attnperf.baselines.schema import Anchor, content_id, decode
 from pytest_attnperf.baselines.store import BaselineStore, NewEntry
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import CheckReport, ErrorFigures, Fingerprint, Measurement, ProcessSummary
+from pytest_attnperf.stats.noise import NoiseModel
 
 HERE = Fingerprint({"product": "h200"}, {"torch": "2.11"})
 PLACE = ("sm_90", "h200", "prefill")
@@ -293,3 +296,61 @@ def test_a_store_needs_a_root() -> None:
     """A store without a folder is a mistake of the caller."""
     with pytest.raises(ValueError, match="at least one root"):
         BaselineStore()
+
+
+def test_noise_is_pooled_once_per_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A suite's noise model is that of all its entries, built once for all cases, and anew for a changed file."""
+    store, built = BaselineStore(tmp_path / "own", tmp_path), []
+    store.merge(tmp_path, *PLACE, {"a": new_entry(1.0), "b": new_entry(2.0, bound="memory")})
+    whole = NoiseModel.from_processes
+    monkeypatch.setattr(NoiseModel, "from_processes", lambda *a, **k: built.append(1) or whole(*a, **k))
+    first = [store.noise(*PLACE).sd("a", 1.0, "graph") for _ in range(3)][-1]
+    assert first is not None
+    assert (first.how, len(built)) == (
+        "pooled over 2 cases of less than 15 us, timer graph, moved by its own 7 processes",
+        1,
+    )
+    store.merge(tmp_path / "own", *PLACE, {"c": new_entry(3.0)})
+    again = store.noise(*PLACE).sd("a", 1.0, "graph")
+    assert again is not None
+    assert (again.how[:19], len(built)) == ("pooled over 3 cases", 2)
+
+
+def test_an_unsound_entry_stops_only_who_reads_it(tmp_path: Path) -> None:
+    """Its neighbour is found; itself, all entries, the noise model, and a writing are refused with its name."""
+    store = BaselineStore(tmp_path)
+    path = store.merge(tmp_path, *PLACE, {"a": new_entry(), "b": new_entry(note="here")})
+    path.write_text(path.read_text().replace('"note": "here"', '"note": 3'))
+    assert store.find(*PLACE, "a") is not None
+    for read in (
+        lambda: store.find(*PLACE, "b"),
+        lambda: store.load(*PLACE),
+        lambda: store.noise(*PLACE),
+        lambda: store.merge(tmp_path, *PLACE, {"a": new_entry()}),
+    ):
+        with pytest.raises(BaselineError, match=r"prefill.json: entry 'b': Expected `str`, got `int` - at `\$.note`"):
+            read()
+
+
+def test_who_waits_gets_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that comes again at once lets those that poll for the lock in; one that waits does so as long as the
+    file changes, also beyond the limit."""
+    monkeypatch.setattr(store_module, "LOCK_TIMEOUT_S", 0.08)
+    path, turns = tmp_path / "prefill.json", []
+
+    def busy() -> None:
+        for count in range(6):
+            with store_module.locked(path):
+                turns.append("busy")
+                time.sleep(0.04)
+                path.write_bytes(b" " * count)
+
+    first = threading.Thread(target=busy)
+    first.start()
+    while not turns:
+        time.sleep(0.001)
+    with store_module.locked(path):
+        turns.append("waited")
+    first.join()
+    assert turns.index("waited") < 6, turns
+    assert len(turns) == 7
