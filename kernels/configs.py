@@ -35,6 +35,9 @@ AMD_OPTIONS = frozenset({"waves_per_eu", "matrix_instr_nonkdim", "kpack"})
 PINNED = "pinned: "
 """Begins the source of a configuration that was replayed from a baseline instead of read from a file."""
 
+SHOWN = 300
+"""Letters of what a file holds in a message."""
+
 Problem = Mapping[str, int | bool | str]
 """Property -> value: what a rule is chosen by, e.g. {'head_dim': 128, 'element_bits': 16}."""
 
@@ -204,11 +207,11 @@ def _load(space: Space, arch: str) -> tuple[Rule, ...]:
     path = space.path(arch)
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise KernelConfigError(f"{path}: cannot be read as JSON ({error}); restore it or write it anew") from error
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         found = document.get("schema") if isinstance(document, dict) else type(document).__name__
-        raise KernelConfigError(f"{path}: schema is {found!r}, this version reads {SCHEMA}; update one of the two")
+        raise KernelConfigError(f"{path}: schema is {found!r:.80}, this version reads {SCHEMA}; update one of the two")
     rules = document.get("rules")
     if not isinstance(rules, list) or not rules:
         raise KernelConfigError(f"{path}: 'rules' must be a list of at least one rule")
@@ -219,25 +222,29 @@ def _rule(space: Space, where: str, entry: Any) -> Rule:
     fields = {"when", "config", "source"}
     if not isinstance(entry, dict) or entry.keys() != fields:
         found = sorted(entry) if isinstance(entry, dict) else type(entry).__name__
-        raise KernelConfigError(f"{where} has {found}, needs exactly {sorted(fields)}")
+        raise KernelConfigError(f"{where} has {str(found)[:SHOWN]}, needs exactly {sorted(fields)}")
+    for part in ("when", "config"):
+        if not isinstance(entry[part], dict):
+            raise KernelConfigError(f"{where}.{part} must be an object, got {type(entry[part]).__name__}")
     known = {name + suffix for name in space.properties for suffix in ("", "_max", "_min")}
     strange = sorted(entry["when"].keys() - known)
     if strange:
         raise KernelConfigError(
-            f"{where}.when asks for {strange}; {space.kernel} knows {sorted(space.properties)}, each also with _max "
-            "and _min"
+            f"{where}.when asks for {str(strange)[:SHOWN]}; {space.kernel} knows {sorted(space.properties)}, "
+            "each also with _max and _min"
         )
     config = entry["config"]
     required = space.constants.keys() | space.options
     missing, unknown = sorted(required - config.keys()), sorted(config.keys() - required - space.further)
     if missing or unknown:
         raise KernelConfigError(
-            f"{where}.config lacks {missing} and has unknown {unknown}; known: {sorted(required | space.further)}"
+            f"{where}.config lacks {missing} and has unknown {str(unknown)[:SHOWN]}; "
+            f"known: {sorted(required | space.further)}"
         )
     for name, value in config.items():
         kind = space.constants.get(name, int)
         if type(value) is not kind:
-            raise KernelConfigError(f"{where}.config has {name} = {value!r}, which is no {kind.__name__}")
+            raise KernelConfigError(f"{where}.config has {name} = {value!r:.80}, which is no {kind.__name__}")
     if not entry["source"]:
         raise KernelConfigError(f"{where} has no source; say which measurement or publication its figures come from")
     return Rule(**entry)

@@ -11,7 +11,7 @@ import torch
 from kernels.hip.kernel_source import Parameter, shown
 from kernels.hip.sources import HipKernel
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.measure import ran_code
+from pytest_attnperf.measure import flight_recorder, ran_code
 
 Grid: TypeAlias = tuple[int, int, int]
 Start: TypeAlias = Callable[[Grid, Sequence[Any]], None]
@@ -61,11 +61,12 @@ class GpuKernel:
         """
         self._check_grid(grid)
         self._check_arguments(arguments)
-        if torch.cuda.current_device() == self.device.index:
-            self.loaded.start(grid, arguments)
-        else:
-            with torch.cuda.device(self.device):
+        with flight_recorder.launch(self.kernel.function):
+            if torch.cuda.current_device() == self.device.index:
                 self.loaded.start(grid, arguments)
+            else:
+                with torch.cuda.device(self.device):
+                    self.loaded.start(grid, arguments)
         ran_code.note(
             self.kernel.function,
             self.loaded.data,

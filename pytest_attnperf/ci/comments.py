@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_attnperf.ci.github import GitHub, GitHubError
+from pytest_attnperf.ci.github import GitHub, GitHubError, understood
 
 BODY_LIMIT = 65_536
 """Characters that GitHub takes."""
@@ -55,6 +55,7 @@ class Comment:
     stamp: Stamp | None
 
 
+@understood()
 def own_login(github: GitHub) -> str:
     """Whom the token writes as. A workflow's token may not ask and is that of the Actions bot."""
     try:
@@ -85,10 +86,11 @@ def stamp_of(line: str) -> Stamp | None:
     try:
         fields: Any = json.loads(found.group(1))
         return Stamp(str(fields["sha"]), int(fields["run"]), int(fields["attempt"]), bool(fields["measured"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 
+@understood()
 def put(
     github: GitHub, repo: str, pull: int, body: str, *, marker: str, author: str, stamp: Stamp, dry_run: bool = False
 ) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from pytest_attnperf.atomic_file import write_atomically
 from pytest_attnperf.ci import artifact, pulls
-from pytest_attnperf.ci.github import GitHub, from_environment, full_sha, repository
+from pytest_attnperf.ci.github import GitHub, from_environment, full_sha, repository, understood
 from pytest_attnperf.errors import AttnperfError, UsageError
 from pytest_attnperf.reports.figures import one_line
 
@@ -123,6 +123,7 @@ def _fetch(github: GitHub, repo: str, sha: str, options: argparse.Namespace) -> 
     return state, commits
 
 
+@understood()
 def _newest(github: GitHub, repo: str, run_id: int) -> dict[str, dict[str, Any]]:
     """By name, the newest artifact of each that has not expired: every attempt of a run adds its own."""
     listed = github.pages(f"repos/{repo}/actions/runs/{run_id}/artifacts")
@@ -130,6 +131,7 @@ def _newest(github: GitHub, repo: str, run_id: int) -> dict[str, dict[str, Any]]
     return {str(each.get("name", "")): each for each in kept}
 
 
+@understood()
 def _downloaded(github: GitHub, repo: str, found: dict[str, Any], name: str, limit: int) -> bytes:
     """Raises ArtifactError and GitHubError."""
     size = int(found.get("size_in_bytes") or 0)

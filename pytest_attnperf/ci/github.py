@@ -6,6 +6,7 @@ not into an error, not into a log.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
@@ -49,6 +50,16 @@ class GitHubError(AttnperfError):
     def uncertain(self) -> bool:
         """Whether GitHub may have done what was asked all the same."""
         return self.status == 0 or self.status in PASSING
+
+
+@contextlib.contextmanager
+def understood() -> Iterator[None]:
+    """Around what takes answers apart. Raises GitHubError where one is not as GitHub documents it: a proxy's, say."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        said = one_line(f"{type(error).__name__}: {error}", MESSAGE_LIMIT)
+        raise GitHubError(f"GitHub's answer is not of the form that it documents ({said})") from error
 
 
 @dataclass(frozen=True)
@@ -101,7 +112,7 @@ class GitHub:
             found = self._json(answer)
             if isinstance(found, dict):  # artifacts stand beside their count
                 found = next((part for part in found.values() if isinstance(part, list)), [])
-            yield from (item for item in found if isinstance(item, dict))
+            yield from (item for item in (found if isinstance(found, list) else ()) if isinstance(item, dict))
             following = _NEXT.search(answer.header("Link"))
             if following is None:
                 return
@@ -254,9 +265,10 @@ def _message(body: bytes) -> str:
         return body[:MESSAGE_LIMIT].decode(errors="replace")
     if not isinstance(found, dict):
         return ""
+    errors = found.get("errors")
     details = [
         str(each.get("message") or f"{each.get('field', '')} {each.get('code', '')}".strip())
-        for each in found.get("errors") or ()
+        for each in (errors if isinstance(errors, list) else ())
         if isinstance(each, dict)
     ]
     return "; ".join([str(found.get("message", "")), *details])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from pytest_attnperf.ci.github import GitHub, GitHubError, full_sha
+from pytest_attnperf.ci.github import GitHub, GitHubError, full_sha, understood
 from pytest_attnperf.errors import UsageError
 
 
@@ -24,6 +24,7 @@ class Pull:
     default_ref: str = ""
 
 
+@understood()
 def pull_of(found: dict[str, Any]) -> Pull:
     """From GitHub's JSON."""
     head, base = found.get("head") or {}, found.get("base") or {}
@@ -59,12 +60,14 @@ def by_head(github: GitHub, repo: str, head_sha: str, head_repo: str = "") -> Pu
     return fitting[0] if fitting else None
 
 
+@understood()
 def branch_tip(github: GitHub, repo: str, ref: str) -> str:
     """The newest commit of a branch of `repo`."""
     found = github.get(f"repos/{repo}/git/ref/heads/{quote(ref)}")
     return full_sha(str((found.get("object") or {}).get("sha", "")), f"the tip of {ref}")
 
 
+@understood()
 def merge_of(github: GitHub, repo: str, claimed: str, head_sha: str) -> str:
     """The full id of the merge of `head_sha` into something that `claimed` names, by GitHub's word; '' for none.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from pytest_attnperf.ci.comments import Stamp
-from pytest_attnperf.ci.github import GitHub
+from pytest_attnperf.ci.github import GitHub, understood
 from pytest_attnperf.ci.outcome import Conclusion
 from pytest_attnperf.reports.figures import one_line
 
@@ -48,6 +48,7 @@ def description(conclusion: Conclusion, counted: str, stamp: Stamp) -> str:
     return one_line(said, DESCRIPTION_LIMIT - len(tail)) + tail
 
 
+@understood()
 def _shown(github: GitHub, repo: str, sha: str, context: str) -> Stamp | None:
     """The run that the newest status of this context is of; None where there is none."""
     for found in github.pages(f"repos/{repo}/commits/{sha}/statuses"):

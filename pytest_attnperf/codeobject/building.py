@@ -21,6 +21,8 @@ from pytest_attnperf.kernel_builds import HipSource, KernelBuild, ObjectFile, Tr
 
 OBJECT_LIMIT_BYTES = 64 * 1024 * 1024
 """A larger object file is refused: a message to the controller has to hold it."""
+UNPACKED_BYTES_MOST = 4 * OBJECT_LIMIT_BYTES
+"""Of an object or an assembler text that came back: a few bytes may claim to hold gigabytes."""
 
 _ROOT_MARKS = (".git", "pyproject.toml")
 
@@ -111,12 +113,16 @@ def packed(data: bytes) -> str:
 
 def unpacked(text: str, what: str) -> bytes:
     """What `packed` was given. Raises CodeObjectError naming `what`."""
+    unpacking = zlib.decompressobj()
     try:
-        return zlib.decompress(base64.b64decode(text, validate=True))
+        data = unpacking.decompress(base64.b64decode(text, validate=True), UNPACKED_BYTES_MOST)
+        if not unpacking.eof:
+            raise ValueError(f"cut short, or more than {UNPACKED_BYTES_MOST:,} bytes")
     except (binascii.Error, ValueError, zlib.error) as error:
         raise CodeObjectError(
             f"{what} came back damaged ({error}; {len(text):,} characters): compile it again"
         ) from error
+    return data
 
 
 def through_cache(cache: Path, key: str, compile_it: Callable[[], Built]) -> Built:

@@ -80,9 +80,9 @@ def read_manifest(folder: Path, arch: str) -> tuple[PrebuiltObject, ...]:
         raise _broken(path, f"is no JSON ({error})") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         seen = content.get("format") if isinstance(content, dict) else type(content).__name__
-        raise _broken(path, f"has format {seen!r}, and this version reads {FORMAT}")
+        raise _broken(path, f"has format {seen!r:.80}, and this version reads {FORMAT}")
     if content.get("arch") != arch:
-        raise _broken(path, f"is for {content.get('arch')!r}, in the folder of {arch}")
+        raise _broken(path, f"is for {content.get('arch')!r:.80}, in the folder of {arch}")
     entries = content.get("objects")
     if not isinstance(entries, list):
         raise _broken(path, "has no list 'objects'")
@@ -94,7 +94,7 @@ def _entry(path: Path, number: int, entry: Any) -> PrebuiltObject:
     wanted = {name: type(value) for name, value in asdict(_EXAMPLE).items()}
     if not isinstance(entry, dict) or set(entry) != set(wanted):
         seen = ", ".join(map(repr, entry)) if isinstance(entry, dict) else type(entry).__name__
-        raise _broken(path, f"has an entry {number} with {seen}, and not with {', '.join(wanted)}")
+        raise _broken(path, f"has an entry {number} with {seen:.200}, and not with {', '.join(wanted)}")
     for name, kind in wanted.items():
         value = entry[name]
         texts = not isinstance(value, dict) or all(isinstance(one, str) for one in value.values())

@@ -56,6 +56,8 @@ def load_triton() -> Any:
         triton = importlib.import_module("triton")
         importlib.import_module("triton.compiler")
     except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "triton":
+            raise ToolMissingError(f"triton needs {error.name}, which is not installed for {sys.executable}") from error
         raise ToolMissingError(f"there is no triton ({error}); {install}") from error
     except Exception as error:
         raise ToolMissingError(f"triton cannot be imported ({type(error).__name__}: {error}); {install}") from error

@@ -87,8 +87,8 @@ def _yaml(content: bytes, path: Path) -> object:
         yaml: Any = importlib.import_module("yaml")
     except ImportError as error:
         raise UsageError(
-            f"{path}: reading YAML needs PyYAML, which is not installed: pip install pyyaml, or write the claims as "
-            "JSON (any YAML of this form is JSON with quotes and brackets)"
+            f"{path}: reading YAML needs PyYAML, which is not installed: pip install 'pytest-attnperf[yaml]', "
+            "or write the claims as JSON (any YAML of this form is JSON with quotes and brackets)"
         ) from error
     try:
         return yaml.safe_load(content)

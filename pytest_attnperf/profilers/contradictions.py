@@ -282,6 +282,8 @@ def _half_digit(percentage: float) -> float:
     """rocprofv3 prints 2 decimals from 1 on, 4 above 0.01, and 3 in scientific notation below."""
     if percentage >= 1:
         return 0.005
+    if percentage < 0:
+        return 0.0  # none that was printed
     return 0.00005 if percentage > 0.01 else 0.0005 * 10 ** math.floor(math.log10(percentage)) if percentage else 5e-7
 
 

@@ -129,7 +129,11 @@ def unreadable(path: Path, error: sqlite3.Error) -> ProfileError:
 
 def processes_of(connection: sqlite3.Connection, path: Path) -> list[Process]:
     """Every process whose dispatches have a table. Raises ProfileError for a database that is no rocpd."""
-    names = sorted(str(name) for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
+    try:
+        listed = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        names = sorted(str(name) for (name,) in listed)
+    except UnicodeDecodeError as error:  # of SQLite's own message, which quotes a damaged name
+        raise unreadable(path, sqlite3.DatabaseError("malformed database schema")) from error
     by_suffix: dict[str, dict[str, frozenset[str]]] = {}
     for name in names:
         match = _NAME.fullmatch(name)

@@ -102,7 +102,7 @@ class Journal:
     def _read(self, path: Path, number: int, line: str) -> None:
         try:
             self._remember(json.loads(line))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise UsageError(
                 f"{path}: line {number} is no record of a tuning run ({type(error).__name__}: {error}); "
                 "restore the file, or give another --out"
@@ -197,7 +197,7 @@ def _check_header(path: Path, line: str, header: Mapping[str, str]) -> None:
     try:
         found = json.loads(line)
         version, stored = found["attnperf_tune_journal"], dict(found["header"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{path}: its first line cannot be read ({error}); give another --out") from error
     if version != VERSION:
         raise UsageError(f"{path}: journal version {version}, this attnperf reads {VERSION}; give another --out")

@@ -278,7 +278,7 @@ def _require_optuna() -> None:
         import optuna  # noqa: F401
     except ImportError as error:
         raise UsageError(
-            f"this search needs Optuna, which cannot be imported ({error}): pip install pytest-attnperf[tune], "
+            f"this search needs Optuna, which cannot be imported ({error}): pip install 'pytest-attnperf[tune]', "
             "or race with --strategy race"
         ) from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,6 +17,7 @@ from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.block import Block
 from pytest_attnperf.workloads.causal_mask import CausalMask
 from pytest_attnperf.workloads.decode import Decode
+from pytest_attnperf.workloads.fields import shortened
 from pytest_attnperf.workloads.gemm import Gemm
 from pytest_attnperf.workloads.layernorm import LayerNorm
 from pytest_attnperf.workloads.mixed import Mixed
@@ -29,6 +31,11 @@ from pytest_attnperf.workloads.softmax import Softmax
 from pytest_attnperf.workloads.varlen import Varlen
 from pytest_attnperf.workloads.varlen_backward import VarlenBackward
 from pytest_attnperf.workloads.weighted_values import WeightedValues
+
+FILE_BYTES_MAX = 64_000_000
+"""Of a file of workloads: a hundred thousand lines have some 10 MB."""
+TEXT_MAX = 20_000
+"""Characters of one workload: one of 1,000 requests has about 10,000."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,8 @@ class Families:
 
     def parse_workload(self, text: str) -> Workload:
         """The workload of an id, whose first word names the family. Raises UnknownNameError or WorkloadError."""
+        if len(text) > TEXT_MAX:
+            raise WorkloadError(f"a workload id has at most {TEXT_MAX} characters: {shortened(text)}")
         return self.get(text.split("-")[0]).parse(text)
 
     def __iter__(self) -> Iterator[Family]:
@@ -116,8 +125,7 @@ def workloads_from_text(text: str, family: Family) -> list[Workload]:
         return [_workload(text, family)]
     if not os.path.isfile(text):
         raise WorkloadError(f"the workload file {text} does not exist")
-    with open(text, encoding="utf-8") as stream:
-        lines = [(number, line.strip()) for number, line in enumerate(stream, start=1)]
+    lines = _lines_of(text)
     lines = [(number, line) for number, line in lines if line and not line.startswith("#")]
     to_line = _json_to_line
     if extension == ".csv":
@@ -128,13 +136,30 @@ def workloads_from_text(text: str, family: Family) -> list[Workload]:
     return [_at(text, number, line, to_line, family) for number, line in lines]
 
 
+def _lines_of(path: str) -> list[tuple[int, str]]:
+    """(number, text) of each line. Raises WorkloadError for what is no text of a reasonable size."""
+    with open(path, "rb") as stream:
+        content = stream.read(FILE_BYTES_MAX + 1)
+    if len(content) > FILE_BYTES_MAX:
+        raise WorkloadError(f"the workload file {path} is larger than {FILE_BYTES_MAX:,} bytes")
+    try:
+        lines = [line.strip() for line in io.StringIO(content.decode("utf-8-sig"), newline=None)]
+    except UnicodeDecodeError as error:
+        raise WorkloadError(f"the workload file {path} is no UTF-8 text: {error}") from error
+    return list(enumerate(lines, start=1))
+
+
 def _workload(text: str, family: Family) -> Workload:
+    if len(text) > TEXT_MAX:
+        raise WorkloadError(f"a workload has at most {TEXT_MAX} characters: {shortened(text)}")
     is_id = text.startswith(f"{family.name}-")
     return family.parse(text) if is_id else family.parse_line(text)
 
 
 def _at(path: str, number: int, line: str, to_line: Callable[[str], str], family: Family) -> Workload:
     try:
+        if len(line) > TEXT_MAX:
+            raise WorkloadError(f"a workload has at most {TEXT_MAX} characters: {shortened(line)}")
         return _workload(to_line(line), family)
     except WorkloadError as error:
         raise WorkloadError(f"{path}, line {number}: {error}") from error
@@ -148,7 +173,10 @@ def _split_header(lines: list[tuple[int, str]]) -> tuple[list[str], list[tuple[i
 
 
 def _cells(line: str) -> list[str]:
-    return next(csv.reader([line]))
+    try:
+        return next(csv.reader([line]))
+    except csv.Error as error:
+        raise WorkloadError(f"not CSV ({error}): {shortened(line)}") from error
 
 
 def _csv_to_line(header: list[str], line: str) -> str:
@@ -156,19 +184,21 @@ def _csv_to_line(header: list[str], line: str) -> str:
     if not header:
         return ",".join(cells)
     if len(cells) != len(header):
-        raise WorkloadError(f"{len(cells)} cells under a header of {len(header)} ({','.join(header)}): {line!r}")
+        raise WorkloadError(
+            f"{len(cells)} cells under a header of {len(header)} ({','.join(header)}): {shortened(line)}"
+        )
     return _fields_to_line(dict(zip(header, cells, strict=True)))
 
 
 def _json_to_line(line: str) -> str:
     try:
         value = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise WorkloadError(f"not JSON ({error}): {line!r}") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError alone
+        raise WorkloadError(f"not JSON ({error}): {shortened(line)}") from error
     if isinstance(value, str):
         return value
     if not isinstance(value, dict):
-        raise WorkloadError(f"expected an object of fields or a string, got {line!r}")
+        raise WorkloadError(f"expected an object of fields or a string, got {shortened(line)}")
     return _fields_to_line(value)
 
 

@@ -16,6 +16,8 @@ from pytest_attnperf.workloads.base import DTYPE_BYTES
 
 _TRUE = frozenset({"1", "true", "yes"})
 _FALSE = frozenset({"0", "false", "no"})
+SHOWN = 300
+"""Characters of a text that a message repeats."""
 _WORD = re.compile(r"([a-z]+)([0-9]+)")
 
 
@@ -81,18 +83,18 @@ class Grammar:
         for name, value in pairs:
             attribute, converted = self._convert(name, value, text)
             if attribute in found:
-                raise WorkloadError(f"{self.family} workload {text!r} gives {_said(attribute, name)} twice")
+                raise WorkloadError(f"{self.family} workload {shortened(text)} gives {_said(attribute, name)} twice")
             found[attribute] = converted
         missing = [short for short in required if self._attribute(short) not in found]
         if missing:
             raise WorkloadError(
-                f"{self.family} workload {text!r} does not give {', '.join(missing)}; "
+                f"{self.family} workload {shortened(text)} does not give {', '.join(missing)}; "
                 f"required are {', '.join(required)}, allowed are {self.usage}"
             )
         return found
 
     def _convert(self, name: str, value: str | None, text: str) -> tuple[str, Any]:
-        where = f"{self.family} workload {text!r}"
+        where = f"{self.family} workload {shortened(text)}"
         if name in DTYPE_BYTES and value is None:
             return "dtype", name
         if name == "dtype" and value is not None:
@@ -107,15 +109,16 @@ class Grammar:
         if name in self.flags:
             return name, True if value is None else _boolean(name, value, where)
         if name not in self.numbers:
-            raise WorkloadError(f"{where} has an unknown field {name!r}; allowed are {self.usage}")
-        if value is None or not re.fullmatch(r"[0-9]+", value):
-            raise WorkloadError(f"{where}: {name} must be a positive integer, got {value!r}")
+            raise WorkloadError(f"{where} has an unknown field {shortened(name)}; allowed are {self.usage}")
+        if value is None or not re.fullmatch(r"[0-9]{1,18}", value):
+            got = "nothing" if value is None else shortened(value)
+            raise WorkloadError(f"{where}: {name} must be a positive integer of at most 18 digits, got {got}")
         return self.numbers[name], int(value)
 
     def _text(self, short: str, value: str, where: str) -> tuple[str, str]:
         attribute, pattern = self.texts[short]
         if not re.fullmatch(pattern, value):
-            raise WorkloadError(f"{where}: {short} must match {pattern}, got {value!r}")
+            raise WorkloadError(f"{where}: {short} must match {pattern}, got {shortened(value)}")
         return attribute, value
 
     def _attribute(self, required: str) -> str:
@@ -123,6 +126,11 @@ class Grammar:
         if required in self.choices:
             return required
         return self.texts[required][0] if required in self.texts else self.numbers[required]
+
+
+def shortened(text: str) -> str:
+    """A text as Python quotes it, its end left out where it is long."""
+    return repr(text) if len(text) <= SHOWN else f"{text[:SHOWN]!r}... ({len(text)} characters)"
 
 
 def require_positive(family: str, values: Iterable[tuple[str, object]]) -> None:
@@ -141,14 +149,16 @@ def require_dtype(family: str, dtype: str, allowed: Collection[str] = DTYPE_BYTE
 def _split_pair(token: str, text: str) -> tuple[str, str | None]:
     name, equals, value = (part.strip() for part in token.partition("="))
     if not name:
-        raise WorkloadError(f"workload {text!r} has an empty field; write e.g. 'b=1,s=512,h=8,d=64,causal,f16'")
+        raise WorkloadError(
+            f"workload {shortened(text)} has an empty field; write e.g. 'b=1,s=512,h=8,d=64,causal,f16'"
+        )
     return name, value if equals else None
 
 
 def _boolean(name: str, value: str, where: str) -> bool:
     if value.lower() in _TRUE | _FALSE:
         return value.lower() in _TRUE
-    raise WorkloadError(f"{where}: {name} must be one of true, false, 1, 0, yes, no, got {value!r}")
+    raise WorkloadError(f"{where}: {name} must be one of true, false, 1, 0, yes, no, got {shortened(value)}")
 
 
 def _said(attribute: str, name: str) -> str:

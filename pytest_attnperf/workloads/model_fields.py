@@ -25,6 +25,8 @@ NESTED = "text_config"
 INHERITED = ("model_type", "torch_dtype", "dtype")
 """Fields of the outer configuration that hold for a nested one which does not say otherwise."""
 _ROPE_TABLES = ("rope_scaling", "rope_parameters")
+SHOWN = 80
+"""Letters of a field's name in a message."""
 _NAMES_SHOWN = 8
 
 
@@ -114,12 +116,12 @@ class Fields:
 
     def refuse(self, name: str, rule: str) -> NoReturn:
         """Raise WorkloadError: the field's value, and the rule it breaks."""
-        raise WorkloadError(f"{self.file}: {name}={_shown(self.values.get(name))} {rule}")
+        raise WorkloadError(f"{self.file}: {name[:SHOWN]}={_shown(self.values.get(name))} {rule}")
 
     def missing(self, name: str, way_out: str = "") -> NoReturn:
         """Raise WorkloadError: the field is not there, and the name that is there instead."""
         close = difflib.get_close_matches(name, [held for held in self.values if self.has(held)], n=1)
-        hint = f"; it has {close[0]!r}, is that misspelt?" if close else ""
+        hint = f"; it has {close[0][:SHOWN]!r}, is that misspelt?" if close else ""
         raise WorkloadError(
             f"{self.file}: {name} is missing{hint}{way_out or '; fields are named as in configurations of Llama'}"
         )
@@ -168,8 +170,8 @@ def read_fields(path: str | Path, ignore: Collection[str] = ()) -> Fields:
         held = [fields for fields in (values, *_tables(values)) if name in fields]
         if not held:
             close = difflib.get_close_matches(name, values, n=1)
-            hint = f"; it has {close[0]!r}" if close else ""
-            raise WorkloadError(f"{path}: {IGNORE_FLAG} names {name!r}, which is no field of this file{hint}")
+            hint = f"; it has {close[0][:SHOWN]!r}" if close else ""
+            raise WorkloadError(f"{path}: {IGNORE_FLAG} names {name[:SHOWN]!r}, which is no field of this file{hint}")
         for fields in held:
             fields[name] = None
     return Fields(str(path), values)
@@ -203,7 +205,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"field {twice!r} stands twice")
+        raise ValueError(f"field {twice[:SHOWN]!r} stands twice")
     return dict(pairs)
 
 
@@ -232,7 +234,7 @@ def note_of_unknown(fields: Fields) -> str:
     if not names:
         return ""
     more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-    return f"not known here, and left out: {', '.join(names[:_NAMES_SHOWN])}{more}"
+    return f"not known here, and left out: {', '.join(name[:SHOWN] for name in names[:_NAMES_SHOWN])}{more}"
 
 
 def _unknown(fields: Fields) -> list[str]:
@@ -247,7 +249,7 @@ def _tables(values: Mapping[str, object]) -> list[dict[str, object]]:
 
 
 def _way_out(name: str) -> str:
-    return f"To measure without it: {IGNORE_FLAG}={name}"
+    return f"To measure without it: {IGNORE_FLAG}={name[:SHOWN]}"
 
 
 def _same(left: object, right: object) -> bool:

@@ -74,7 +74,9 @@ def test_archive_of_very_many_files_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"no zip", b"PK\x05\x06" + bytes(10), archive(("results.json", b"x" * 99))[:-30]]
+    "data",
+    [b"", b"no zip", b"PK\x05\x06" + bytes(10), archive(("results.json", b"x" * 99))[:-30]],
+    ids=["empty", "text", "end-only", "truncated"],
 )
 def test_what_is_no_archive_is_an_error(data: bytes) -> None:
     """Empty, foreign or cut off."""

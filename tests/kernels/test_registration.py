@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import kernels
+from kernels.aiter import package
 from pytest_attnperf.backends import Registry
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.base import DTYPE_BYTES, QUANTISED
@@ -148,15 +149,16 @@ EIGHT_BITS = {
     "cuda": {"i8": OURS, "f8e4m3": OURS, "f8e5m2": OURS},
     "rocm": {"i8": OURS, "f8e4m3fnuz": OURS, "f8e5m2fnuz": OURS},
 }
-ELSEWHERE = {("f8e4m3fnuz", "rocm"): {"ck", "aiter.auto", "aiter.asm"}}
-"""Taken, too, where aiter is installed, by assembly at other head dimensions; it is not here."""
 """Which backends beyond eager attention multiply a format: ours, where the device does or Triton is interpreted."""
+ELSEWHERE = {("f8e4m3fnuz", "rocm"): {"ck", "aiter.auto", "aiter.asm"}}
+"""Taken, too, where aiter is installed, by assembly at other head dimensions."""
 
 
 @pytest.mark.parametrize("device", [INTERPRETING, CUDA, ROCM], ids=lambda device: device.kind)
 @pytest.mark.parametrize("dtype", sorted(QUANTISED))
-def test_who_takes_8_bits(device: DeviceInfo, dtype: str) -> None:
+def test_who_takes_8_bits(device: DeviceInfo, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every backend that does not compute an 8-bit dtype refuses it by name, on every kind of device."""
+    monkeypatch.setattr(package, "_found", lambda: ([], None))  # where aiter is installed, it takes more
     registry = Registry()
     kernels.register(registry)
     workload = Prefill.parse(f"prefill-b1-s128-h2-d64-{dtype}")
@@ -183,6 +185,7 @@ def test_tf32_is_taken_where_f32_is() -> None:
             assert refused == (bool(backend.unsupported_reasons(tf32, device)) or emulated)
 
 
+@pytest.mark.usefixtures("lean_processes")
 def test_a_backend_asked_for_by_name_says_why_it_cannot_run() -> None:
     """`--attnperf-backend=ck` without aiter is a skip with the reason, not an empty selection."""
     command = [sys.executable, "-m", "pytest", "suites/", "--attnperf-backend=ck", "--attnperf-device=cpu", "-rs", "-q"]

@@ -16,6 +16,7 @@ from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.pool import WorkerPool
 
 pytest_plugins = ["pytester", "pytest_attnperf.testing.project"]
+pytestmark = pytest.mark.usefixtures("lean_processes")
 
 SURFACE = {"BLOCK_M": (32, 64, 128)}
 SMALL, LARGE = Candidate({"BLOCK_M": 32}), Candidate({"BLOCK_M": 128})

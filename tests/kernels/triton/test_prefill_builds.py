@@ -145,6 +145,7 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.usefixtures("lean_processes")
 def test_a_larger_tile_at_d256_fails_without_a_gpu(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The MI300X report's default tile, 128x64 instead of 64x32, fails its test on any CI runner.
 
