@@ -23,16 +23,18 @@ STAMP := $(VENV)/.setup-complete
 # decided does not fail.
 CPU_FLAGS ?= --attnperf-threshold=100 --no-attnperf-strict
 
-# In file order, for reproducible runs; tests of random order ask for it in runs of their own.
+# In file order, for reproducible runs; tests of random order ask for it in runs of their own. Each process begins with
+# half of the files, and takes over from the other when it is done: what a file prepares once is seldom prepared twice.
 TEST_FLAGS ?= -p no:randomly -n 2
 
-.PHONY: help setup attnperf kernels test soak images lint clean
+.PHONY: help setup attnperf kernels test soak matrix images lint clean
 
 help:
 	@echo "make attnperf   prove, measure and gate the suites (ARGS=... goes to pytest)"
 	@echo "make kernels    compile the HIP kernels into objects (ARCH=..., KERNEL=..., OUT=...)"
 	@echo "make test       lint, types and this project's own tests"
-	@echo "make soak       the tests that are too long for 'make test' (about 15 minutes)"
+	@echo "make soak       the tests that are too long for 'make test' (20 minutes and more)"
+	@echo "make matrix     the tests on other Pythons and versions of what is needed (needs uv)"
 	@echo "make images     the pictures of docs/images, from the reports themselves (needs chromium)"
 	@echo "make lint       ruff and mypy only"
 	@echo "make setup      only make .venv (PYTHON=... chooses the interpreter)"
@@ -63,6 +65,9 @@ test: lint
 
 soak: $(STAMP)
 	$(RUN) pytest tests/ -m soak -p no:randomly $(ARGS)
+
+matrix: $(STAMP)
+	$(VENV)/bin/python .ci/matrix.py $(ARGS)
 
 images: $(STAMP)
 	$(VENV)/bin/python docs/make_images.py
