@@ -6,6 +6,7 @@ Every measurement is a pytest of its own over the one case, interleaved against 
 from __future__ import annotations
 
 import argparse
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -259,7 +260,7 @@ def _say_result(result: BisectResult, commits: dict[str, Commit], nodeid: str) -
         parents = f"{culprit.short}^1 {culprit.short}^2"
         _say(
             f"it is a merge; which of its commits: attnperf bisect $(git merge-base {parents}) {culprit.short}^2 "
-            f"'{nodeid}'"
+            f"{shlex.quote(nodeid)}"
         )
 
 

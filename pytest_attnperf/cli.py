@@ -51,9 +51,11 @@ COMMANDS: dict[str, Command] = {
     "accept": Command(
         DAILY, "take a wanted slowdown or another identity into the baseline, from results, with a reason"
     ),
+    "compare": Command(DAILY, "two results side by side, or the GPUs of a run: which card is slow"),
     "history": Command(DAILY, "a case over time: where it changed, by commit; importing and pruning"),
     "bisect": Command(DAILY, "find the first slow commit between two revisions"),
     "gate": Command(CI, "judge results of another machine, against the baselines of a revision"),
+    "merge": Command(CI, "results of several machines or shards as one file, one report and one exit status"),
     "comment": Command(CI, "one comment on a GitHub pull request, updated by later runs"),
     "merge-baselines": Command(CI, "merge baseline files entry by entry, as git's merge driver or after a conflict"),
     "profile": Command(DEEPER, "where GPU time goes, what binds kernels, and what contradicts itself"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 
 
@@ -18,7 +19,7 @@ class UnknownNameError(UsageError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         listed = ", ".join(sorted(known)) or "none are registered"
-        super().__init__(f"unknown {kind} {name!r}; known: {listed}")
+        super().__init__(f"unknown {kind} {name[:300]!r}; known: {listed}")
 
 
 class WorkloadError(UsageError):
@@ -65,3 +66,8 @@ class CodeObjectError(AttnperfError):
 
 class ToolMissingError(CodeObjectError):
     """A compiler or a disassembler is absent or too old; names what to install."""
+
+
+def pasted(nodeid: str) -> str:
+    """A test's id as one word of a command in a message: quoted so that no part of it acts when it is pasted."""
+    return shlex.quote(nodeid) if any(letter in nodeid for letter in '"$`\\!') else f'"{nodeid}"'

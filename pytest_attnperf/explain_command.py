@@ -194,7 +194,9 @@ def _more_processes(told: Told, again: Recount, cost: UnitCost) -> tuple[list[Op
     assert again.z is not None
     assert again.relative_sd is not None
     case, stored, options, undecidable = told.case, len(told.case.stored_us), [], ""
-    needed = processes_needed(again.ratio, z=again.z, relative_sd=again.relative_sd, stored=stored)
+    needed = processes_needed(
+        again.ratio, z=again.z, relative_sd=again.relative_sd, stored=stored, card_error=case.card_error
+    )
     if needed is None:
         undecidable = f"Not even {PROCESSES_MAX} processes a side would decide it: find where the noise comes from."
     else:
@@ -256,19 +258,13 @@ def _compared(case: CaseResult, found: RunResult, again: Recount, entry: object,
     from pytest_attnperf.gate.canary import canary_shift
     from pytest_attnperf.gate.config_drift import config_changes
     from pytest_attnperf.reports.explained.facts import Stored
-    from pytest_attnperf.stats.noise import NoiseModel
 
     assert isinstance(entry, Found)
     assert isinstance(store, BaselineStore)
     assert found.device is not None
     held = entry.entry
     shift = canary_shift(case.canary, entry.canary)
-    entries = store.load(found.device.arch, found.device.product, case.key.suite)
-    model = NoiseModel.from_processes(
-        {name: one.entry.processes for name, one in entries.items()},
-        bounds={name: one.entry.bound for name, one in entries.items()},
-    )
-    noise = model.sd(
+    noise = store.noise(found.device.arch, found.device.product, case.key.suite).sd(
         case.key.entry, case.baseline_us or held.processes[0].median_us, held.processes[0].timer, held.bound
     )
     known = noise is not None and not case.pairs and again.relative_sd is not None

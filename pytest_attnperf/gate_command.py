@@ -119,8 +119,14 @@ def read_results(paths: Sequence[Path], bytes_max: int) -> list[tuple[str, RunRe
     """Results files with their names. Raises UsageError for one that is no regular file or is too large, and
     ResultsFileError for one that is none."""
     from pytest_attnperf.reports import json_results
+    from pytest_attnperf.reports.merged_file import decode_merged
 
-    return [(str(path), json_results.decode(_content(path, bytes_max), str(path))) for path in paths]
+    found: list[tuple[str, RunResult]] = []
+    for path in paths:
+        data = _content(path, bytes_max)
+        merged = decode_merged(data, str(path))
+        found += [(str(path), json_results.decode(data, str(path)))] if merged is None else merged
+    return found
 
 
 def failures(joined: Joined, *, strict: bool) -> list[str]:

@@ -175,6 +175,8 @@ def _open_levels(file: dict[str, Any]) -> int:
 
 def _merge_lines(sides: Sides, into: Path) -> int:
     """What git would have done without us: ceilings and published figures are no entries."""
+    from pytest_attnperf.atomic_file import write_atomically
+
     with tempfile.TemporaryDirectory(prefix="attnperf-merge-") as folder:
         paths = [Path(folder) / name for name in ("ours", "base", "theirs")]
         for path, data in zip(paths, (sides.ours, sides.base, sides.theirs), strict=True):
@@ -182,7 +184,7 @@ def _merge_lines(sides: Sides, into: Path) -> int:
         answer = _git("merge-file", "-p", *map(str, paths))
     if not 0 <= answer.returncode < 128:
         raise UsageError(f"git merge-file failed on {sides.name}: {answer.stderr.decode(errors='replace').strip()}")
-    into.write_bytes(answer.stdout)
+    write_atomically(into, answer.stdout)
     return 1 if answer.returncode else 0
 
 

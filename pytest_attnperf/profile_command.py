@@ -283,7 +283,8 @@ def _status(findings: Sequence[Finding]) -> int:
 
 def _print_comparison(options: argparse.Namespace, before: ProfileSummary) -> int:
     from pytest_attnperf.profilers.comparison import compare
-    from pytest_attnperf.reports.profile_comparison import comparison_lines, comparison_tables
+    from pytest_attnperf.reports.figures import one_line
+    from pytest_attnperf.reports.profile_comparison import TEXT_LIMIT, comparison_lines, comparison_tables
 
     after = _summary(options.against, options, options.against_device or options.device)
     found: ProfileComparison = compare(
@@ -296,6 +297,8 @@ def _print_comparison(options: argparse.Namespace, before: ProfileSummary) -> in
         write_json({"before": before, "after": after, "comparison": found})
         return 0
     shown = len(found.kernels) if options.all else SHOWN
-    problems = [f"problem: {problem}" for summary in (before, after) for problem in summary.problems]
+    problems = [
+        one_line(f"problem: {problem}", TEXT_LIMIT) for summary in (before, after) for problem in summary.problems
+    ]
     write(options, comparison_lines(found), comparison_tables(found, shown=shown), problems)
     return 0

@@ -10,7 +10,7 @@ from typing import Any
 from pytest_attnperf.errors import BaselineError, UsageError
 from pytest_attnperf.history_records import CaseHistory
 from pytest_attnperf.records import CaseKey, CheckReport, DeviceInfo, ErrorFigures, Verdict, WorkloadFigures
-from pytest_attnperf.reports import json_results
+from pytest_attnperf.reports import journal, json_results
 from pytest_attnperf.reports.joined import Joined, join
 from pytest_attnperf.reports.overview import STORED, rank
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
@@ -28,8 +28,19 @@ def read_runs(paths: Sequence[Path]) -> Joined:
 
     Raises UsageError for a path that is none of them, and what reading a file raises.
     """
-    found = [(str(file), read_run(file)) for path in paths for file in _files(path)]
-    return join(found)
+    return join([named for path in paths for file in _files(path) for named in read_named(file)])
+
+
+def read_named(path: Path) -> list[tuple[str, RunResult]]:
+    """The runs of one file with their names: one of most files, several of what `attnperf merge` wrote of several
+    devices. Raises as `read_run`."""
+    from pytest_attnperf.reports.merged_file import decode_merged
+
+    if path.suffix == ".jsonl":
+        return [(str(path), journal.read_journal(path))]
+    data = _content(path)
+    merged = decode_merged(data, str(path))
+    return [(str(path), _run_of(path, data))] if merged is None else merged
 
 
 def read_run(path: Path) -> RunResult:
@@ -37,11 +48,18 @@ def read_run(path: Path) -> RunResult:
 
     Raises UsageError for a file that is too large, ResultsFileError or BaselineError for one that cannot be read.
     """
+    return journal.read_journal(path) if path.suffix == ".jsonl" else _run_of(path, _content(path))
+
+
+def _run_of(path: Path, data: bytes) -> RunResult:
+    return _stored_run(path, data) if _holds_baselines(data) else json_results.decode(data, str(path))
+
+
+def _content(path: Path) -> bytes:
     size = path.stat().st_size
     if size > MAX_BYTES:
         raise UsageError(f"{path} has {size} bytes; a results file has at most {MAX_BYTES}")
-    data = path.read_bytes()
-    return _stored_run(path, data) if _holds_baselines(data) else json_results.decode(data, str(path))
+    return path.read_bytes()
 
 
 def _files(path: Path) -> list[Path]:

@@ -4,7 +4,8 @@
 
 Format history: 1 = first published form; added to it with defaults, so that files without them are read:
 `CaseResult.code`, `.breakdown`, `.profile`, `.stored_us`, `.stored_commit`, `.stored_at`, `.detection_limit`,
-`.unchanged` and `.quarantined`, `RunResult.run_id`, `.provenance`, `.tier` and `.left_to_nightly`.
+`.unchanged`, `.quarantined`, `.together`, `.fault`, `.resumed` and `.card_error`, `RunResult.run_id`, `.provenance`,
+`.tier`, `.left_to_nightly` and `.gpus`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_attnperf.code_records import CodeResult, KernelCode
+from pytest_attnperf.gpu_records import GpuRecord, Together
 from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.profile_records import CaseProfile
 from pytest_attnperf.records import (
@@ -38,6 +40,20 @@ EXPIRED = "quarantine expired"
 
 
 @dataclass(frozen=True)
+class Fault:
+    """Why a case broke its process or its device.
+
+    kind     'illegal address', 'device assert', 'hang', 'killed', 'out of memory', 'crash' or 'error'
+    kernel   the kernel, or torch's operator, that ran when it happened; '' where that could not be found out
+    how      in words, how `kernel` was found out, or why it was not
+    """
+
+    kind: str
+    kernel: str = ""
+    how: str = ""
+
+
+@dataclass(frozen=True)
 class CaseResult:
     """Everything one case's verdict was made from. Times in microseconds per call, ratios as new / stored.
 
@@ -55,6 +71,9 @@ class CaseResult:
     99 % of the time; None where nothing was compared, or noise is too large for any. `unchanged` says that the case is
     RIGHT and was not timed, because it ran the very machine code and configuration of its baseline entry; such a case
     counts as judged. `quarantined` is the issue and the date that keep its verdict from failing the test, else ''.
+    `together` is how it ran on all cards at once, where that was asked for; `fault` what broke its process or device.
+    `resumed` says that an interrupted run had judged it, and this one took that over. `card_error` is the part of
+    `standard_error` that comes of unlike cards; the squares of its parts add.
     """
 
     key: CaseKey
@@ -98,6 +117,10 @@ class CaseResult:
     detection_limit: float | None = None
     unchanged: bool = False
     quarantined: str = ""
+    together: Together | None = None
+    fault: Fault | None = None
+    resumed: bool = False
+    card_error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -107,7 +130,8 @@ class RunResult:
     `code` holds the compiled kernels, which are items of their own; `gated` and `selected` count both. `run_id` is
     drawn afresh for every run, so that one that is told twice counts once. `provenance` says where the run came from:
     'branch', 'ci' (the system's name), 'ci_url', 'pull_request'; only what is known. `tier` is what was asked for, 'pr'
-    or 'nightly', '' where nothing was; `left_to_nightly` are the cases that a run of tier 'pr' did not select.
+    or 'nightly', '' where nothing was; `left_to_nightly` are the cases that a run of tier 'pr' did not select. `gpus`
+    are the cards that measured, each once.
     """
 
     schema: int
@@ -133,3 +157,4 @@ class RunResult:
     provenance: dict[str, str] = field(default_factory=dict)
     tier: str = ""
     left_to_nightly: tuple[CaseKey, ...] = ()
+    gpus: tuple[GpuRecord, ...] = ()

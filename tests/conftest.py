@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 
 import pytest
 
 pytest_plugins = ["pytester", "pytest_attnperf.testing.project"]
+
+
+@pytest.fixture(scope="module")
+def lean_processes() -> Iterator[None]:
+    """Asked for where pytest or workers are started: these load this plugin and no other.
+
+    The others (hypothesis, benchmark, timeout ...) are a fifth of what a worker takes to start. Not for tests of how
+    this plugin is found, or of how it goes together with others.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+        patch.setenv("PYTEST_PLUGINS", "attnperf")
+        yield
 
 
 @functools.cache

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_attnperf.dispatch.points import Point, Timed
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.stats.comparison import compare
+from pytest_attnperf.stats.comparison import compare, known_between
 from pytest_attnperf.stats.noise import NoiseModel
 
 CLEAR = "clear"
@@ -94,9 +94,14 @@ class Judge:
         known = [estimate for estimate in estimates if estimate is not None]
         if len(known) < len(estimates):
             return None
+        cards = max(known, key=lambda estimate: estimate.card_sd)
         wider = max(known, key=lambda estimate: estimate.relative_sd)
-        degrees = min(estimate.degrees_of_freedom for estimate in known)
-        low, high = compare(base.processes, other.processes, wider.relative_sd, 0.0, degrees).interval95
+        wider = replace(wider, card_sd=cards.card_sd, card_degrees=cards.card_degrees)
+        joint = known_between(wider, base.processes, other.processes)
+        degrees = min(joint.degrees_of_freedom, *(estimate.degrees_of_freedom for estimate in known))
+        low, high = compare(
+            base.processes, other.processes, wider.relative_sd, 0.0, degrees, card_sd=wider.card_sd
+        ).interval95
         return low - 1, high - 1
 
 

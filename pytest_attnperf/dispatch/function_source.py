@@ -170,7 +170,9 @@ def _mapping(values: Mapping[str, Value]) -> str:
 
 
 def _docstring(lines: Iterable[str]) -> str:
-    """A string literal over several lines that nothing in them can end."""
+    """A string literal over several lines that nothing in them can end; Python 3.13 compiles none with half a
+    surrogate pair in it."""
+    lines = [line.encode("utf-8", "replace").decode() for line in lines]
     filled = [part for line in lines for part in textwrap.wrap(line, WIDTH - 4, break_on_hyphens=False) or [""]]
     escaped = [line.encode("unicode_escape").decode("ascii").replace('"', '\\"') for line in filled]
     return '"""' + "\n".join(escaped) + '\n"""'

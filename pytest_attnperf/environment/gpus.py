@@ -20,7 +20,7 @@ NVIDIA_VARIABLES = ("CUDA_VISIBLE_DEVICES",)
 AMD_VARIABLES = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 """HIP reads its own variable first and CUDA's where that is not set."""
 
-_NODE = re.compile(r"nvidia\d+")
+_NODE = re.compile(r"nvidia(\d+)")
 _LOCAL_BUILD = re.compile(r"\+(cpu|cu\d|rocm)")
 _BUILD_KINDS = {"cpu": "CPU", "cu": "CUDA", "rocm": "ROCm"}
 
@@ -31,9 +31,9 @@ def visible_gpus(environ: Mapping[str, str], root: Path = ROOT) -> tuple[str, ..
     A token is an index or, where the environment names GPUs so, a UUID ('GPU-...', 'MIG-...'). For AMD the index counts
     within what ROCR_VISIBLE_DEVICES leaves, as HIP does. An empty tuple means none.
     """
-    nvidia = _nvidia_nodes(root)
+    nvidia = nvidia_minors(root)
     if nvidia:
-        return _selected(_first_set(environ, NVIDIA_VARIABLES), _indices(nvidia))
+        return _selected(_first_set(environ, NVIDIA_VARIABLES), _indices(len(nvidia)))
     amd = _selected(environ.get("ROCR_VISIBLE_DEVICES"), _indices(_amd_nodes(root)))
     return _selected(_first_set(environ, AMD_VARIABLES), _indices(len(amd)))
 
@@ -90,14 +90,15 @@ def has_gpu(environ: Mapping[str, str], root: Path = ROOT) -> tuple[bool, str]:
 
 
 def _vendor(root: Path) -> str:
-    if _nvidia_nodes(root):
+    if nvidia_minors(root):
         return "NVIDIA"
     return "AMD" if _amd_nodes(root) else ""
 
 
-def _nvidia_nodes(root: Path) -> int:
-    """How many cards have a device node; a container may show /dev/nvidia3 alone, which CUDA then calls 0."""
-    return sum(1 for node in (root / "dev").glob("nvidia*") if _NODE.fullmatch(node.name))
+def nvidia_minors(root: Path) -> tuple[int, ...]:
+    """Numbers of the device nodes of cards; a container may show /dev/nvidia3 alone, which CUDA then calls 0."""
+    found = (_NODE.fullmatch(node.name) for node in (root / "dev").glob("nvidia*"))
+    return tuple(sorted(int(node[1]) for node in found if node))
 
 
 def _amd_nodes(root: Path) -> int:

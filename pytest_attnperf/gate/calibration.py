@@ -13,12 +13,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_attnperf.gate.decide import first_look, second_look
+from pytest_attnperf.gate.decide import first_look, limits_between, second_look
 from pytest_attnperf.gate.limits import Decision, percent, tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Measurement, Verdict
-from pytest_attnperf.stats.comparison import ratio_of, standard_error, z_for
-from pytest_attnperf.stats.noise import RELATIVE_SD_MIN, NoiseEstimate, NoiseModel
+from pytest_attnperf.stats.comparison import ratio_of
+from pytest_attnperf.stats.noise import RELATIVE_SD_MIN, NoiseModel
 from pytest_attnperf.stats.proportions import rate_bound95
 from pytest_attnperf.stats.quantiles import chi_square_quantile
 
@@ -196,12 +196,13 @@ class _Gate:
         if asked:
             decision = second_look(base, first, second, noise, policy, cases)
         both = min(ratio_of(base.processes, side.processes) for side in (first, second))
+        noises = [limits_between(base, new, noise, policy, cases).comparison for new in (first, second)]
         return _Outcome(
             asked_again=asked,
             slower=decision.verdict is Verdict.SLOWER,
             both_exceed=both - 1,
-            first_noise=_noise_threshold(noise, policy, cases, self.shares.base, self.shares.first),
-            second_noise=_noise_threshold(noise, policy, cases, self.shares.base, self.shares.second),
+            first_noise=noises[0].noise_threshold,
+            second_noise=noises[1].noise_threshold,
         )
 
 
@@ -240,11 +241,6 @@ def _case(spread: CaseCalibration, outcomes: Sequence[_Outcome], tolerated: floa
         smallest_threshold_percent=math.ceil(1000 * largest - 1e-9) / 10,
         tighter=tolerated - 1 < second_noise,
     )
-
-
-def _noise_threshold(noise: NoiseEstimate, policy: Policy, cases: int, base: int, new: int) -> float:
-    z = z_for(policy.suite_false_alarm_rate, cases, noise.degrees_of_freedom)
-    return z * standard_error(noise.relative_sd, base, new)
 
 
 def _part(measurement: Measurement, positions: Sequence[int]) -> Measurement:

@@ -6,6 +6,7 @@ import statistics
 
 from pytest_attnperf.baselines.anchor import anchor_of
 from pytest_attnperf.baselines.schema import Entry
+from pytest_attnperf.errors import pasted
 from pytest_attnperf.gate.policy import Policy
 
 CREPT = "crept:"
@@ -31,5 +32,5 @@ def crept(entry: Entry, ratio: float, policy: Policy, nodeid: str, limit: float 
         f"{CREPT} {now_us:.4g} us against {anchor.median_us:.4g} us on {anchor.recorded}{commit}: "
         f"{crept_percent:+.1f} % since then, more than the {allowed_percent:.3g} % allowed, in steps that each "
         'passed or were recorded; if it is wanted: attnperf accept CASE --from RESULTS --reason "WHY" (nothing is '
-        f'measured again), or pytest --update-baselines --attnperf-accept="WHY" "{nodeid}"'
+        f'measured again), or pytest --update-baselines --attnperf-accept="WHY" {pasted(nodeid)}'
     )

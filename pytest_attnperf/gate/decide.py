@@ -7,6 +7,8 @@ false alarm must pass both, so the rate of the two together is at most the state
 processes and are not independent: no product of two probabilities is claimed. A shift of the day or of the card since
 the baseline was recorded is not in this noise; only measuring both revisions interleaved removes it
 (`gate.interleaved`). The canary shows such a shift where it is stored, and a slowdown that it explains is ENVIRONMENT.
+How far cards lie apart is in this noise where baselines are stored from several of them; where one card measured all
+that is stored nothing is known of others, and a second look on another card says so.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ from pytest_attnperf.gate.effort import PROCESSES_MAX, processes_needed
 from pytest_attnperf.gate.limits import Decision, Limits, cycles_reason, percent, signed, tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Measurement, Verdict
-from pytest_attnperf.stats.comparison import compare, ratio_of, z_for
+from pytest_attnperf.stats.comparison import compare, known_between, ratio_of, z_for
 from pytest_attnperf.stats.noise import NoiseEstimate
 
-__all__ = ["Decision", "first_look", "second_look"]
+__all__ = ["Decision", "first_look", "limits_between", "second_look"]
 
 
 def first_look(
@@ -35,7 +37,7 @@ def first_look(
     """
     if noise is None:
         return _noise_unknown(base, new)
-    look = _limits(base, new, noise, policy, cases)
+    look = limits_between(base, new, noise, policy, cases)
     reasons = _bounds(look, policy, base, new)
     if look.beyond_tolerance:
         verdict = Verdict.SLOWER if look.beyond_limit else Verdict.UNDECIDED
@@ -68,9 +70,10 @@ def second_look(
     """
     if noise is None:
         return _noise_unknown(base, second)
-    look = _limits(base, second, noise, policy, cases)
+    look = limits_between(base, second, noise, policy, cases)
     reasons = [
         *_bounds(look, policy, base, second),
+        *_unknown_card(look, base, second),
         *look.tighter_than_noise(),
         *_cycles(look, base, second, bound),
         *([canary.reason(look.ratio, bound)] if canary else []),
@@ -108,13 +111,17 @@ def _settled(
     return Verdict.SAME, "; the first look was not confirmed"
 
 
-def _limits(base: Measurement, new: Measurement, noise: NoiseEstimate, policy: Policy, cases: int) -> Limits:
+def limits_between(base: Measurement, new: Measurement, noise: NoiseEstimate, policy: Policy, cases: int) -> Limits:
+    """The comparison of two measurements with what the user and noise allow, cards included. Raises as `compare`."""
+    noise = known_between(noise, base.processes, new.processes)
     z = z_for(policy.suite_false_alarm_rate, cases, noise.degrees_of_freedom)
     base_us = statistics.median(base.medians_us)
     return Limits(
         base_us=base_us,
         new_us=statistics.median(new.medians_us),
-        comparison=compare(base.processes, new.processes, noise.relative_sd, z, noise.degrees_of_freedom),
+        comparison=compare(
+            base.processes, new.processes, noise.relative_sd, z, noise.degrees_of_freedom, noise.card_sd
+        ),
         tolerated=tolerated_ratio(policy, base_us),
         noise=noise,
         z=z,
@@ -136,7 +143,36 @@ def _bounds(look: Limits, policy: Policy, base: Measurement, new: Measurement) -
         look.threshold_reason(policy),
         f"noise: {percent(look.noise.relative_sd)} per process ({look.noise.how}), {len(base.processes)} stored "
         f"and {len(new.processes)} new, z {look.z:.1f}",
+        *_cards(look, base, new),
     ]
+
+
+def _cards(look: Limits, base: Measurement, new: Measurement) -> list[str]:
+    """How far cards lie apart and which measured, where several are stored."""
+    if not look.noise.card_sd:
+        return []
+    stored, ours = _cards_of(base), _cards_of(new)
+    where = "on the same" if stored == ours else "on one of them" if ours < stored else "on another"
+    count = f"{len(stored)} stored, measured {where}"
+    return [
+        f"cards: {percent(look.noise.card_sd)} between cards ({look.noise.card_how}); {count}: "
+        f"{percent(look.comparison.card_error)} of the {percent(look.comparison.standard_error)} standard error"
+    ]
+
+
+def _unknown_card(look: Limits, base: Measurement, new: Measurement) -> list[str]:
+    """Where all that is stored was measured on one card, and this look on another: no noise holds what that does."""
+    stored, ours = _cards_of(base), _cards_of(new)
+    if look.noise.card_sd or "" in stored | ours or ours <= stored:
+        return []
+    return [
+        f"cards: stored from {len(stored)}, measured on another; how far cards lie apart is not in the noise, because "
+        "no baseline here is stored from several"
+    ]
+
+
+def _cards_of(measurement: Measurement) -> set[str]:
+    return {process.device_id for process in measurement.processes}
 
 
 def _cycles(look: Limits, base: Measurement, new: Measurement, bound: str) -> list[str]:
@@ -151,7 +187,12 @@ def _against_stored(look: Limits) -> str:
 def _what_would_decide(look: Limits, base: Measurement, new: Measurement) -> str:
     """How many fresh processes would bring the noise threshold below the slowdown seen."""
     stored = len(base.processes)
-    needed = processes_needed(look.ratio, z=look.z, relative_sd=look.noise.relative_sd, stored=stored)
+    of_cards = look.comparison.card_error
+    needed = processes_needed(
+        look.ratio, z=look.z, relative_sd=look.noise.relative_sd, stored=stored, card_error=of_cards
+    )
+    if needed is None and look.z * of_cards >= look.ratio - 1:
+        return "cards alone may lie that far apart: measure on the card of the baseline, or both sides interleaved"
     if needed is None:
         return f"not even {PROCESSES_MAX} processes a side would decide it: find where the noise comes from"
     if needed.stored == stored:

@@ -42,22 +42,25 @@ class UnitCost:
     pairs_measured: bool = False
 
 
-def processes_needed(ratio: float, *, z: float, relative_sd: float, stored: int) -> Processes | None:
+def processes_needed(
+    ratio: float, *, z: float, relative_sd: float, stored: int, card_error: float = 0.0
+) -> Processes | None:
     """The fewest processes that put the noise limit below `ratio`: fresh ones, else as many on both sides.
 
     ratio         new / stored as it was seen, above 1
     z             quantile that the standard error is multiplied by
     relative_sd   of one process
     stored        processes behind the baseline
+    card_error    the part of the standard error that no process on the same cards takes away
 
     None where not even PROCESSES_MAX a side would do. Raises ValueError for fewer than one stored process.
     """
     counts = range(1, PROCESSES_MAX + 1)
     for fresh in counts:
-        if ratio > 1 + z * standard_error(relative_sd, stored, fresh):
+        if ratio > 1 + z * math.hypot(standard_error(relative_sd, stored, fresh), card_error):
             return Processes(fresh, stored)
     for both in counts:
-        if ratio > 1 + z * standard_error(relative_sd, both, both):
+        if ratio > 1 + z * math.hypot(standard_error(relative_sd, both, both), card_error):
             return Processes(both, both)
     return None
 

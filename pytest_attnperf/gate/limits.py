@@ -29,6 +29,7 @@ class Decision:
                          for a second, a later one by SLOWER; infinite where the noise is too large, None where unknown
     standard_error       relative standard deviation of `ratio`; None where the noise is unknown
     degrees_of_freedom   how well the standard error is known; None where the noise is unknown
+    card_error           the part of the standard error that comes of unlike cards; their squares add
     """
 
     verdict: Verdict
@@ -41,6 +42,7 @@ class Decision:
     detection_limit: float | None
     standard_error: float | None = None
     degrees_of_freedom: int | None = None
+    card_error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ class Limits:
             detection_limit=detection_limit,
             standard_error=self.comparison.standard_error,
             degrees_of_freedom=self.noise.degrees_of_freedom,
+            card_error=self.comparison.card_error,
         )
 
     def threshold_reason(self, policy: Policy) -> str:

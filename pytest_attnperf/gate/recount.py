@@ -107,7 +107,8 @@ def _relative_sd(case: CaseResult) -> float | None:
         return case.standard_error / standard_error_of_pairs(1.0, len(case.pairs))
     if not case.stored_us or not deciding(case):
         return None
-    return case.standard_error / standard_error(1.0, len(case.stored_us), len(deciding(case)))
+    within = math.sqrt(case.standard_error**2 - case.card_error**2)
+    return within / standard_error(1.0, len(case.stored_us), len(deciding(case)))
 
 
 def _z(case: CaseResult, tolerated: float | None, policy: Policy, cases: int) -> float | None:

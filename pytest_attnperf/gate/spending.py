@@ -36,6 +36,7 @@ class OpenCase:
     ratio          new / stored of the first look, and `tolerated` the ratio that the user allows
     z              of the limit of noise
     stored         processes that it is held against; of no use for pairs
+    card_error     the part of the standard error that no further process takes away; of no use for pairs
     """
 
     minimum: int
@@ -46,6 +47,7 @@ class OpenCase:
     tolerated: float = 1.0
     z: float = 0.0
     stored: int = 1
+    card_error: float = 0.0
 
     @property
     def most(self) -> int:
@@ -71,7 +73,7 @@ class OpenCase:
     def _standard_error(self, relative_sd: float, units: int) -> float:
         if self.pairs:
             return standard_error_of_pairs(relative_sd, units)
-        return standard_error(relative_sd, self.stored, units)
+        return math.hypot(standard_error(relative_sd, self.stored, units), self.card_error)
 
 
 @dataclass(frozen=True)

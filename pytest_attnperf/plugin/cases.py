@@ -9,7 +9,7 @@ import contextlib
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -31,6 +31,15 @@ _SWITCHES = {"timed": True, "breakdown": False}
 """Keywords that are True or False, and what a test that does not give them has."""
 
 _EXEMPTIONS = frozenset({"tier", "quarantine", "until"})
+_KNOWN = frozenset(
+    {*_IDENTITY, *_SWITCHES, *_EXEMPTIONS, *(option.name.replace("-", "_") for option in options.CASE_OPTIONS)}
+)
+
+_Conforming = dict[tuple[int, type], object]
+"""Parameters found to be backends or workloads, by identity: to ask a protocol takes longer than all else that is done
+with an item, and thousands of items share them."""
+
+_CONFORMING = pytest.StashKey[_Conforming]()
 _LEFT = "attnperf_left_to_nightly"
 """What a worker of xdist tells its controller, which collects nothing."""
 
@@ -92,9 +101,12 @@ class CaseCollector:
         """Remember the collected order, before any plugin shuffles it, and the key."""
         item.stash[_ORDER] = self._counter
         self._counter += 1
-        if FIXTURE in getattr(item, "fixturenames", ()) and not _left_empty(item):
+        if FIXTURE in getattr(item, "fixturenames", ()):
+            marker, pair = item.get_closest_marker(MARKER), pair_of(item)
+            if _asks(item, marker) and pair is None:
+                return
             try:
-                item.stash[_KEY] = _key_of(item)
+                item.stash[_KEY] = _key_of(item, marker, pair)
             except UsageError as error:
                 raise pytest.UsageError(str(error)) from error
 
@@ -118,7 +130,10 @@ class CaseCollector:
             _deselect(config, items, [item for item in items if item not in nightly])
         if self.on_gpu:
             return
-        self.too_large_for_cpu = _deselect(config, items, [item for item in items if not self._too_large(item)])
+        if not options.run_text(config, "workload"):
+            by_name = bool(options.run_text(config, "backend"))
+            fitting = [item for item in items if not _too_large(item, by_name=by_name)]
+            self.too_large_for_cpu = _deselect(config, items, fitting)
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """Say what was left out, and why."""
@@ -144,16 +159,6 @@ class CaseCollector:
         """In the controller of xdist: every worker has left out the same; one that died tells nothing."""
         told = getattr(node, "workeroutput", {}).get(_LEFT, ())
         self.left_to_nightly = tuple(CaseKey(*key) for key in told) or self.left_to_nightly
-
-    def _too_large(self, item: pytest.Item) -> bool:
-        ours = case_key(item) is not None or item.get_closest_marker(MARKER) is not None
-        pair = pair_of(item) if ours else None
-        if pair is None or options.run_text(self.config, "workload"):
-            return False
-        backend, workload = pair
-        if backend.cpu_flops_max <= 0 and options.run_text(self.config, "backend"):
-            return False  # asked for by name: it is not left out silently, but says itself why it cannot run
-        return (workload.flops or 0.0) > backend.cpu_flops_max
 
     def _backends(self, settings: dict[str, Any], where: str) -> list[Backend]:
         family = settings["family"]
@@ -198,13 +203,10 @@ class CaseCollector:
 
 def marker_settings(marker: pytest.Mark, where: str) -> dict[str, Any]:
     """The marker's keywords, checked. Raises UsageError for an unknown one, naming those that exist."""
-    known = (
-        _IDENTITY | _SWITCHES.keys() | _EXEMPTIONS | {option.name.replace("-", "_") for option in options.CASE_OPTIONS}
-    )
-    unknown = sorted(marker.kwargs.keys() - known)
+    unknown = sorted(marker.kwargs.keys() - _KNOWN)
     if marker.args or unknown:
         what = f"unknown keywords {unknown}" if unknown else "positional arguments"
-        raise UsageError(f"{where}: the attnperf marker has {what}; known: {', '.join(sorted(known))}")
+        raise UsageError(f"{where}: the attnperf marker has {what}; known: {', '.join(sorted(_KNOWN))}")
     if "family" not in marker.kwargs and ("workloads" in marker.kwargs or "backends" in marker.kwargs):
         raise UsageError(f"{where}: the attnperf marker needs family=...")
     _require_switches(marker.kwargs, where)
@@ -247,24 +249,44 @@ def pair_of(item: pytest.Item) -> tuple[Backend, Workload] | None:
     """The (backend, workload) an item is parametrised with, if any; a project may use the names for its own things."""
     params = getattr(getattr(item, "callspec", None), "params", {})
     backend, workload = params.get("backend"), params.get("workload")
-    if isinstance(backend, Backend) and isinstance(workload, Workload):
-        return backend, workload
+    known = item.config.stash.setdefault(_CONFORMING, {})
+    if _conforms(known, backend, Backend) and _conforms(known, workload, Workload):
+        return cast("Backend", backend), cast("Workload", workload)
     return None
+
+
+def _conforms(known: _Conforming, value: object, protocol: type) -> bool:
+    """Whether a parameter is of this protocol."""
+    key = (id(value), protocol)
+    if key not in known and isinstance(value, protocol):
+        known[key] = value  # held: its id stays its own
+    return key in known
 
 
 def _left_empty(item: pytest.Item) -> bool:
     """Whether nothing of what the item's marker asks for was selected: pytest skips it, and it is no case."""
-    marker = item.get_closest_marker(MARKER)
-    asks = {"backend", "workload"} <= set(getattr(item, "fixturenames", ()))
-    return asks and marker is not None and "family" in marker.kwargs and pair_of(item) is None
+    return pair_of(item) is None and _asks(item, item.get_closest_marker(MARKER))
 
 
-def _key_of(item: pytest.Item) -> CaseKey:
-    marker = item.get_closest_marker(MARKER)
+def _too_large(item: pytest.Item, *, by_name: bool) -> bool:
+    """Whether a CPU would take too long. `by_name`: backends were named, and one that is for no CPU says so itself."""
+    ours = case_key(item) is not None or item.get_closest_marker(MARKER) is not None
+    pair = pair_of(item) if ours else None
+    if pair is None or (by_name and pair[0].cpu_flops_max <= 0):
+        return False
+    return (pair[1].flops or 0.0) > pair[0].cpu_flops_max
+
+
+def _asks(item: pytest.Item, marker: pytest.Mark | None) -> bool:
+    """Whether the item is a test of backends and workloads of a family."""
+    names = getattr(item, "fixturenames", ())
+    return marker is not None and "family" in marker.kwargs and "backend" in names and "workload" in names
+
+
+def _key_of(item: pytest.Item, marker: pytest.Mark | None, pair: tuple[Backend, Workload] | None) -> CaseKey:
     settings = marker_settings(marker, item.nodeid) if marker else {}
     suite = str(settings.get("suite") or item.path.stem.removeprefix("test_"))
     label = str(settings.get("label", ""))
-    pair = pair_of(item)
     if pair is not None:
         return CaseKey(suite, pair[0].name, pair[1].id, label)
     return CaseKey(suite, "gate", item.name, label)
@@ -334,16 +356,6 @@ def restore_order(items: list[pytest.Item]) -> None:
     cases = sorted((items[index] for index in places), key=lambda item: item.stash[_ORDER])
     for index, item in zip(places, cases, strict=True):
         items[index] = item
-
-
-def next_case(items: Sequence[pytest.Item], after: pytest.Item) -> CaseKey | None:
-    """The key of the first case behind `after`: what a worker is told comes next."""
-    following = False
-    for item in items:
-        if following and case_key(item) is not None:
-            return case_key(item)
-        following = following or item is after
-    return None
 
 
 def _names(text: str) -> list[str]:

@@ -34,8 +34,10 @@ from pytest_attnperf.reports.run_text import is_long, one_line_of, section_title
 from pytest_attnperf.reports.stages import stage_text
 from pytest_attnperf.reports.tables import published_table, tolerance_notes
 from pytest_attnperf.reports.terminal import TEXT_LIMIT, closing_lines
+from pytest_attnperf.reports.together import together_table
 from pytest_attnperf.reports.worst import worst_table
 from pytest_attnperf.results import RunResult
+from pytest_attnperf.session.card_spread import slow_card_lines
 from pytest_attnperf.session.case_records import DRIFTED
 from pytest_attnperf.session.judge import LOCAL
 from pytest_attnperf.session.plausibility import CHANGED, NEAR_FLOOR
@@ -136,6 +138,7 @@ class Closing:
             reporter.section("attnperf")
             said = [*unresolved_lines(run), *kernel_lines(run), *run.notes, *condition_lines(run)]
             said += timed_for_want_of_code(run) if self._config.getoption("attnperf_changed") else []
+            said += slow_card_lines(run)
             said += [interleaved_line(run), *determinism_lines(run.cases), cost_line(run), *run_findings(run.cases)]
             said = [one_line(line, TEXT_LIMIT) for line in said]
         else:
@@ -157,7 +160,7 @@ class Closing:
             reporter.section(f"attnperf: {section_title(part, several=False)}")
             reporter.write_line(part.text)
             published = self._published(sorted({case.key.workload for case in part.cases}), width, ink)
-            for text in filter(None, (stage_text(part.cases, width), published)):
+            for text in filter(None, (stage_text(part.cases, width), together_table(part.cases, width), published)):
                 reporter.write_line("")
                 reporter.write_line(text)
         if run.code:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_attnperf.gate.policy import require_tier
-from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.cases import case_key, next_case
+from pytest_attnperf.plugin import options, several_gpus, xdist_gpus
+from pytest_attnperf.plugin.cases import case_key
 from pytest_attnperf.plugin.code_items import build_key
+from pytest_attnperf.plugin.following import next_case
 from pytest_attnperf.plugin.session_setup import Collectors, make_collectors, usage_errors
+from pytest_attnperf.plugin.several_gpus import is_xdist_controller, prepare_xdist, timed
 from pytest_attnperf.records import Verdict
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ RESULT = "attnperf_result"
 CODE_RESULT = "attnperf_code_result"
 """The same for a compiled kernel."""
 
+SELECTED = "attnperf_selected"
+"""The same of how many cases were selected, which the controller of xdist, who collects none, knows from there."""
+
 RECORDING = (("update_baselines", "--update-baselines"), ("calibrate", "--attnperf-calibrate"))
 OWN_PROCESS = (("profile", "--attnperf-profile"), ("warm", "--attnperf-warm"))
 """Options that make a run another kind of run, each with how it is typed."""
@@ -36,7 +40,9 @@ def configure(config: pytest.Config) -> None:
     with usage_errors():
         options.check_rootdir(config)
         collectors = make_collectors(config)
-        refuse_contradictions(config, on_gpu=collectors.cases.on_gpu)
+        refuse_contradictions(config)
+        if timed(config) and is_xdist_controller(config) and not config.getoption("collectonly"):
+            prepare_xdist(config)
         if timed(config) and not _records(config):
             from pytest_attnperf.plugin import benchmark_sink
 
@@ -44,22 +50,33 @@ def configure(config: pytest.Config) -> None:
     config.pluginmanager.register(ControllerSession(config, collectors), "attnperf-controller")
 
 
-def timed(config: pytest.Config) -> bool:
-    """Whether this run measures."""
-    return any(config.getoption(name) for name in ("attnperf", "attnperf_update_baselines", "attnperf_calibrate"))
+def scheduler(config: pytest.Config, log: Any) -> Any:
+    """What deals out the cases of a run that measures in workers of xdist; None leaves it to xdist."""
+    from pytest_attnperf.plugin import xdist_schedule
+
+    wanted = config.getoption("dist", default="no") == "load" and timed(config)
+    return xdist_schedule.scheduler(config, log) if wanted else None
+
+
+def auto_workers(config: pytest.Config) -> int | None:
+    """What `-n auto` means here; None where xdist is to say it. Raises UsageError for a pin that fits no GPU."""
+    with usage_errors():
+        return several_gpus.auto_workers(config)
+
+
+def lease_in_xdist_worker(config: pytest.Config) -> None:
+    """Lease a GPU before a conftest is loaded, where this process is a worker of a timed run."""
+    with usage_errors():
+        xdist_gpus.lease_in_worker(config)
 
 
 def _records(config: pytest.Config) -> bool:
-    """Whether what this run measures is no benchmark of the code: a baseline, or how far processes lie apart."""
-    return any(config.getoption(name) for name in ("attnperf_update_baselines", "attnperf_calibrate"))
+    """Whether what this run measures is no benchmark of the code: a baseline, or how processes or cards differ."""
+    names = ("update_baselines", "calibrate", "together")
+    return any(config.getoption(f"attnperf_{name}") for name in names)
 
 
-def is_xdist_controller(config: pytest.Config) -> bool:
-    """Whether the cases run in xdist's workers, not here."""
-    return not hasattr(config, "workerinput") and config.getoption("dist", default="no") != "no"
-
-
-def refuse_contradictions(config: pytest.Config, *, on_gpu: bool) -> None:
+def refuse_contradictions(config: pytest.Config) -> None:
     """Usage errors for options that would turn a verdict into something else, each with the way out."""
     if config.getoption("attnperf_calibrate") == "":
         raise pytest.UsageError("--attnperf-calibrate is empty; give the number of fresh processes, e.g. 20")
@@ -70,6 +87,7 @@ def refuse_contradictions(config: pytest.Config, *, on_gpu: bool) -> None:
         _refuse_changed(config)
     if config.getoption("attnperf_warm"):
         _refuse_warm(config)
+    several_gpus.refuse_pin(config)
     if not timed(config):
         return
     _refuse_two_modes(config)
@@ -78,17 +96,9 @@ def refuse_contradictions(config: pytest.Config, *, on_gpu: bool) -> None:
             "--reruns turns a SLOWER into a pass by repeating it until it is lucky; with --attnperf the second look "
             "in fresh processes does the repeating. Drop --reruns (or add -p no:rerunfailures)"
         )
-    workers = config.getoption("numprocesses", default=None) or 0
-    if isinstance(workers, int) and workers > 1 and is_xdist_controller(config):
-        from pytest_attnperf.environment.gpus import visible_gpus
-
-        gpus = len(visible_gpus(os.environ)) if on_gpu else 1
-        if workers > gpus:
-            what = f"{gpus} visible GPU{'s' if gpus != 1 else ''}" if on_gpu else "one CPU"
-            raise pytest.UsageError(
-                f"-n {workers} with --attnperf, but {what}: timings of workers that share a device disturb each other; "
-                f"use -n {gpus}" + ("" if on_gpu else " or no -n")
-            )
+    if config.getoption("attnperf_together"):
+        several_gpus.refuse_together(config)
+    several_gpus.refuse_workers(config)
     if config.getoption("attnperf_update_baselines") and options.run_text(config, "workload"):
         raise pytest.UsageError(
             "--update-baselines with --attnperf-workload: workloads given on the command line are never stored; "
@@ -182,18 +192,28 @@ class ControllerSession:
                     f"{item.nodeid} carries @pytest.mark.flaky: a case is never repeated until lucky"
                 )
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Start what the run needs, now that the cases are known. Not called where xdist's workers collect."""
+        """Start what the run needs, now that the cases are known. Not called where xdist's workers collect.
+
+        In a worker of xdist before it reports its cases: those of all are dealt out when the last has done so.
+        """
         cases = [item for item in session.items if case_key(item) is not None]
         builds = [item for item in session.items if build_key(item) is not None]
         if (cases or builds) and not self._config.getoption("collectonly"):
             with usage_errors():
                 self._start(cases, builds)
 
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_testnodedown(self, node: object, error: object) -> None:
+        """End the run where a worker of xdist found no GPU free: the one that would replace it finds none either."""
+        if reason := xdist_gpus.busy_text(error):
+            pytest.exit(reason, returncode=int(pytest.ExitCode.USAGE_ERROR))
+
     def _start(self, cases: list[pytest.Item], builds: list[pytest.Item]) -> None:
         from pytest_attnperf.plugin.run import Run
 
-        self._run = Run.of(self._config, cases, builds, on_gpu=self._collectors.cases.on_gpu)
+        self._run = Run.of(self._config, cases, builds)
         self._config.pluginmanager.register(self._run, "attnperf-run")
 
     @pytest.hookimpl(tryfirst=True)
@@ -222,6 +242,7 @@ class ControllerSession:
             for name, encoded in ((RESULT, self._run.encoded(item)), (CODE_RESULT, self._run.code.encoded(item))):
                 if encoded is not None:
                     setattr(report, name, encoded)
+                    setattr(report, SELECTED, self._run.selected)
         return report
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
@@ -266,7 +287,7 @@ def raise_verdict(result: CaseResult) -> None:
     if result.fails:
         from pytest_attnperf.reports.terminal import failure_text
 
-        pytest.fail(failure_text(result), pytrace=False)
+        pytest.fail(failure_text(result, own=True), pytrace=False)
     if result.verdict is Verdict.UNSUPPORTED:
         raise pytest.skip.Exception("; ".join(result.reasons) or result.summary, _use_item_location=True)
 
@@ -276,6 +297,6 @@ def raise_code_verdict(result: CodeResult) -> None:
     if result.fails:
         from pytest_attnperf.reports.code_objects import code_failure_text
 
-        pytest.fail(code_failure_text(result), pytrace=False)
+        pytest.fail(code_failure_text(result, own=True), pytrace=False)
     if result.verdict is Verdict.UNSUPPORTED:
         raise pytest.skip.Exception(result.summary, _use_item_location=True)

@@ -26,6 +26,14 @@ def pytest_attnperf_register_workloads(families: Families) -> None:
 
 
 @pytest.hookspec(firstresult=True)
+def pytest_attnperf_gpus(config: pytest.Config) -> tuple[str, ...] | None:
+    """Name the GPUs of a device of your own, as tokens that its workers find in CUDA_VISIBLE_DEVICES; None for the
+    machine's. Called in the process that starts workers. Tokens name leases on the whole machine: two projects with
+    the same tokens exclude each other.
+    """
+
+
+@pytest.hookspec(firstresult=True)
 def pytest_attnperf_device(config: pytest.Config, kind: str) -> Device | None:
     """Provide the device that cases run on; the first that returns one is taken, the real device otherwise.
 

@@ -7,26 +7,26 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.environment.gpus import visible_gpus
-from pytest_attnperf.environment.lease import lease_gpu
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.gpu_choice import Chosen, choose
 from pytest_attnperf.plugin.session_setup import device_kind, role_of
 from pytest_attnperf.session.acceptable import CANDIDATE
 from pytest_attnperf.session.interleaved import Against
-from pytest_attnperf.session.settings import Mode, RunSettings
+from pytest_attnperf.session.settings import RunSettings
 from pytest_attnperf.workers.base_side import BaseSide, base_plan, resolve_base_side
 from pytest_attnperf.workers.command_plan import CommandPlan
 from pytest_attnperf.workers.controller import WorkerPlan
 from pytest_attnperf.workers.interleave import InterleavePlan
 from pytest_attnperf.workers.launch import LaunchPlan
-from pytest_attnperf.workers.pool import WorkerPool
+from pytest_attnperf.workers.pool import START_LIMIT_SECONDS, WorkerPool
+from pytest_attnperf.workers.shared_gpus import SharedGpuPool
 
 KEPT_OUT_PLUGINS = frozenset(
     {"no:cacheprovider", "no:terminal", "no:attnperf", "pytest_attnperf.plugin.main", "pytester", "xdist"}
@@ -41,18 +41,18 @@ TIMER_CHOICES = ("auto", "graph", "graph_cold", "event", "profiler", "host", "ho
 class Sides:
     """Where the processes of a run come from.
 
-    tokens    visible-device tokens of the GPUs that are used, empty on a CPU
+    gpus      the GPUs that are used, and who holds them
     base      the base side, where one was asked for, and `against` what a session makes of it
     """
 
     pool: WorkerPool
-    tokens: tuple[str, ...] = ()
+    gpus: Chosen = field(default_factory=Chosen)
     base: BaseSide | None = None
     against: Against | None = None
 
 
-def make_sides(config: pytest.Config, cases: Sequence[pytest.Item], settings: RunSettings, *, on_gpu: bool) -> Sides:
-    """The pools of this run, its log folder made, trees of revisions made and built, a GPU leased where one is timed.
+def make_sides(config: pytest.Config, cases: Sequence[pytest.Item], settings: RunSettings) -> Sides:
+    """The pools of this run, its log folder made, trees of revisions made and built, GPUs leased where one is timed.
 
     Raises UsageError for a side that does not exist or cannot be built.
     """
@@ -65,18 +65,18 @@ def make_sides(config: pytest.Config, cases: Sequence[pytest.Item], settings: Ru
         candidate_plan, notes = plan_of(plan, side), candidate_notes(side)
     text = options.run_text(config, "against")
     base = resolve_base_side(text, plan, build=build) if text else None
-    tokens, lease = _gpus(settings.mode) if on_gpu else ((), None)
-    pool = WorkerPool(candidate_plan, gpus=tokens, held=lease)
+    gpus = choose(config, settings.mode)
+    pool = _pool(candidate_plan, gpus, settings)
     if base is None:
-        return Sides(pool, tokens)
+        return Sides(pool, gpus)
     against = Against(
-        pool=WorkerPool(plan_of(plan, base), gpus=tokens, prefix="base"),
+        pool=WorkerPool(plan_of(plan, base), gpus=gpus.tokens, prefix="base"),
         label=base.label,
         notes=(*notes, *side_notes(base)),
         plan=interleave_plan(config),
         everything=options.choice(config, "interleave", ("suspects", "all")) == "all",
     )
-    return Sides(pool, tokens, base, against)
+    return Sides(pool, gpus, base, against)
 
 
 def _candidate(text: str, plan: LaunchPlan, build: str) -> BaseSide:
@@ -150,15 +150,13 @@ def commit_of(root: Path) -> str:
     return answer.stdout.strip() if answer.returncode == 0 and answer.stdout.strip() else "unknown"
 
 
-def _gpus(mode: Mode) -> tuple[tuple[str, ...], object]:
-    """Visible-device tokens and what holds them: all behind a baseline, one leased GPU for a gate."""
-    tokens = visible_gpus(os.environ)
-    if mode in (Mode.UPDATE, Mode.CALIBRATE) or not tokens:
-        return tokens, None
-    if mode is Mode.CHECK:
-        return tokens[:1], None
-    lease = lease_gpu(tokens)
-    return (lease.token,), lease
+def _pool(plan: WorkerPlan, gpus: Chosen, settings: RunSettings) -> WorkerPool:
+    """The candidate side's processes, which take turns with those of other sessions where these share their GPUs."""
+    if not gpus.turns:
+        return WorkerPool(plan, gpus=gpus.tokens, held=gpus.leases)
+    # A turn is a start, a canary and a case; each of the others on this GPU may have one first.
+    limit_s = len(gpus.turns) * (2 * START_LIMIT_SECONDS + settings.case_limit_seconds)
+    return SharedGpuPool(plan, gpus=gpus.tokens, held=gpus.leases, turns=gpus.turns, limit_s=limit_s)
 
 
 def _scratch(root: Path) -> Path:

@@ -7,6 +7,7 @@ cases), and an xdist controller, which runs nothing and only gathers what its wo
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,9 @@ MARKER_HELP = (
     "attnperf(family, workloads, backends=None, suite=None, label=None, timed=True, breakdown=False, tier=None, "
     "quarantine=None, until=None, threshold=None, ...): run this test once per (backend, workload) and gate it"
 )
+XDIST_GPUS = "ATTNPERF_XDIST_GPUS"
+"""Environment variable in which a controller of xdist hands its GPUs to its workers (see `xdist_gpus`)."""
+
 CODE_MARKER_HELP = (
     "attnperf_code(kernels=None, code_fail_on=None, code_growth=None): run this test once per compiled "
     "kernel, configuration and architecture, and gate its code object"
@@ -33,8 +37,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_load_initial_conftests(parser: pytest.Parser) -> Generator[None, object, object]:
-    """Offer `--update-baselines` where no conftest has taken the name."""
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, parser: pytest.Parser
+) -> Generator[None, object, object]:
+    """Lease the GPU of a worker of xdist before a conftest can import torch; offer `--update-baselines` where none has
+    taken the name.
+    """
+    if XDIST_GPUS in os.environ:
+        from pytest_attnperf.plugin import controller_session
+
+        controller_session.lease_in_xdist_worker(early_config)
     result = yield
     with contextlib.suppress(ValueError):
         parser.addoption(
@@ -63,6 +75,29 @@ def pytest_configure(config: pytest.Config) -> None:
     from pytest_attnperf.plugin import controller_session
 
     controller_session.configure(config)
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Name what a run that measures lacks."""
+    from pytest_attnperf.plugin import missing_parts
+
+    return missing_parts.header(config)
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """`-n auto` of a run that measures: one worker per GPU."""
+    from pytest_attnperf.plugin import controller_session
+
+    return controller_session.auto_workers(config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Neighbours of one backend on one worker, in a run that measures."""
+    from pytest_attnperf.plugin import controller_session
+
+    return controller_session.scheduler(config, log)
 
 
 @pytest.fixture

@@ -67,7 +67,14 @@ OPTIONS: tuple[Option, ...] = (
     Option("model-seq", "", "of --attnperf-model: tokens of prompts, keys of decoded sequences; else 512,4096", "N,N"),
     Option("model-ignore", "", "of --attnperf-model: fields of its file to leave out of account", "FIELD,FIELD"),
     Option("device", "auto", "auto, gpu or cpu: where cases run", "KIND"),
-    Option("isolate", "worker", "worker, or none: run cases in this process, for debugging; never gates", "HOW"),
+    Option(
+        "isolate",
+        "worker",
+        "worker: cases share a process until one breaks it; backend, case: a fresh one for each; none: this process, "
+        "for debugging, never gates",
+        "HOW",
+    ),
+    Option("pin-gpu", "", "of the visible GPUs use only these: indices, UUIDs or PCI addresses", "GPU,GPU"),
     Option(
         "against",
         "",
@@ -152,6 +159,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("code-growth", "1", "growth of LDS and code size in percent that is no finding", "PERCENT", code=True),
 )
 BY_NAME = {option.name: option for option in OPTIONS}
+ISOLATIONS = ("worker", "backend", "case", "none")
 CASE_OPTIONS = tuple(option for option in OPTIONS if option.case)
 CODE_OPTIONS = tuple(option for option in OPTIONS if option.code)
 """Settings of one code object: override over marker over command line over ini over default, as of a case."""
@@ -200,6 +208,21 @@ def _add_flags(group: pytest.OptionGroup) -> None:
         action="store_true",
         help="run autotuned and compiled backends with the configuration stored in the baseline",
     )
+    group.addoption("--no-attnperf-strict", dest="attnperf_strict", action="store_false", help="they do not")
+    group.addoption(
+        "--attnperf-override",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a case setting that beats markers, e.g. threshold=5; repeatable",
+    )
+    _add_kinds_of_run(group)
+    group.addoption("--attnperf-worker-fd", default=None, metavar="FD", help="internal: this session is a worker")
+    group.addoption("--attnperf-worker-role", default="", metavar="ROLE", help="internal: compile, of a compile worker")
+
+
+def _add_kinds_of_run(group: pytest.OptionGroup) -> None:
+    """Options that make a run look at its cases in another way, or at some of them only."""
     group.addoption(
         "--attnperf-profile",
         action="store_true",
@@ -217,16 +240,17 @@ def _add_flags(group: pytest.OptionGroup) -> None:
         action="store_true",
         help="build, compile and autotune every case ahead of a timed run, without timing any (attnperf warm)",
     )
-    group.addoption("--no-attnperf-strict", dest="attnperf_strict", action="store_false", help="they do not")
     group.addoption(
-        "--attnperf-override",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a case setting that beats markers, e.g. threshold=5; repeatable",
+        "--attnperf-together",
+        action="store_true",
+        help="measure every case alone on each visible GPU, then on all of them at once: how they scale, and disturb "
+        "each other; never gates",
     )
-    group.addoption("--attnperf-worker-fd", default=None, metavar="FD", help="internal: this session is a worker")
-    group.addoption("--attnperf-worker-role", default="", metavar="ROLE", help="internal: compile, of a compile worker")
+    group.addoption(
+        "--attnperf-resume",
+        action="store_true",
+        help="take over what an interrupted run of the same command had judged, and judge the rest",
+    )
 
 
 def run_text(config: pytest.Config, name: str) -> str:

@@ -47,6 +47,10 @@ class TimeLeft:
         expected = fresh if self._said is None else self._said - seconds
         self._said = max(0.0, expected + FOLLOWS * (fresh - expected))
 
+    def is_none(self) -> None:
+        """What was planned as a case of an unknown suite is none."""
+        self._left[UNKNOWN] -= 1
+
     @property
     def seconds(self) -> float:
         """Never negative, 0 after the last case; one case that is unlike the others does not turn it over."""
@@ -75,6 +79,20 @@ class Progress:
         self._started = self._last = self._ended = clock()
         self._done = self._failed = 0
         self._left: TimeLeft | None = None
+
+    def expect(self, total: int) -> None:
+        """So many tests are dealt out to workers of xdist now; which of them are cases is seen when they end.
+
+        Cases of several workers end one behind the other, so that the time between two ends is a worker's share.
+        """
+        self._total = total
+        self._last = self._ended = self._clock()
+
+    def passed_by(self) -> None:
+        """A test that was expected as a case is none."""
+        self._total = max(self._done, self._total - 1)
+        if self._left is not None:
+            self._left.is_none()
 
     def before(self, key: CaseKey) -> None:
         """A case begins; what came before the first one is not counted as its time."""

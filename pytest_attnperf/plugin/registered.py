@@ -89,6 +89,8 @@ def visit(work: Callable[[Registered], int], suite: str = "", *options: str) -> 
 
 def no_xdist() -> tuple[str, ...]:
     """A project that distributes its tests by default must not do so with none."""
+    if os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD"):
+        return ()  # xdist is then loaded by name at most, and `-n0` may be an unknown option
     return ("-n0",) if importlib.util.find_spec("xdist") is not None else ()
 
 

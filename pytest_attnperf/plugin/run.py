@@ -21,15 +21,17 @@ import pytest
 
 from pytest_attnperf import __version__
 from pytest_attnperf.baselines.store import BaselineStore
-from pytest_attnperf.environment import device_state
 from pytest_attnperf.environment.provenance import provenance, without_credentials
-from pytest_attnperf.errors import UsageError
-from pytest_attnperf.plugin import options
+from pytest_attnperf.errors import UsageError, WorkerError
+from pytest_attnperf.plugin import options, several_gpus
 from pytest_attnperf.plugin.budgeting import Budgeting, budget_seconds
+from pytest_attnperf.plugin.card_watch import CardWatch
 from pytest_attnperf.plugin.cases import switches
 from pytest_attnperf.plugin.closing import Closing
 from pytest_attnperf.plugin.code_run import CodeRun
 from pytest_attnperf.plugin.fixtures import SERVER
+from pytest_attnperf.plugin.gpu_choice import Chosen, gpus_that_measured, measured_on
+from pytest_attnperf.plugin.journaling import Journal
 from pytest_attnperf.plugin.launching import TIMER_CHOICES, commit_of, launch_plan, make_sides
 from pytest_attnperf.plugin.policy_settings import policy_for
 from pytest_attnperf.plugin.progress import Progress
@@ -65,22 +67,25 @@ class Run:
     closing: Closing
     code: CodeRun
     publishing: Publishing
+    journal: Journal
     started: float = field(default_factory=time.monotonic)
     started_at: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
     results: dict[CaseKey, CaseResult] = field(default_factory=dict)
-    watch: device_state.Watch | None = None
+    dealt: set[str] = field(default_factory=set)
+    """Under xdist the tests that its workers have not ended yet."""
+    ended: set[str] = field(default_factory=set)
+    watch: CardWatch | None = None
+    gpus: Chosen = field(default_factory=Chosen)
     budgeting: Budgeting | None = None
     warming: Warming | None = None
 
     @classmethod
-    def of(
-        cls, config: pytest.Config, cases: Sequence[pytest.Item], builds: Sequence[pytest.Item], *, on_gpu: bool
-    ) -> Run:
+    def of(cls, config: pytest.Config, cases: Sequence[pytest.Item], builds: Sequence[pytest.Item]) -> Run:
         """Resolve the run settings and start the workers that are sure to be needed. Raises UsageError."""
         settings = run_settings(config, sum(switches(item)["timed"] for item in cases))
-        in_process = options.choice(config, "isolate", ("worker", "none")) == "none"
+        in_process = settings.isolate == "none"
         # An xdist controller has no cases: it gathers what its workers report, and must not hold a GPU.
-        sides = None if in_process or not cases else make_sides(config, cases, settings, on_gpu=on_gpu)
+        sides = None if in_process or not cases else make_sides(config, cases, settings)
         pool: Pool = LocalPool() if sides is None else sides.pool
         store = BaselineStore(*baseline_roots(config, _base_of(config, builds) if sides is None else sides.base))
         local = config.rootpath / LOCAL_STORE
@@ -90,18 +95,34 @@ class Run:
         code = CodeRun(config, builds, settings, store.roots, functools.partial(launch_plan, config, builds))
         selected = len(cases) + len(builds)
         closing, publishing = Closing(config), Publishing(config)
-        run = cls(config, session, settings, selected, Progress(config, selected), closing, code, publishing)
-        if sides is not None and settings.mode not in UNTIMED:
-            run.watch = device_state.begin(sides.tokens[0] if sides.tokens else "")
+        journal = Journal.of(config, settings, commit)
+        run = cls(config, session, settings, selected, Progress(config, selected), closing, code, publishing, journal)
+        run.gpus = Chosen(notes=several_gpus.notes(config)) if sides is None else sides.gpus
+        if settings.mode not in UNTIMED and not in_process and (cases or several_gpus.is_xdist_controller(config)):
+            run.watch = several_gpus.watch(config, run.gpus.tokens)
         if sides is not None:
-            recording = settings.mode in RECORDING
-            places = range(RECORD_PLACES, RECORD_PLACES + settings.processes) if recording else range(1)
-            pool.start(places)
+            run._start(pool)
         if cases and settings.budget_seconds is not None:
             run.budgeting = Budgeting(config, session, cases, run.progress.say)
         if cases and settings.mode is Mode.WARM:
             run.warming = Warming.of(config, session, len(cases))
         return run
+
+    def _start(self, pool: Pool) -> None:
+        """Begin starting the workers that are sure to be needed.
+
+        Under xdist wait for them: cases are dealt out when every one of its workers is ready, so that no process of one
+        starts while another one times.
+        """
+        places = {
+            Mode.TOGETHER: range(0),  # each case has one on every GPU
+            **dict.fromkeys(RECORDING, range(RECORD_PLACES, RECORD_PLACES + self.settings.processes)),
+        }.get(self.settings.mode, range(1))
+        pool.start(places)
+        if hasattr(self.config, "workerinput") and self.settings.mode not in UNTIMED:
+            for place in places:
+                with contextlib.suppress(WorkerError):  # a case that asks for it says so
+                    pool.ready(place)
 
     @property
     def in_process(self) -> bool:
@@ -111,6 +132,9 @@ class Run:
     def judge(self, item: pytest.Item, key: CaseKey, following: CaseKey | None) -> CaseResult:
         """The verdict of one item."""
         self.progress.before(key)
+        before = self.journal.taken_over(key)
+        if before is not None:
+            return before
         planned = None if self.budgeting is None else self.budgeting.verdict(key)
         if planned is not None:
             return planned
@@ -146,14 +170,32 @@ class Run:
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Gather results, from this process and from xdist's workers alike."""
+        self.selected = max(self.selected, getattr(report, "attnperf_selected", 0))
         encoded = getattr(report, "attnperf_result", None)
         if encoded is not None and report.when == "call":
             result = msgspec.convert(encoded, CaseResult)
             self.results[result.key] = result
+            self.journal.add(result)
             self.progress.after(result)
         compiled = getattr(report, "attnperf_code_result", None)
         if compiled is not None and report.when == "call":
-            self.progress.after(self.code.gather(compiled))
+            code = self.code.gather(compiled)
+            self.journal.add(code)
+            self.progress.after(code)
+        if report.nodeid in self.dealt and (encoded or compiled or report.when == "teardown"):
+            self.dealt.discard(report.nodeid)
+            self.ended.add(report.nodeid)
+            if not encoded and not compiled:
+                self.progress.passed_by()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: object, ids: Sequence[str]) -> None:
+        """Every worker of xdist has collected all there is: that much is to be done. One that replaces a dead worker
+        finds what has ended, too.
+        """
+        self.dealt = set(ids) - self.ended
+        if not self.ended:
+            self.progress.expect(len(ids))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -168,6 +210,8 @@ class Run:
             self.session.shutdown()
         if hasattr(self.config, "workerinput"):
             return
+        for lease in self.gpus.leases:
+            lease.release()
         if self.budgeting is not None and (session.shouldfail or session.shouldstop or interrupted):
             self.results.update({**self.budgeting.results, **self.results})
         record = self.record(device, fingerprint, complete=not interrupted)
@@ -177,6 +221,7 @@ class Run:
             findings=missing,
         )
         status = self.closing.finish(record, self.session.store, interrupted=interrupted)
+        self.journal.end(complete=record.complete)
         if self.closing.final is not None and self.settings.mode not in UNTIMED:
             self.publishing.publish(self.closing.final, self.session.store.roots, self.closing.failed_by)
         if int(exitstatus) in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and status:
@@ -195,7 +240,8 @@ class Run:
         judged = len(self.results) + len(self.code.results)
         verdicts = [result.verdict for result in self.results.values()]
         verdicts += [result.verdict for result in self.code.results.values()]
-        selected = max(self.selected, judged)
+        selected = max(self.selected, judged) or len(self.dealt)  # of workers that died before they said how many
+        gpus = gpus_that_measured(self.config, self.results.values())
         return RunResult(
             schema=RESULTS_SCHEMA,
             version=__version__,
@@ -215,10 +261,14 @@ class Run:
             notes=(
                 *(self.session.against.notes if self.session.against else ()),
                 *(self.budgeting.notes() if self.budgeting else ()),
+                *self.journal.notes(),
+                *self.gpus.notes,
+                *measured_on(gpus),
             ),
             code=tuple(self.code.results.values()),
             run_id=uuid.uuid4().hex,
             provenance=provenance(self.config.rootpath, os.environ),
+            gpus=gpus,
         )
 
     def _only_on_base(self) -> tuple[str, ...]:
@@ -254,6 +304,8 @@ def run_settings(config: pytest.Config, cases: int) -> RunSettings:
     elif config.getoption("attnperf_warm"):
         mode = Mode.WARM
         refuse_warm(config)
+    elif config.getoption("attnperf_together"):
+        mode = Mode.TOGETHER
     seed = options.run_text(config, "seed")
     return RunSettings(
         mode=mode,
@@ -275,6 +327,7 @@ def run_settings(config: pytest.Config, cases: int) -> RunSettings:
         determinism_repeats=_determinism_repeats(config),
         record_local=bool(config.getoption("attnperf_record_local")),
         gates=options.run_text(config, "isolate") != "none",
+        isolate=options.choice(config, "isolate", options.ISOLATIONS),
         given_options=options.given(config),
         pin_config=bool(config.getoption("attnperf_pin_config")),
         accepted=options.run_text(config, "accept"),

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.errors import AttnperfError
+from pytest_attnperf.measure import flight_recorder
 from pytest_attnperf.plugin import main
 from pytest_attnperf.plugin.cases import case_key
 from pytest_attnperf.plugin.code_items import build_key
@@ -144,8 +145,15 @@ class WorkerSession:
             # What the case promised last time needs no longer: pytest would refuse an item whose chain of collectors
             # is not the one that stands. There is no public way to ask for this.
             item.session._setupstate.teardown_exact(item)
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            with _recorded():
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             server.item_finished(*_ending(self._reports))
+
+
+def _recorded() -> contextlib.AbstractContextManager[None]:
+    """Writes down every launch, where the controller asked for it: a case broke a process like this one."""
+    path = os.environ.get(flight_recorder.VARIABLE)
+    return flight_recorder.recording(Path(path)) if path else contextlib.nullcontext()
 
 
 def _ending(reports: list[pytest.TestReport]) -> tuple[str, str]:

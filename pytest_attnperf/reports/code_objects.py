@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pytest_attnperf.code_records import CodeFinding, CodeResult, KernelCode, Occupancy
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports.colour import PLAIN, Ink
+from pytest_attnperf.reports.commands import repeatable, typed
 from pytest_attnperf.reports.figures import ABSENT, one_line, safe_lines
 from pytest_attnperf.reports.grid import Column, Group, Row, grid
 
@@ -152,8 +153,11 @@ def code_warning_lines(results: Iterable[CodeResult]) -> list[str]:
     return found[:SHOWN_WARNINGS] + more
 
 
-def code_failure_text(result: CodeResult) -> str:
-    """What a failing test shows: verdict, every finding with before and after, and a command that repeats it."""
+def code_failure_text(result: CodeResult, *, own: bool = False) -> str:
+    """What a failing test shows: verdict, every finding with before and after, and a command that repeats it.
+
+    own: it was compiled in this run, so that the command may hold whatever its user typed.
+    """
     lines = [f"{result.verdict.value}: {one_line(str(result.key))}", one_line(result.summary, TEXT_LIMIT)]
     lines += _finding_lines(sorted(result.findings, key=lambda finding: not finding.fails))
     lines += [f"  note: {one_line(note, TEXT_LIMIT)}" for note in result.notes[:NOTE_LINES]]
@@ -166,8 +170,8 @@ def code_failure_text(result: CodeResult) -> str:
         lines.append(f"  compiled by {one_line(result.compiler)}{one_line(made)}")
     if result.log:
         lines += ["end of the worker's log:", *(f"  | {line}" for line in safe_lines(result.log, LOG_LINES))]
-    if result.reproduce:
-        lines += ["reproduce with:", one_line(result.reproduce, TEXT_LIMIT)]
+    if repeat := typed(result.reproduce) if own else repeatable(result.reproduce, result.nodeid):
+        lines += ["reproduce with:", repeat]
     return "\n".join(lines)
 
 
@@ -191,7 +195,7 @@ def code_properties(result: CodeResult) -> list[Property]:
         "lds_bytes": code.lds_bytes if code else None,
         "code_bytes": code.code_bytes if code else None,
         "waves_per_simd": occupancy.waves_per_simd if occupancy else None,
-        "reproduce": result.reproduce or None,
+        "reproduce": repeatable(result.reproduce, result.nodeid) or None,
     }
     return [(f"attnperf.{name}", value) for name, value in values.items() if value is not None]
 

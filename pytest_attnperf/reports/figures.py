@@ -59,9 +59,14 @@ def format_rate(rate: float | None) -> str:
     return ABSENT if rate is None else _significant(rate, 3)
 
 
+BYTES_MOST = 2**63
+
+
 def format_bytes(count: int | None) -> str:
     """Bytes as MiB: 134217728 -> '128.0'."""
-    return ABSENT if count is None else f"{count / BYTES_PER_MIB:.1f}"
+    if count is None or abs(count) > BYTES_MOST:  # a file may say any number, and Python's have no end
+        return ABSENT if count is None else f"{'-' if count < 0 else ''}2^{abs(count).bit_length() - 21} or more"
+    return f"{count / BYTES_PER_MIB:.1f}"
 
 
 def format_tolerance(tolerance: Tolerance) -> str:

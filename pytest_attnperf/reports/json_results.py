@@ -42,6 +42,7 @@ class _Head(msgspec.Struct):
     """What is looked at before anything else is."""
 
     schema: Any = None
+    merged: Any = None
 
 
 def encode(run: RunResult) -> bytes:
@@ -132,9 +133,10 @@ def _sayable(value: Json) -> Json:
 
 def _refuse_other_schema(data: bytes, where: str) -> None:
     try:
-        found = msgspec.json.decode(data, type=_Head).schema
+        head = msgspec.json.decode(data, type=_Head)
     except msgspec.ValidationError:  # no object
-        found = None
+        head = _Head()
+    found = head.schema
     if not isinstance(found, int) or isinstance(found, bool):
         raise ResultsFileError(f"{where} has no integer field 'schema'; it is no results file of pytest-attnperf")
     if found > RESULTS_SCHEMA:
@@ -143,6 +145,11 @@ def _refuse_other_schema(data: bytes, where: str) -> None:
         )
     if found < 1:
         raise ResultsFileError(f"{where}: field 'schema' is {found}; known: 1 to {RESULTS_SCHEMA}")
+    if head.merged is not None:
+        raise ResultsFileError(
+            f"{where} holds the runs of several devices, which attnperf merge put together: attnperf report, compare, "
+            "gate and merge read them, this takes one run: name the results file of one of them"
+        )
 
 
 def _replace_error_figures(values: Json, change: Callable[[Json], Json]) -> None:

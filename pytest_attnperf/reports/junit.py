@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pytest_attnperf.reports.commands import repeatable
 from pytest_attnperf.results import CaseResult
 
 Property = tuple[str, str | float | int]
@@ -31,7 +32,7 @@ def properties(case: CaseResult) -> list[Property]:
         "bytes_min": figures.bytes_min if figures else None,
         "floor_us": case.floor_us,
         "peak_memory_bytes": case.peak_memory_bytes,
-        "reproduce": case.reproduce or None,
+        "reproduce": repeatable(case.reproduce, case.nodeid) or None,
         "quarantined": case.quarantined or None,
         "unchanged": "yes" if case.unchanged else None,
     }

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pytest_attnperf.code_records import CodeResult
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports.code_objects import code_warning_lines
+from pytest_attnperf.reports.commands import offered
 from pytest_attnperf.reports.conditions import condition_lines, interleaved_line
 from pytest_attnperf.reports.figures import ABSENT, format_change, format_ms, format_rate, format_share
 from pytest_attnperf.reports.joined import Joined, Shown
@@ -186,7 +187,7 @@ def reproduce_section(joined: Joined) -> Section | None:
     shown: list[str] = []
     for command in commands[:COMMANDS]:
         # Half a command would do something else.
-        if len(command) > LINE_LIMIT or visible(command, LINE_LIMIT) != command:
+        if len(command) > LINE_LIMIT or visible(command, LINE_LIMIT) != command or not offered(command):
             continue
         if sum(map(size, shown)) + size(command) <= COMMANDS_BYTES:
             shown.append(command)

@@ -112,7 +112,7 @@ def _matplotlib() -> Iterator[None]:
     try:
         import matplotlib
     except ImportError as error:
-        raise UsageError(f"a plot needs matplotlib ({error}): pip install pytest-attnperf[plots]") from error
+        raise UsageError(f"a plot needs matplotlib ({error}): pip install 'pytest-attnperf[plots]'") from error
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         matplotlib.rcdefaults()

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pytest_attnperf.records import ErrorFigures, ProcessSummary, Tolerance, Verdict
 from pytest_attnperf.reports.code_objects import code_line
 from pytest_attnperf.reports.colour import PLAIN, Ink
+from pytest_attnperf.reports.commands import repeatable, typed
 from pytest_attnperf.reports.figures import (
     format_around,
     format_change,
@@ -87,9 +88,13 @@ def _worst(verdicts: Iterable[Verdict]) -> Verdict | None:
     return worst if worst is not None and rank(worst) <= rank(Verdict.NO_BASELINE) else None
 
 
-def failure_text(case: CaseResult) -> str:
-    """What a failing test shows: verdict, what changed with every figure behind it, and a command that repeats it."""
+def failure_text(case: CaseResult, *, own: bool = False) -> str:
+    """What a failing test shows: verdict, what changed with every figure behind it, and a command that repeats it.
+
+    own: the case was judged in this process, so that its command may hold whatever its user typed.
+    """
     lines = [f"{case.verdict.value}: {one_line(str(case.key))}", one_line(case.summary, TEXT_LIMIT)]
+    lines += _fault_lines(case)
     lines += _change_lines(case)
     lines += _reason_lines(case)
     if case.verdict is Verdict.INCORRECT:
@@ -97,10 +102,18 @@ def failure_text(case: CaseResult) -> str:
     lines += [f"  note: {one_line(note, TEXT_LIMIT)}" for note in case.notes]
     if case.log:
         lines += ["end of the worker's log:", *(f"  | {line}" for line in safe_lines(case.log, LOG_LINES))]
-    if case.reproduce:
-        lines += ["reproduce with:", one_line(case.reproduce, TEXT_LIMIT)]
+    if repeat := typed(case.reproduce) if own else repeatable(case.reproduce, case.nodeid):
+        lines += ["reproduce with:", repeat]
         lines += [f"explained by: attnperf explain {one_line(shlex.quote(str(case.key)), TEXT_LIMIT)}"]
     return "\n".join(lines)
+
+
+def _fault_lines(case: CaseResult) -> list[str]:
+    """What broke the process or the device, and how the kernel was found out, or why it was not."""
+    if case.fault is None or not case.fault.how:
+        return []
+    kernel = f"kernel {case.fault.kernel}" if case.fault.kernel else "no kernel named"
+    return [f"  {one_line(f'{case.fault.kind}: {kernel} ({case.fault.how})', TEXT_LIMIT)}"]
 
 
 def _change_lines(case: CaseResult) -> list[str]:

@@ -23,7 +23,7 @@ from pytest_attnperf.baselines.schema import Anchor, Entry, content_id, plain
 from pytest_attnperf.baselines.store import Found, NewEntry, Replacement, entry_from, worst_check
 from pytest_attnperf.baselines.summary_line import digits
 from pytest_attnperf.correctness.what_ran import differences
-from pytest_attnperf.errors import UsageError
+from pytest_attnperf.errors import UsageError, pasted
 from pytest_attnperf.gate.comparable import BASELINE_PROCESSES_MIN
 from pytest_attnperf.gate.config_drift import config_changes
 from pytest_attnperf.gate.creep import crept
@@ -160,7 +160,8 @@ def _first_entry(run: RunResult, case: CaseResult, request: Request) -> Accepted
         where = "; the run had one: name its folder by --baselines DIR" if case.stored_us else ""
         raise UsageError(
             f"{case.key} has no entry that could be changed{where}, and these results are no recording of at least "
-            f'{BASELINE_PROCESSES_MIN} processes; store a first one with: pytest --update-baselines "{case.nodeid}"'
+            f"{BASELINE_PROCESSES_MIN} processes; store a first one with: "
+            f"pytest --update-baselines {pasted(case.nodeid)}"
         )
     anchor = next_anchor(None, new.entry, {}, new.fingerprint, request.reason)
     acceptance = Acceptance(request.reason, request.author, request.date, new.how, anchor.median_us, commit=run.commit)
@@ -272,7 +273,7 @@ def _policy(run: RunResult, case: CaseResult, found: Found | None, request: Requ
     if case.verdict in NEVER:
         raise UsageError(f"{case.key} is {case.verdict.value}: {NEVER[case.verdict]}; settings do not change that")
     if found is None:
-        raise UsageError(f'{case.key} has no entry; store one with: pytest --update-baselines "{case.nodeid}"')
+        raise UsageError(f"{case.key} has no entry; store one with: pytest --update-baselines {pasted(case.nodeid)}")
     policy = policy_of(case.policy)
     changes = _policy_changes(policy, found)
     if not changes:
@@ -323,7 +324,7 @@ def _too_few(case: CaseResult, run: RunResult) -> str:
         f"{case.key} is {case.verdict.value}{change}, and a new time needs at least {BASELINE_PROCESSES_MIN} processes "
         f"or pairs: there are {there}. Run again with --attnperf-second-look={BASELINE_PROCESSES_MIN}, or with "
         "--attnperf-against=REV and its 8 pairs, and accept from that; or record it: pytest --update-baselines "
-        f'"{case.nodeid}"'
+        f"{pasted(case.nodeid)}"
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+import string
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -93,6 +94,8 @@ def write_baselines(repository: Repository, commit: str, prefix: str, folder: Pa
 
 def is_in_history(repository: Repository, commit: str, text: str) -> bool:
     """Whether `text` names, by its id, a commit that `commit` is or comes after."""
+    if not text or set(text) - set(string.hexdigits):
+        return False  # a name could be any revision's, or an option
     known = repository.run("rev-parse", "--verify", "--quiet", f"{text}^{{commit}}").stdout.strip()
     return known.startswith(text) and repository.run("merge-base", "--is-ancestor", known, commit).returncode == 0
 

@@ -161,6 +161,7 @@ class Budget:
             tolerated=tolerated_ratio(policy, median_us_of(screen.stored.processes)),
             z=z_for(policy.suite_false_alarm_rate, settings.cases, screen.noise.degrees_of_freedom),
             stored=len(screen.stored.processes),
+            card_error=screen.decision.card_error,
         )
 
 

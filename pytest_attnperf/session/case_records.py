@@ -198,6 +198,7 @@ def decided(base: CaseResult, decision: Decision) -> CaseResult:
         threshold=decision.threshold,
         standard_error=decision.standard_error,
         degrees_of_freedom=decision.degrees_of_freedom,
+        card_error=decision.card_error,
         detection_limit=limit if limit is not None and math.isfinite(limit) else None,
     )
 

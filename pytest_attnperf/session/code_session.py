@@ -14,7 +14,7 @@ from pytest_attnperf.baselines.code_store import CodeStore, FoundKernel, NewKern
 from pytest_attnperf.code_records import CodeResult, KernelCode, Occupancy
 from pytest_attnperf.codeobject.building import Built
 from pytest_attnperf.codeobject.occupancy import occupancy_of
-from pytest_attnperf.errors import BaselineError, CaseFailedError, CodeObjectError, WorkerError
+from pytest_attnperf.errors import BaselineError, CaseFailedError, CodeObjectError, WorkerError, pasted
 from pytest_attnperf.gate.code_gate import Candidate, CodeDecision, judge_code, judge_record
 from pytest_attnperf.gate.code_policy import CodePolicy
 from pytest_attnperf.gate.code_rules import occupancy_or_note
@@ -126,7 +126,7 @@ class CodeSession:
             summary = "; ".join(filter(None, ["compiled with other settings, not gated", result.summary]))
             return replace(result, verdict=Verdict.RIGHT, summary=summary)
         if result.verdict is Verdict.NO_BASELINE:
-            command = f'pytest --update-baselines --attnperf-arch={case.build.arch} "{case.nodeid}"'
+            command = f"pytest --update-baselines --attnperf-arch={case.build.arch} {pasted(case.nodeid)}"
             return replace(result, summary=f"{result.summary}; store one with: {command}")
         return result
 
@@ -140,7 +140,7 @@ class CodeSession:
         flag = {Mode.CHECK: "", Mode.UPDATE: " --update-baselines"}.get(self.mode, " --attnperf")
         given = "".join(f" {option}" for option in self.options)
         arch = "" if any(option.startswith("--attnperf-arch") for option in self.options) else case.build.arch
-        return f'pytest{flag}{given}{f" --attnperf-arch={arch}" if arch else ""} "{case.nodeid}"'
+        return f"pytest{flag}{given}{f' --attnperf-arch={arch}' if arch else ''} {pasted(case.nodeid)}"
 
 
 def new_kernel(result: CodeResult, commit: str) -> NewKernel:

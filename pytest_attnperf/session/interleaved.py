@@ -18,6 +18,7 @@ from pytest_attnperf.session.plausibility import unchanged_note
 from pytest_attnperf.session.ran_code import with_isa
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.stats.pairs import pair_noise
+from pytest_attnperf.workers.controller import Ready
 from pytest_attnperf.workers.conversation import OpenRequest
 from pytest_attnperf.workers.interleave import InterleavePlan, PairLook, Side, SideFailedError, take_pair
 from pytest_attnperf.workers.look import Ending, take_look
@@ -67,12 +68,15 @@ class Against:
 
     def has(self, key: CaseKey) -> bool:
         """Whether the base side has this case. Raises WorkerError, naming the side, when it cannot start."""
-        return key in self.cases()
+        return key in self._ready().known
 
     def cases(self) -> tuple[CaseKey, ...]:
         """Every case of the base side's suites. Raises as `has`."""
+        return self._ready().cases
+
+    def _ready(self) -> Ready:
         try:
-            return self.pool.ready(PAIR_PLACES).cases
+            return self.pool.ready(PAIR_PLACES)
         except WorkerError as error:
             raise WorkerError(f"{self.name}: {error.summary}", error.log_tail) from error
 

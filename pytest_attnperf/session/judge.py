@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pytest_attnperf.baselines.record import new_entry
 from pytest_attnperf.baselines.store import Found
-from pytest_attnperf.errors import BaselineError, CaseFailedError, WorkerError
+from pytest_attnperf.errors import BaselineError, CaseFailedError, WorkerError, pasted
 from pytest_attnperf.gate.decide import first_look
 from pytest_attnperf.records import NotProvenRightError, Verdict
 from pytest_attnperf.results import CaseResult
@@ -29,19 +29,22 @@ from pytest_attnperf.session.case_records import (
     with_notes,
     with_stored,
 )
+from pytest_attnperf.session.faults import with_fault
 from pytest_attnperf.session.looking import GATE_PLACE, RECORD_PLACES, UNTIMED, Looking
 from pytest_attnperf.session.profiling import with_profile
 from pytest_attnperf.session.quarantine import under_quarantine
 from pytest_attnperf.session.recording import record
 from pytest_attnperf.session.second_looks import Sample, Screen, Suspect, by_processes, in_pairs, recheck_jump
 from pytest_attnperf.session.settings import Case, Mode
+from pytest_attnperf.session.together import together
 from pytest_attnperf.session.unchanged import judged_unchanged
+from pytest_attnperf.workers.controller import PoisonedError
 from pytest_attnperf.workers.look import Ending, Look
 
 LOCAL = "baseline under .attnperf/local,"
 """Begins a note that the run counts: such a baseline was made on this machine and is not under version control."""
 
-FLAGS = {Mode.CHECK: "", Mode.WARM: " --attnperf-warm"}
+FLAGS = {Mode.CHECK: "", Mode.WARM: " --attnperf-warm", Mode.TOGETHER: " --attnperf-together"}
 """What a run was asked for by, where that was not --attnperf."""
 
 Given = TypeVar("Given")
@@ -70,7 +73,9 @@ class Session(Looking):
             result = case_result(case, Verdict.ERROR, first_line(error), reasons=(str(error),))
             if isinstance(error, WorkerError):
                 result = replace(result, reasons=(error.summary,), log=error.log_tail)
-            return result
+            if isinstance(error, PoisonedError):
+                result = replace(result, log=error.log_tail)
+            return with_fault(self, case, result, error)
 
     def finished(self, case: Case, result: CaseResult, seconds: float) -> CaseResult:
         """The result with what follows from its verdict: whether it fails, and how to see it again."""
@@ -86,8 +91,11 @@ class Session(Looking):
             pool.shutdown()
 
     def _by_mode(self, case: Case) -> CaseResult | Suspect:
+        self.renew(case)
         if not case.timed and self.settings.mode not in UNTIMED:
             return self._proven_only(case)
+        if self.settings.mode is Mode.TOGETHER:
+            return together(self, case)
         if self.settings.mode is Mode.UPDATE:
             return record(self, case)
         if self.settings.mode is Mode.CALIBRATE:
@@ -263,7 +271,7 @@ class Session(Looking):
             return replace(base, verdict=Verdict.INCOMPARABLE, summary=text, reasons=(text,))
         text = (
             f"no baseline for {case.key} on {device.arch}/{device.product}; "
-            f'store one with: pytest --update-baselines "{case.nodeid}"'
+            f"store one with: pytest --update-baselines {pasted(case.nodeid)}"
         )
         return replace(base, verdict=Verdict.NO_BASELINE, summary=text, reasons=(text,))
 
@@ -271,7 +279,7 @@ class Session(Looking):
         seed = f" --attnperf-seed={self.settings.seed}" if result.verdict is Verdict.INCORRECT else ""
         flag = FLAGS.get(self.settings.mode, " --attnperf")
         given = "".join(f" {option}" for option in self.settings.given_options)
-        return f'pytest{flag}{seed}{given} "{result.nodeid}"'
+        return f"pytest{flag}{seed}{given} {pasted(result.nodeid)}"
 
 
 def _closed(opened: CaseResult | Suspect, sample: Sample | None = None) -> CaseResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
@@ -17,10 +17,10 @@ from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.case_records import disappeared, median_us_of, not_measured
 from pytest_attnperf.session.interleaved import Against
 from pytest_attnperf.session.settings import Case, Mode, RunSettings
-from pytest_attnperf.stats.noise import NoiseEstimate, NoiseModel
+from pytest_attnperf.stats.noise import NoiseEstimate
 from pytest_attnperf.workers.conversation import BlockPlan, OpenRequest
 from pytest_attnperf.workers.look import Ending, Look, take_look
-from pytest_attnperf.workers.pool import Pool
+from pytest_attnperf.workers.pool import Pool, WorkerPool
 
 GATE_PLACE = 0
 SECOND_LOOK_PLACES = 1
@@ -41,6 +41,7 @@ class Looking:
     local_root   where `record_local` writes
     commit       of the working tree, or 'unknown'
     against      the base side that an interleaved look is taken against; None without one
+    examined     the (backend, kind of fault) of every second run that looked for a kernel
     """
 
     settings: RunSettings
@@ -51,6 +52,18 @@ class Looking:
     against: Against | None = None
     clock: Callable[[], float] = time.monotonic
     today: Callable[[], date] = date.today
+    examined: list[tuple[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Let every side's processes be shared as far as the run's settings allow."""
+        for pool in (self.pool, *([self.against.pool] if self.against is not None else [])):
+            if isinstance(pool, WorkerPool):
+                pool.isolate = self.settings.isolate
+
+    def renew(self, case: Case) -> None:
+        """Let go of processes that must not serve this case, before anything is asked of one."""
+        if isinstance(self.pool, WorkerPool):
+            self.pool.renew(case.key)
 
     def look(
         self,
@@ -67,6 +80,7 @@ class Looking:
 
         Raises as `take_look`.
         """
+        self.renew(case)
         request, profiled = self.request(case, next_key, fresh), case.timed or self.settings.mode in UNTIMED
         return take_look(self.pool, place, request, plan, rotate=rotate, stages=stages, profiled=profiled)
 
@@ -126,11 +140,7 @@ class Looking:
     def noise(self, case: Case, stored: Measurement, bound: str) -> NoiseEstimate | None:
         """What unchanged code does between processes, pooled over the suite's stored cases like this one."""
         device = self.device()
-        entries = self.store.load(device.arch, device.product, case.key.suite)
-        model = NoiseModel.from_processes(
-            {key: found.entry.processes for key, found in entries.items()},
-            bounds={key: found.entry.bound for key, found in entries.items()},
-        )
+        model = self.store.noise(device.arch, device.product, case.key.suite)
         return model.sd(case.key.entry, median_us_of(stored.processes), stored.timer, bound)
 
     def device(self, place: int = GATE_PLACE) -> DeviceInfo:

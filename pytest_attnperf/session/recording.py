@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pytest_attnperf.records import Verdict
+from pytest_attnperf.records import ProcessSummary, Verdict
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.case_records import (
@@ -18,26 +19,34 @@ from pytest_attnperf.session.case_records import (
 )
 from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, Looking
 from pytest_attnperf.session.settings import Case, Mode
-from pytest_attnperf.workers.look import Ending
+from pytest_attnperf.workers.look import Ending, Look
+from pytest_attnperf.workers.shared_gpus import SharedGpuPool, in_turns
 
 
 def record(session: Looking, case: Case) -> CaseResult:
     """Measure in `processes` fresh processes; RECORDED only if every one was right and ran this tree's code.
 
+    They are stored in the order of their places, in whatever order they measured.
+
     Raises as `take_look`.
     """
     settings = session.settings
     places = range(RECORD_PLACES, RECORD_PLACES + settings.processes)
+    session.renew(case)
     session.pool.start(places)
     following = case.next_key if settings.mode in RECORDING else None
-    looks = []
-    canary = session.canary(places)
-    for place in places:
-        # Once is enough to see whether a kernel remembers its results.
-        look = session.look(place, case, settings.plan, following, rotate=place == RECORD_PLACES)
-        if look.ending is not Ending.MEASURED:
-            return session.not_measured(case, look)
-        looks.append(look)
+    if not isinstance(session.pool, SharedGpuPool):
+        session.canary(places)  # every process is up before the first one measures
+    taken: dict[int, tuple[Look, dict[str, ProcessSummary]]] = {}
+    with in_turns(session.pool, places) as order:
+        for place in order:
+            canary = session.pool.canary(place)  # before its first case; known from then on
+            # Once is enough to see whether a kernel remembers its results.
+            look = session.look(place, case, settings.plan, following, rotate=place == RECORD_PLACES)
+            if look.ending is not Ending.MEASURED:
+                return session.not_measured(case, look)
+            taken[place] = look, canary
+    looks = [taken[place][0] for place in places]
     measurement = joined_measurement(looks)
     base = with_figures(from_look(case, Verdict.RECORDED, "", looks[0]), session.device(RECORD_PLACES))
     base = replace(
@@ -46,7 +55,7 @@ def record(session: Looking, case: Case) -> CaseResult:
         median_us=median_us_of(measurement.processes),
         checks=measurement.proof,
         peak_memory_bytes=measurement.peak_memory_bytes,
-        canary=canary,
+        canary=_by_name([taken[place][1] for place in places]),
     )
     foreign = from_another_tree(base, looks) or of_mixed_paths(base, looks)
     if foreign is not None:
@@ -55,3 +64,9 @@ def record(session: Looking, case: Case) -> CaseResult:
     if base.verdict is Verdict.SUSPICIOUS:
         return base
     return recorded_over(base, case, session.find(case), accepted=bool(settings.accepted))
+
+
+def _by_name(taken: Sequence[Mapping[str, ProcessSummary]]) -> dict[str, tuple[ProcessSummary, ...]]:
+    """The canaries of these processes by what was timed."""
+    names = sorted({name for canary in taken for name in canary})
+    return {name: tuple(canary[name] for canary in taken if name in canary) for name in names}

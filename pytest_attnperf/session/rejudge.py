@@ -46,7 +46,7 @@ from pytest_attnperf.session.origin import other_base, other_commit, require_ful
 from pytest_attnperf.session.quarantine import under_quarantine
 from pytest_attnperf.session.rejudge_code import rejudged_code
 from pytest_attnperf.session.settings import Case
-from pytest_attnperf.stats.noise import NoiseEstimate, NoiseModel
+from pytest_attnperf.stats.noise import NoiseEstimate
 from pytest_attnperf.stats.pairs import pair_noise
 
 ON_ITS_WORD = (
@@ -156,7 +156,6 @@ class _Bench:
     settings: RejudgeSettings
     measured: dict[str, tuple[PairSummary, ...]] = field(default_factory=dict)
     bounds: dict[str, str] = field(default_factory=dict)
-    models: dict[str, NoiseModel] = field(default_factory=dict)
 
     def run_result(self) -> RunResult:
         """The run with everything that was claimed replaced."""
@@ -302,13 +301,8 @@ class _Bench:
         """What unchanged code does between processes, pooled over the suite's stored cases like this one."""
         assert self.run.device is not None
         suite, processes = case.key.suite, found.entry.processes
-        if suite not in self.models:
-            entries = self.store.load(self.run.device.arch, self.run.device.product, suite)
-            self.models[suite] = NoiseModel.from_processes(
-                {key: stored.entry.processes for key, stored in entries.items()},
-                bounds={key: stored.entry.bound for key, stored in entries.items()},
-            )
-        return self.models[suite].sd(case.key.entry, median_us_of(processes), processes[0].timer, bound)
+        model = self.store.noise(self.run.device.arch, self.run.device.product, suite)
+        return model.sd(case.key.entry, median_us_of(processes), processes[0].timer, bound)
 
     def _without_baseline(self, base: CaseResult) -> CaseResult:
         assert self.run.device is not None

@@ -18,6 +18,7 @@ class Mode(str, enum.Enum):
     UPDATE = "update"
     CALIBRATE = "calibrate"
     WARM = "warm"
+    TOGETHER = "together"
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class RunSettings:
     accepted              why a recorded slowdown since the creep guard's anchor is wanted; '' where nobody said so
     changed_only          whether a case that runs the machine code and configuration of its baseline is not timed
     budget_seconds        of wall time, within which second looks go to the least decided cases; None for no limit
+    isolate               how far a process is shared: 'worker' until a case breaks it, 'backend', 'case', or 'none' for
+                          the pytest process itself
     """
 
     mode: Mode
@@ -49,6 +52,7 @@ class RunSettings:
     profile: bool = False
     changed_only: bool = False
     budget_seconds: float | None = None
+    isolate: str = "worker"
 
 
 @dataclass(frozen=True)

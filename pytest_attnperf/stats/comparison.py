@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_attnperf.records import ProcessSummary
+from pytest_attnperf.stats.cards import shares
+from pytest_attnperf.stats.noise import NoiseEstimate
 from pytest_attnperf.stats.quantiles import upper_quantile
 
 
@@ -22,12 +24,15 @@ class Comparison:
     interval95        95 % interval of `ratio`
     standard_error    relative standard deviation of `ratio`
     noise_threshold   how far above 1 unchanged code is allowed by chance, as a fraction (0.014 = 1.4 %)
+    card_error        the part of `standard_error` (their squares add) that comes of unlike cards; 0 where they are the
+                      same, or where nothing is known of several
     """
 
     ratio: float
     interval95: tuple[float, float]
     standard_error: float
     noise_threshold: float
+    card_error: float = 0.0
 
 
 def compare(
@@ -36,19 +41,47 @@ def compare(
     relative_sd: float,
     z: float,
     degrees_of_freedom: int | None = None,
+    card_sd: float = 0.0,
 ) -> Comparison:
     """Compare two groups of processes whose medians scatter with `relative_sd`; `z` comes from `z_for`.
 
-    `degrees_of_freedom` says how well `relative_sd` is known and widens the interval; None takes it as exact.
+    `degrees_of_freedom` says how well the spread is known and widens the interval; None takes it as exact (with cards
+    those of `known_between`). `card_sd` is the relative spread of a case between cards, beside that within one.
     Raises TypeError when given anything but `ProcessSummary`, ValueError for an empty side or a negative spread.
     """
     if not (math.isfinite(relative_sd) and relative_sd >= 0):
         raise ValueError(f"relative_sd is {relative_sd}, must be finite and not negative")
     ratio = ratio_of(base, new)
-    error = standard_error(relative_sd, len(base), len(new))
+    of_cards = card_sd * math.sqrt(card_variance(base, new))
+    error = math.hypot(standard_error(relative_sd, len(base), len(new)), of_cards)
     half_width = upper_quantile(0.025, degrees_of_freedom) * error
     # No time is negative, however large the noise.
-    return Comparison(ratio, (max(0.0, ratio * (1 - half_width)), ratio * (1 + half_width)), error, z * error)
+    interval = (max(0.0, ratio * (1 - half_width)), ratio * (1 + half_width))
+    return Comparison(ratio, interval, error, z * error, of_cards)
+
+
+def card_variance(base: Sequence[ProcessSummary], new: Sequence[ProcessSummary]) -> float:
+    """Variance of the ratio by cards that differ by one unit: 0 where both sides ran on one card, 2 on one each.
+
+    A side is a median over as many cards as it has in effect, 1 / sum of squared shares; cards that both sides ran on
+    take away what they share. Processes whose card is not known count as of one further card.
+    """
+    sides = [shares(side) for side in (base, new)]
+    variances = [median_variance(1 / sum(share**2 for share in side.values())) for side in sides]
+    shared = sum(share * sides[1].get(card, 0.0) for card, share in sides[0].items())
+    return max(0.0, sum(variances) - 2 * shared)
+
+
+def known_between(noise: NoiseEstimate, base: Sequence[ProcessSummary], new: Sequence[ProcessSummary]) -> NoiseEstimate:
+    """The noise with the degrees of freedom of what it makes of these two sides: those of processes and of cards in
+    proportion to what each adds (Satterthwaite)."""
+    if not noise.card_sd:
+        return noise
+    of_cards = noise.card_sd**2 * card_variance(base, new)
+    within = standard_error(noise.relative_sd, len(base), len(new)) ** 2
+    squares = within**2 / noise.degrees_of_freedom + of_cards**2 / noise.card_degrees
+    degrees = math.floor((within + of_cards) ** 2 / squares + 1e-9)
+    return replace(noise, degrees_of_freedom=max(1, degrees))
 
 
 def ratio_of(base: Sequence[ProcessSummary], new: Sequence[ProcessSummary]) -> float:
@@ -61,15 +94,15 @@ def standard_error(relative_sd: float, base_processes: int, new_processes: int) 
     return relative_sd * math.sqrt(median_variance(base_processes) + median_variance(new_processes))
 
 
-def median_variance(processes: int) -> float:
+def median_variance(processes: float) -> float:
     """Variance of the median of this many unit normal values: pi / (2 n + pi - 2).
 
     1 / n would be that of the mean. The centre is a median, so that one process that landed badly cannot move it, and
     its price must be in the threshold: with 1 / n, a stated 1 % of red suites of 100 cases would really be about 7 %
     (seven against three processes). The form is exact for one value, tends to the asymptotic pi / (2 n), lies within
-    2 % of the exact value for odd n, and above it for even n.
+    2 % of the exact value for odd n, and above it for even n. Cards that measured unequal shares count as a fraction.
     """
-    if processes < 1:
+    if processes < 1 - 1e-9:
         raise ValueError(f"a median needs at least one process, got {processes}")
     return math.pi / (2 * processes + math.pi - 2)
 

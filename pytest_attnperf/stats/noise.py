@@ -10,6 +10,10 @@ inverse-chi-square prior, as in limma's moderated t; Smyth, Stat. Appl. Genet. M
 PRIOR_DEGREES also says how much cases of one class are believed to differ, so a threshold takes its quantile from
 Student's t with PRIOR_DEGREES + d_case degrees of freedom (never more than the pool has). With a normal quantile, a
 simulated suite of cases at 0.33 and 0.85 % was red in 6 % of runs at a stated 1 % and a user threshold of zero.
+
+Processes of one card are closer together than those of several. Where a case is stored from several cards its variance
+is that within cards, and what cards add is an estimate of its own (`card_noise`), which counts once per card and not
+once per process: `stats.comparison` puts the two together.
 """
 
 from __future__ import annotations
@@ -17,10 +21,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pytest_attnperf.records import ProcessSummary
+from pytest_attnperf.stats.card_noise import CardNoise, CardSpread, Key, on_several
+from pytest_attnperf.stats.cards import cells_of
 
 PRIOR_DEGREES = 12
 """Weight of the pool, in degrees of freedom: twice that of a case's own seven processes."""
@@ -44,19 +50,25 @@ class NoiseEstimate:
 
     degrees_of_freedom   how well the standard deviation itself is known: of the prior and the case, at most the pool's
     unit                 what the standard deviation is between; the two must not be taken for each other
+    card_sd              of one case between cards, beside that; 0 where all that is stored was measured on one card
+    card_degrees         how well that is known, and `card_how` where it comes from
     """
 
     relative_sd: float
     degrees_of_freedom: int
     how: str
     unit: Unit = "process"
+    card_sd: float = 0.0
+    card_degrees: int = 0
+    card_how: str = ""
 
 
 @dataclass(frozen=True)
 class CaseSpread:
-    """The spread of one case's process medians, or pair ratios: their relative variance, with `degrees` = number - 1.
+    """The spread of one case's process medians, or pair ratios: their relative variance, with `degrees` of freedom.
 
     bound   'compute', 'memory', or '' where neither is known
+    units   how many processes or pairs; 0 for `degrees` + 1, which is the number where all ran on one card
     """
 
     timer: str
@@ -64,6 +76,12 @@ class CaseSpread:
     variance: float
     degrees: int
     bound: str = ""
+    units: int = 0
+
+    @property
+    def number(self) -> int:
+        """Of processes or pairs."""
+        return self.units or self.degrees + 1
 
 
 @dataclass(frozen=True)
@@ -84,11 +102,15 @@ class NoiseModel:
     """
 
     def __init__(
-        self, spreads: Mapping[str, CaseSpread], unit: Unit = "process", prior: NoiseEstimate | None = None
+        self,
+        spreads: Mapping[str, CaseSpread],
+        unit: Unit = "process",
+        prior: NoiseEstimate | None = None,
+        cards: CardNoise | None = None,
     ) -> None:
         if prior is not None and prior.unit != unit:
             raise ValueError(f"the prior is a spread between {_PLURAL[prior.unit]}, this model is of {_PLURAL[unit]}")
-        self._spreads, self._unit, self._prior = dict(spreads), unit, prior
+        self._spreads, self._unit, self._prior, self._cards = dict(spreads), unit, prior, cards
         groups: dict[tuple[str, int | None, str | None], list[CaseSpread]] = {}
         for spread in self._spreads.values():
             duration = duration_class(spread.median_us)
@@ -106,9 +128,10 @@ class NoiseModel:
         when one case holds processes of different timers.
         """
         bounds = bounds or {}
-        return cls(
-            {case: _spread(case, group, bounds.get(case, "")) for case, group in cases.items() if len(group) > 1}
-        )
+        found = {case: _spread(case, group, bounds.get(case, "")) for case, group in cases.items() if len(group) > 1}
+        wide = {case: group for case, group in cases.items() if on_several(group)}
+        spreads = {case: spread for case, spread in found.items() if spread.degrees}
+        return cls(spreads, cards=_card_noise(wide, found) if wide else None)
 
     def sd(self, case: str, median_us: float, timer: str, bound: str = "") -> NoiseEstimate | None:
         """The noise of a case of this duration and bound under this timer.
@@ -122,15 +145,17 @@ class NoiseModel:
             own = None
         pool, how = self._pool(duration_class(median_us), timer, bound)
         if own is not None and pool == _pooled([own]):
-            how = f"its own {own.degrees + 1} {_PLURAL[self._unit]} alone, timer {timer}"
+            how = f"its own {own.number} {_PLURAL[self._unit]} alone, timer {timer}"
         elif own is not None:
-            how += f", moved by its own {own.degrees + 1} {_PLURAL[self._unit]}"
+            how += f", moved by its own {own.number} {_PLURAL[self._unit]}"
         if self._prior is not None:
             pool, how = _with_prior(pool, self._prior, how)
+        cards = self._cards.of(median_us, timer, duration_class(median_us)) if self._cards is not None else None
         if pool is None:
-            return None
+            return None if cards is None else _of_cards_alone(cards)
         variance, degrees = _shrunk(pool, own)
-        return NoiseEstimate(max(math.sqrt(variance), RELATIVE_SD_MIN), degrees, how, self._unit)
+        estimate = NoiseEstimate(max(math.sqrt(variance), RELATIVE_SD_MIN), degrees, how, self._unit)
+        return estimate if cards is None else _with_cards(estimate, cards)
 
     def _pool(self, duration: int, timer: str, bound: str) -> tuple[_Pool | None, str]:
         """The narrowest pool that holds enough, and in words what it is of."""
@@ -166,8 +191,34 @@ def describe_class(index: int) -> str:
 def _spread(case: str, processes: Sequence[ProcessSummary], bound: str) -> CaseSpread:
     timer = only_timer(case, [process.timer for process in processes], "process")
     medians = [process.median_us for process in processes]
+    centre = statistics.median(medians)
+    if on_several(processes):
+        groups = cells_of(processes).values()
+        degrees = len(medians) - len(groups)
+        squares = sum((len(logs) - 1) * statistics.variance(logs) for logs in groups if len(logs) > 1)
+        return CaseSpread(timer, centre, squares / degrees if degrees else 0.0, degrees, bound, len(medians))
     relative_sd = statistics.stdev(medians) / statistics.fmean(medians)
-    return CaseSpread(timer, statistics.median(medians), relative_sd**2, len(medians) - 1, bound)
+    return CaseSpread(timer, centre, relative_sd**2, len(medians) - 1, bound)
+
+
+def _card_noise(wide: Mapping[str, Sequence[ProcessSummary]], spreads: Mapping[str, CaseSpread]) -> CardNoise:
+    """What cases that are stored from several cards say of cards, by timer and duration, and by timer."""
+    classes: dict[Key, dict[str, Sequence[ProcessSummary]]] = {}
+    for case, group in wide.items():
+        spread = spreads[case]
+        for duration in (duration_class(spread.median_us), None):
+            classes.setdefault((spread.timer, duration), {})[case] = group
+    return CardNoise(classes)
+
+
+def _with_cards(estimate: NoiseEstimate, cards: CardSpread) -> NoiseEstimate:
+    return replace(estimate, card_sd=cards.relative_sd, card_degrees=cards.degrees_of_freedom, card_how=cards.how)
+
+
+def _of_cards_alone(cards: CardSpread) -> NoiseEstimate:
+    """Where every stored process ran on a card of its own: what lies between them is all taken for the cards'."""
+    how = "no two stored processes share a card: all of their spread is counted as that of cards"
+    return _with_cards(NoiseEstimate(RELATIVE_SD_MIN, cards.degrees_of_freedom, how), cards)
 
 
 def only_timer(case: str, timers: Sequence[str], unit: Unit) -> str:

@@ -15,13 +15,18 @@ budget), flops, bytes_min, times_on_cpu, kernels (what runs: names, or objects w
 remembers (how many times slower when inputs change), bit_equal (false when results differ from call to call), spent
 (true when a profiler was used), timer, config (what was chosen; a pinned backend reports what it was sent instead, and
 'pinned', and refuses one that holds 'refuse'), places (of inputs in an interleaved look), stages (their times in us by
-name; none unless said), build_ms, first_call_ms, pinned (a list of {'pin': {'BLOCK_M': '64'}, 'time_us': 80.0, ...}:
+name; none unless said), build_ms, first_call_ms, block_s and interference (how long a turn really takes, and by how
+much it is slower while another process takes one), pinned (a list of {'pin': {'BLOCK_M': '64'}, 'time_us': 80.0, ...}:
 what else holds where the pin says so, 'only' for the workloads listed), space (what a tuner may try, see
 `FakeTunableBackend`), profile (nanoseconds of each kernel of a profiled call by name; all of time_us in one kernel
-unless said). `device.canary` holds the canaries' times in us. Faults: wrong, nan, nothing, late (right first, wrong on
-the last replay), replay (right when called, wrong when replayed), fallback (another kernel than declared), stage (one
-cannot be timed), crossing (one goes through the host), crash, hang, raise, oom, poison, prepare, finish (raises there),
-unsupported (found out by preparing), chatter, unprofiled (the profiler sees nothing), profile_crash, profile_hang.
+unless said). `device.canary` holds the canaries' times in us, `device.gpus` the number of cards ('fake-0', 'fake-1',
+...), `device.card_bias` how much slower than scripted one is, by its number. Faults: wrong, nan, nothing, late (right
+first, wrong on the last replay), replay (right when called, wrong when replayed), fallback (another kernel than
+declared), stage (one cannot be timed), crossing (one goes through the host), prepare, finish (raises there),
+slow_finish (does not end there), unsupported (found out by preparing), chatter, unprofiled (the profiler sees nothing),
+profile_crash, profile_hang; and those of `fake_faults`, which strike where `fault_at` says: open, check (unless said),
+block, turn or finish: crash, segfault, kill, exit, hang, stuck (in C, signals ignored), raise, oom, poison and assert
+(which leave no device behind). `device.canary_fault` is one of these for the process named by `device.canary_worker`.
 """
 
 from __future__ import annotations
@@ -57,9 +62,11 @@ from pytest_attnperf.records import (
     Samples,
 )
 from pytest_attnperf.stage_records import Breakdown, StageTime
+from pytest_attnperf.testing import fake_faults
 from pytest_attnperf.testing.fake_backends import FakeBackend, FakeTunableBackend
+from pytest_attnperf.testing.fake_neighbours import slowed
 from pytest_attnperf.workers.device import CheckSeeds
-from pytest_attnperf.workers.launch import WORKER_NAME
+from pytest_attnperf.workers.launch import VISIBLE_DEVICES, WORKER_NAME
 from pytest_attnperf.workloads.base import Workload
 
 SCRIPT = "fake_device.json"
@@ -102,8 +109,12 @@ class FakeSubject:
             raise RuntimeError("scripted compile error in kernel fake_kernel.cu:7")
         if self.fault == "unsupported":
             raise UnsupportedError("scripted: hipcc missing")
-        if self.fault == "oom":
-            raise CaseFailedError("out of memory: tried to allocate 8.00 GiB", out_of_memory=True)
+        self._strike("open")
+
+    def _strike(self, operation: str) -> None:
+        """Break where the script says so; memory runs out in building unless it does."""
+        if operation == self.script.get("fault_at", "open" if self.fault == "oom" else "check"):
+            fake_faults.strike(self.fault)
 
     def not_timed_reason(self) -> str:
         """Scripted."""
@@ -111,13 +122,7 @@ class FakeSubject:
 
     def check(self, *, profiled: bool = False, repeats: int = 0) -> CheckReport:
         """Faults of running, and scripted errors."""
-        if self.fault == "crash":
-            print("scripted abort in kernel fake_kernel", file=sys.stderr, flush=True)
-            os.kill(os.getpid(), signal.SIGABRT)
-        if self.fault == "hang":
-            time.sleep(3600)
-        if self.fault in ("raise", "poison"):
-            raise RuntimeError("CUDA error: an illegal memory access was encountered (scripted)")
+        self._strike("check")
         wrong = {"wrong": self.script.get("error_ratio", 40.0), "nan": 0.0, "nothing": 0.0}.get(self.fault)
         report = _report("check", self.fault, 0.4 if wrong is None else float(wrong))
         self.checked = report.right
@@ -128,6 +133,7 @@ class FakeSubject:
     def blocks(self, max_blocks: int, block_us: float, budget_us: float, timer: str = "auto") -> Samples:
         """Scripted times: the process's bias, and a little spread from block to block."""
         self._require_proven("blocks")
+        self._strike("block")
         if self.fault == "replay":
             raise ReplayWrongError("eager right, replay wrong", _report("replay", "wrong", 40.0))
         if self.fault == "untimeable" or timer not in ("auto", self.timer):
@@ -161,8 +167,9 @@ class FakeSubject:
     def turn(self, place: int) -> Turn:
         """One scripted block: the process's bias, and a little spread."""
         self.taken += 1
+        self._strike("turn")
         spread = random.Random(f"{self.seeds[0]}-{place}-{self.taken}-{self.bias}")
-        centre = float(self.script["time_us"]) * self.bias
+        centre = float(self.script["time_us"]) * self.bias * slowed(self.script)
         return Turn(centre * (1 + spread.gauss(0, float(self.script.get("block_sd", 0.001)))))
 
     def rotated(self, block_us: float) -> Rotation:
@@ -226,6 +233,9 @@ class FakeSubject:
         """The last replay."""
         if self.fault == "finish":
             raise CaseFailedError("the profiler of the last run gave nothing (scripted)")
+        if self.fault == "slow_finish":
+            time.sleep(fake_faults.LONG_SECONDS)
+        self._strike("finish")
         report = _report("final", "wrong", 40.0) if self.fault == "late" else _report("final", "", 0.4)
         return FinalReport(
             check=report,
@@ -282,8 +292,13 @@ class FakeDevice:
             product=device.get("product", "fake1"),
             name="fake device",
             compute_units=device.get("compute_units", 0),
-            device_id="fake-0",
+            device_id=f"fake-{self.card}",
         )
+
+    @property
+    def card(self) -> str:
+        """The token of the card that this process was given; '0' where the script has one card."""
+        return os.environ.get(VISIBLE_DEVICES[0], "0") if self._script().get("device", {}).get("gpus") else "0"
 
     def fingerprint(self) -> Fingerprint:
         """Scripted fingerprint; `device.must_match` and `device.named` add to it."""
@@ -295,25 +310,28 @@ class FakeDevice:
         """Bind the script's backend; the bias belongs to (process, case)."""
         script = self._script()
         entry = {"time_us": 100.0, **script["backends"].get(backend.name, {})}
+        of_card = float(script.get("device", {}).get("card_bias", {}).get(self.card, 1.0))
         by_workload = entry.get("workloads", {}).get(workload.id, {})
         entry.update(by_workload)
         sd = float(script.get("process_sd", 0.0))
         draw = random.Random(f"{self.worker}-{backend.name}-{workload.id}-{script.get('seed', 0)}")
         if entry.get("fault") == "chatter":
             print("x" * 200_000, flush=True)
-        self.poisoned = entry.get("fault") == "poison"
+        self.poisoned = entry.get("fault") in fake_faults.POISONING
         own = backend.backend if isinstance(backend, PinnedBackend) else backend
         pin = dict(own.pin) if isinstance(own, FakeBackend) else {}
         for other in entry.get("pinned", []):
             if other["pin"].items() <= pin.items() and workload.id in other.get("only", [workload.id]):
                 entry.update(other)
-        return FakeSubject(entry, 1 + draw.gauss(0, sd), seeds, pin=pin, profiled=self.profiled)
+        return FakeSubject(entry, of_card * (1 + draw.gauss(0, sd)), seeds, pin=pin, profiled=self.profiled)
 
     def canary(self) -> dict[str, Samples]:
         """Scripted under `device.canary`: microseconds by name; moved by the process's bias like a case."""
         if self.profiled:
             raise NotProvenRightError("the canary was asked for where a profiler has been used")
         script = self._script()
+        if script.get("device", {}).get("canary_worker") == self.worker:
+            fake_faults.strike(str(script["device"].get("canary_fault")))
         sd = float(script.get("process_sd", 0.0)) / 4
         found = {}
         for name, centre_us in script.get("device", {}).get("canary", {"gemm": 100.0, "copy": 100.0}).items():
@@ -336,6 +354,13 @@ def pytest_attnperf_register_backends(registry: Registry) -> None:
     if path.is_file():
         for name, entry in json.loads(path.read_text())["backends"].items():
             registry.add(FakeTunableBackend(name, space=entry["space"]) if "space" in entry else FakeBackend(name))
+
+
+def pytest_attnperf_gpus(config: pytest.Config) -> tuple[str, ...] | None:
+    """The script's cards, where it has any: `device.gpus` says how many."""
+    path = config.rootpath / SCRIPT
+    count = int(json.loads(path.read_text()).get("device", {}).get("gpus", 0)) if path.is_file() else 0
+    return tuple(str(index) for index in range(count)) or None
 
 
 def pytest_attnperf_device(config: pytest.Config, kind: str) -> FakeDevice:

@@ -12,6 +12,7 @@ def test_slower_fails(attnperf_project):
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ class FakeProject:
     def __init__(self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pytester = pytester
         self.path: Path = pytester.path
+        self._monkeypatch = monkeypatch
         self.script: dict[str, Any] = {"backends": {}, "process_sd": 0.003}
         monkeypatch.delenv("CI", raising=False)
         monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
@@ -62,7 +64,12 @@ class FakeProject:
         self.write()
 
     def device(self, **values: Any) -> None:
-        """Script the device's identity and fingerprint."""
+        """Script the device's identity and fingerprint. Cards are leased on the whole machine: where there are several,
+        leases lie in this project's own folder, so that projects beside each other may all have a card '0'."""
+        if "gpus" in values:
+            (self.path / "tmp").mkdir(exist_ok=True)
+            self._monkeypatch.setenv("TMPDIR", str(self.path / "tmp"))
+            self._monkeypatch.setattr(tempfile, "tempdir", None)
         self.script["device"] = values
         self.write()
 

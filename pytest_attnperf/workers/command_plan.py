@@ -187,7 +187,7 @@ def container_image(argv: Sequence[str]) -> str:
 
 
 def _bad(name: str, seen: object, expected: str) -> UsageError:
-    return UsageError(f"the start line's {name!r} is {seen!r}; it must be {expected}")
+    return UsageError(f"the start line's {name!r} is {seen!r:.200}; it must be {expected}")
 
 
 def _texts(start: Mapping[str, Any], name: str) -> tuple[str, ...]:

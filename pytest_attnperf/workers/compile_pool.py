@@ -154,7 +154,7 @@ class _Slot:
         except WorkerError as error:
             self._cannot_start = error  # what keeps a suite from being collected keeps it for every item
             raise
-        if key not in ready.cases:
+        if key not in ready.known:
             raise WorkerError(f"worker {worker.name} has no item {key}; it has {len(ready.cases)} items")
         try:
             answer = worker.request("open", self._limit_seconds, key=msgspec.to_builtins(key), next_key=None)
@@ -164,7 +164,7 @@ class _Slot:
         if answer.get("state") == "finished":
             return Compiled(outcome=str(answer.get("outcome")), text=str(answer.get("text", "")))
         closed = worker.request("close", CLOSE_LIMIT_SECONDS)
-        compiled = msgspec.convert(answer, Compiled)
+        compiled = worker.told("open", answer, Compiled)
         return replace(compiled, outcome=str(closed.get("outcome", "passed")), text=str(closed.get("text", "")))
 
     def end(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import socket
@@ -11,12 +12,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from pytest_attnperf.errors import CaseFailedError, WorkerError
 from pytest_attnperf.records import CaseKey, CheckReport, DeviceInfo, Fingerprint, NotProvenRightError, Role
+from pytest_attnperf.workers.believable import unbelievable
 from pytest_attnperf.workers.command_plan import CommandPlan
 from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.protocol import (
@@ -28,10 +30,13 @@ from pytest_attnperf.workers.protocol import (
     open_pidfd,
 )
 
+Told = TypeVar("Told")
 WorkerPlan: TypeAlias = LaunchPlan | CommandPlan
 """How a run's workers are started: by this machine's pytest, or by a command."""
 
 LOG_TAIL_LINES = 25
+LOG_TAIL_BYTES = 1 << 20
+"""A kernel that prints in a loop fills a log that no memory holds."""
 CRASH_LINES = 8
 EXIT_LIMIT_SECONDS = 10.0
 SEND_LIMIT_SECONDS = 30.0
@@ -46,6 +51,7 @@ class Ready:
     pid       in the worker's own numbering: a container counts for itself
     harness   the version of pytest-attnperf that measures there, '' where it does not say
     method    how numbers are made there (`records.METHOD_VERSION`), 0 where it does not say
+    host      a hash of the identity of its machine since that was started; '' where it does not say
     """
 
     pid: int
@@ -55,6 +61,12 @@ class Ready:
     cases: tuple[CaseKey, ...]
     harness: str = ""
     method: int = 0
+    host: str = ""
+
+    @functools.cached_property
+    def known(self) -> frozenset[CaseKey]:
+        """Its cases, to be looked up in."""
+        return frozenset(self.cases)
 
 
 class WrongAsTimedError(CaseFailedError):
@@ -63,6 +75,14 @@ class WrongAsTimedError(CaseFailedError):
     def __init__(self, message: str, report: CheckReport) -> None:
         super().__init__(message)
         self.report = report
+
+
+class PoisonedError(CaseFailedError):
+    """The case raised and left a device that answers nothing any more; with the end of its worker's log."""
+
+    def __init__(self, message: str, *, traceback: str, out_of_memory: bool, log_tail: str) -> None:
+        super().__init__(message, traceback=traceback, out_of_memory=out_of_memory)
+        self.log_tail = log_tail
 
 
 class Worker:
@@ -75,6 +95,7 @@ class Worker:
         self.gpu = gpu
         self.log = plan.scratch / f"{name}.log"
         self.poisoned = False
+        self._killed = False
         self._next_id = 0
         self._ready: Ready | None = None
         self._channel, self._process = _start(plan, name, gpu, self.log)
@@ -104,9 +125,13 @@ class Worker:
                     f"the harness of both sides must be the same{where}"
                 )
             try:
-                self._ready = msgspec.convert(message, Ready)
-            except msgspec.ValidationError as error:
-                raise self._died(f"{self._title} says that it is ready, but not what it is: {error}") from None
+                ready = msgspec.convert(message, Ready)
+                wrong = unbelievable(ready)
+            except (msgspec.ValidationError, ValueError, RecursionError) as error:
+                wrong = str(error)
+            if wrong:
+                raise self._died(f"{self._title} says that it is ready, but not what it is: {wrong[:400]}")
+            self._ready = ready
         return self._ready
 
     def request(self, operation: str, limit_seconds: float, **fields: Any) -> dict[str, Any]:
@@ -129,8 +154,24 @@ class Worker:
             raise self._died(f"{self._title} answered {answer.get('id')!r} to request {self._next_id}")
         if "error" in answer:
             raise self._refused(operation, answer["error"])
-        ok: dict[str, Any] = answer["ok"]
+        ok = answer.get("ok")
+        if not isinstance(ok, dict):
+            raise self._died(f"{self._title} answered {operation!r} with no object: {str(answer)[:200]!r}")
         return ok
+
+    def told(self, operation: str, answer: Any, kind: type[Told]) -> Told:
+        """An answer as the record that it must be.
+
+        A worker that says something else, or what cannot have been measured, is killed: raises WorkerError.
+        """
+        try:
+            record = msgspec.convert(answer, kind)
+            wrong = unbelievable(record)
+        except (msgspec.ValidationError, ValueError, ArithmeticError, RecursionError) as error:
+            wrong = str(error)
+        if wrong:
+            raise self._died(f"{self._title} answered {operation!r} with something else: {wrong[:400]}")
+        return record
 
     def ask_to_exit(self) -> None:
         """Let the worker begin to end: fixtures are torn down. `exit` waits for it."""
@@ -146,7 +187,13 @@ class Worker:
         self.kill()
 
     def kill(self) -> None:
-        """Kill the whole process group and release what is held for it."""
+        """Kill the whole process group and release what is held for it.
+
+        Returns within EXIT_LIMIT_SECONDS also where the process does not end, being stuck in a driver; it is `alive`
+        then. Called again it does nothing.
+        """
+        if self._killed:
+            return
         if self._command:
             self._hang_up()
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -154,9 +201,10 @@ class Worker:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(EXIT_LIMIT_SECONDS)
         self._channel.close()
-        if self._pidfd is not None:
-            os.close(self._pidfd)
-            self._pidfd = None
+        pidfd, self._pidfd = self._pidfd, None  # taken first: after an interrupt two threads may end one worker
+        if pidfd is not None:
+            os.close(pidfd)
+        self._killed = True
 
     def _hang_up(self) -> None:
         """Close a command's pipes, and give it the time to end.
@@ -171,7 +219,9 @@ class Worker:
     def log_tail(self) -> str:
         """The last lines of the worker's stdout and stderr."""
         try:
-            lines = self.log.read_text(errors="replace").splitlines()
+            with self.log.open("rb") as log:
+                log.seek(max(0, self.log.stat().st_size - LOG_TAIL_BYTES))
+                lines = log.read(LOG_TAIL_BYTES).decode(errors="replace").splitlines()
         except OSError:
             return ""
         return "\n".join(telling_lines(lines))
@@ -209,9 +259,18 @@ class Worker:
 
     def _died(self, message: str) -> WorkerError:
         self.kill()
-        return WorkerError(message, self.log_tail())
+        return WorkerError(message + self.holds(), self.log_tail())
 
-    def _refused(self, operation: str, error: dict[str, Any]) -> Exception:
+    def holds(self) -> str:
+        """What an error must add of a killed process that does not end; '' where it has ended."""
+        if not self.alive:
+            return ""
+        device = "the device" if self.gpu is None else f"GPU {self.gpu}"
+        return f"; process {self.pid} does not end even when it is killed, and still holds {device}"
+
+    def _refused(self, operation: str, error: Any) -> Exception:
+        if not isinstance(error, dict):
+            return self._died(f"{self._title} answered {operation!r} with an error that is none: {str(error)[:200]!r}")
         self.poisoned = self.poisoned or bool(error.get("poisoned"))
         kind, message = error.get("kind"), str(error.get("message"))
         if kind == "not_proven":
@@ -219,10 +278,11 @@ class Worker:
         if kind != "case":
             return self._died(f"{self._title} refused {operation!r}: {message}")
         if error.get("report"):
-            return WrongAsTimedError(message, msgspec.convert(error["report"], CheckReport))
-        return CaseFailedError(
-            message, traceback=str(error.get("traceback", "")), out_of_memory=bool(error.get("out_of_memory"))
-        )
+            return WrongAsTimedError(message, self.told(operation, error["report"], CheckReport))
+        trace, out_of_memory = str(error.get("traceback", "")), bool(error.get("out_of_memory"))
+        if error.get("poisoned"):
+            return PoisonedError(message, traceback=trace, out_of_memory=out_of_memory, log_tail=self.log_tail())
+        return CaseFailedError(message, traceback=trace, out_of_memory=out_of_memory)
 
 
 def telling_lines(lines: Sequence[str]) -> list[str]:

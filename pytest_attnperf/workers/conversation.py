@@ -100,7 +100,7 @@ class RemoteCase:
     def open(self) -> Opened:
         """Run the item up to its rendezvous, building and compiling the backend."""
         ready = self.worker.ready(self.start_limit_seconds)
-        if self.request.key not in ready.cases:
+        if self.request.key not in ready.known:
             raise WorkerError(
                 f"worker {self.worker.name} has no case {self.request.key}; it has {len(ready.cases)} cases"
             )
@@ -114,7 +114,7 @@ class RemoteCase:
             seeds={"check": self.request.check_seed, "final": self.request.final_seed},
             pin=dict(self.request.pin),
         )
-        opened = msgspec.convert(answer, Opened)
+        opened = self.worker.told("open", answer, Opened)
         self.inside = opened.state == "open"
         return opened
 
@@ -122,19 +122,19 @@ class RemoteCase:
         """Prove the case right before it is timed; `profiled` only where nothing will be timed in this worker."""
         self._profiled = profiled
         answer = self._ask("check", profiled=profiled, repeats=self.request.repeats)
-        return msgspec.convert(answer, CheckReport)
+        return self.worker.told("check", answer, CheckReport)
 
     def blocks(self, plan: BlockPlan) -> Samples:
         """Measure blocks; refused by the worker unless the check passed."""
-        return msgspec.convert(self._ask("block", **msgspec.to_builtins(plan)), Samples)
+        return self.worker.told("block", self._ask("block", **msgspec.to_builtins(plan)), Samples)
 
     def rotated(self, block_us: float) -> Rotation:
         """Measure calls on inputs that stay, and on inputs that change before every call."""
-        return msgspec.convert(self._ask("rotate", block_us=block_us), Rotation)
+        return self.worker.told("rotate", self._ask("rotate", block_us=block_us), Rotation)
 
     def stages(self, block_us: float) -> Breakdown:
         """Measure the stages of the call, where it has any, and the call in turns with them."""
-        return msgspec.convert(self._ask("stages", block_us=block_us), Breakdown)
+        return self.worker.told("stages", self._ask("stages", block_us=block_us), Breakdown)
 
     def profile(self) -> CaseProfile:
         """Profile the call, and free the case. The worker may profile other cases, and times nothing any more.
@@ -142,17 +142,17 @@ class RemoteCase:
         Whatever else it answers, or does not, it is replaced when the case is closed.
         """
         self.spent = True
-        found = msgspec.convert(self._ask("profile"), CaseProfile)
+        found = self.worker.told("profile", self._ask("profile"), CaseProfile)
         self.spent = False
         return found
 
     def turns(self, block_us: float, timer: str) -> TurnPlan:
         """Make the case ready for turns; refused by the worker unless the check passed."""
-        return msgspec.convert(self._ask("turns", block_us=block_us, timer=timer), TurnPlan)
+        return self.worker.told("turns", self._ask("turns", block_us=block_us, timer=timer), TurnPlan)
 
     def turn(self, place: int) -> Turn:
         """Measure one block behind an unmeasured one."""
-        return msgspec.convert(self._ask("turn", place=place), Turn)
+        return self.worker.told("turn", self._ask("turn", place=place), Turn)
 
     def finish(self) -> FinalReport:
         """Check the last replay on fresh inputs, and free the case.
@@ -161,7 +161,7 @@ class RemoteCase:
         that does not answer with a report may have used it.
         """
         before, self.spent = self.spent, not self._profiled
-        final = msgspec.convert(self._ask("finish"), FinalReport)
+        final = self.worker.told("finish", self._ask("finish"), FinalReport)
         self.spent = before or (final.spent and not self._profiled)
         return final
 

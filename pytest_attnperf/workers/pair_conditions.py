@@ -54,8 +54,9 @@ def _in_words(facts: Sequence[tuple[str, str, str]]) -> tuple[str, ...]:
 
 
 def _hosts(base: Ready, new: Ready) -> list[tuple[str, str, str]]:
-    """What proves that the sides are on two machines."""
-    return [fact for fact in _named_of_machine(base, new) if fact[1] != fact[2] and _known(fact)]
+    """What proves that the sides are on two machines. One that was started again is another: its clocks are."""
+    facts = [("machine", base.host, new.host), *_named_of_machine(base, new)]
+    return [fact for fact in facts if fact[1] != fact[2] and _known(fact)]
 
 
 def _named_of_machine(base: Ready, new: Ready) -> list[tuple[str, str, str]]:

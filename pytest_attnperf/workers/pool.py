@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-import msgspec
-
 from pytest_attnperf.errors import CaseFailedError, WorkerError
-from pytest_attnperf.records import ProcessSummary, Samples
+from pytest_attnperf.records import CaseKey, ProcessSummary, Role, Samples
 from pytest_attnperf.stats.summaries import summarise
 from pytest_attnperf.workers.command_plan import CommandPlan
 from pytest_attnperf.workers.controller import Ready, Worker
@@ -19,6 +17,11 @@ from pytest_attnperf.workers.launch import LaunchPlan
 
 START_LIMIT_SECONDS = 180.0
 START_ATTEMPTS = 2
+EXAMINED_PLACE = 998
+"""Counted to a GPU like any place; its process opens and checks one case, and is never asked for a time."""
+
+_UNDEAD: list[Worker] = []
+"""Processes that do not end even when they are killed. Whichever side started them, their GPU is lost to both."""
 
 
 class Pool(Protocol):
@@ -50,12 +53,16 @@ class WorkerPool:
     gpus     visible-device tokens, given to places in turn
     held     kept alive as long as the pool is (the lease of a GPU)
     prefix   begins the names of its workers, and so of their logs
+    isolate  what a process may serve: 'worker' every case until one breaks it, 'backend' those of one backend in a row,
+             'case' one
     """
 
     plan: LaunchPlan | CommandPlan
     gpus: Sequence[str] = ()
     held: object = None
     prefix: str = "worker"
+    isolate: str = "worker"
+    _served: dict[int, CaseKey] = field(default_factory=dict)
     _known: Ready | None = None
     _places: dict[int, Worker] = field(default_factory=dict)
     _started: int = 0
@@ -77,6 +84,7 @@ class WorkerPool:
         """
         if len(self._failed_starts) >= START_ATTEMPTS:
             raise self._failed_starts[-1]
+        self._token(place)
         try:
             self._known = self._usable(place).ready(START_LIMIT_SECONDS)
         except WorkerError as error:
@@ -91,7 +99,7 @@ class WorkerPool:
         ready, worker = self.ready(place), self._places[place]
         if worker.name not in self._canaries:
             answer = worker.request("canary", START_LIMIT_SECONDS)
-            samples = msgspec.convert(answer, dict[str, Samples])
+            samples = worker.told("canary", answer, dict[str, Samples])
             self._canaries[worker.name] = {
                 name: replace(summarise(taken, ready.device.device_id, f"pid {ready.pid}"), block_us=())
                 for name, taken in samples.items()
@@ -105,8 +113,11 @@ class WorkerPool:
     @contextlib.contextmanager
     def case(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
         """A conversation with the process in that place."""
+        if place in self._served and self._outworn(self._served[place], request.key):
+            self._retire([place])
         worker = self._usable(place)
-        case = RemoteCase(worker, request, START_LIMIT_SECONDS)
+        self._served[place] = request.key
+        case = RemoteCase(worker, self._hinted(request), START_LIMIT_SECONDS)
         try:
             yield case
         except KeyboardInterrupt:
@@ -115,13 +126,35 @@ class WorkerPool:
         finally:
             self._leave(place, case)
 
+    def renew(self, key: CaseKey) -> None:
+        """End the processes that `isolate` keeps from serving this case; their places get fresh ones when asked."""
+        self._retire([place for place, last in self._served.items() if self._outworn(last, key)])
+
+    @property
+    def can_examine(self) -> bool:
+        """Whether `examine` can reach a process here: what a command starts has another environment and other files."""
+        return isinstance(self.plan, LaunchPlan)
+
+    def examine(self, request: OpenRequest, environment: Mapping[str, str]) -> None:
+        """Open and check one case in a process of its own, with more in its environment. Nothing is timed.
+
+        Raises WorkerError when it dies or hangs there, too, CaseFailedError when it raises.
+        """
+        assert isinstance(self.plan, LaunchPlan)
+        plan = replace(self.plan, extra_environment={**self.plan.extra_environment, **environment})
+        self._started += 1
+        worker = Worker(plan, f"{self.prefix}{EXAMINED_PLACE}-{self._started}", self._token(EXAMINED_PLACE))
+        case = RemoteCase(worker, replace(request, next_key=None), START_LIMIT_SECONDS)
+        try:
+            opened = case.open()
+            if opened.state == "open" and not opened.unsupported:
+                case.check()
+        finally:
+            self._end(worker)
+
     def shutdown(self) -> None:
         """End every process; also after an interrupt."""
-        places, self._places = self._places, {}
-        for worker in places.values():
-            worker.ask_to_exit()
-        for worker in places.values():
-            worker.exit()
+        self._retire(list(self._places))
 
     def _leave(self, place: int, case: RemoteCase) -> None:
         """Bring the worker back to idle, or drop it."""
@@ -132,14 +165,61 @@ class WorkerPool:
             self._drop(place)
 
     def _drop(self, place: int) -> None:
+        self._served.pop(place, None)
         worker = self._places.pop(place, None)
         if worker is not None:
-            worker.kill()
+            self._end(worker)
+
+    def _retire(self, places: Sequence[int]) -> None:
+        """End these processes in an orderly way, all at once: fixtures are torn down."""
+        workers = [self._places.pop(place) for place in places if place in self._places]
+        for place in places:
+            self._served.pop(place, None)
+        for worker in workers:
+            worker.ask_to_exit()
+        for worker in workers:
+            worker.exit()
+            self._end(worker)
+
+    def _end(self, worker: Worker) -> None:
+        """Kill a process, and remember one that does not end."""
+        worker.kill()
+        if worker.alive and worker not in _UNDEAD:
+            _UNDEAD.append(worker)
+
+    def _outworn(self, last: CaseKey, key: CaseKey) -> bool:
+        """Whether a process that has served `last` must not serve `key`."""
+        if self.isolate == "case":
+            return last != key
+        return self.isolate == "backend" and last.backend != key.backend
+
+    def _hinted(self, request: OpenRequest) -> OpenRequest:
+        """The request, promising no case that another process will serve: its fixtures need not wait for that."""
+        following = request.next_key
+        return replace(request, next_key=None) if following and self._outworn(request.key, following) else request
+
+    def _token(self, place: int) -> str | None:
+        """The GPU of a place: its own, or, where a process that does not end holds that, another.
+
+        Raises WorkerError where none is left.
+        """
+        _UNDEAD[:] = [worker for worker in _UNDEAD if worker.alive]
+        lost = {worker.gpu: worker for worker in _UNDEAD if worker.gpu is not None or self.plan.role is Role.DEVICE}
+        tokens: list[str | None] = [*self.gpus] or [None]
+        free = [token for token in tokens if token not in lost]
+        own = tokens[place % len(tokens)]
+        if free:
+            return own if own in free else free[place % len(free)]
+        holder = lost[own]
+        raise WorkerError(
+            f"not started{holder.holds()}: nothing is measured beside it. Where it does not go away by itself, the GPU "
+            "must be reset or the machine started again"
+        )
 
     def _usable(self, place: int) -> Worker:
-        """The place's worker; a fresh one where it died."""
-        worker = self._places.get(place)
-        if worker is None or not worker.alive:
+        """The place's worker; a fresh one where it died, or stands on a GPU that is lost."""
+        token, worker = self._token(place), self._places.get(place)
+        if worker is None or not worker.alive or worker.gpu != token:
             self._drop(place)
             worker = self._places[place] = self._launch(place)
         return worker
@@ -147,4 +227,4 @@ class WorkerPool:
     def _launch(self, place: int) -> Worker:
         self._started += 1
         name = f"{self.prefix}{place}-{self._started}"
-        return Worker(self.plan, name, self.gpus[place % len(self.gpus)] if self.gpus else None)
+        return Worker(self.plan, name, self._token(place))

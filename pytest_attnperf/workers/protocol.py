@@ -17,6 +17,9 @@ from typing import Any
 
 PROTOCOL_VERSION = 4
 _CHUNK = 1 << 16
+MESSAGE_BYTES_MOST = 1 << 29
+"""A longer line is no message: what is behind a command could fill the controller's memory. Code objects of 8 MiB each
+are the most that is sent."""
 _CHUNK_OUT = select.PIPE_BUF
 """A pipe that polls as writable takes this much without blocking, so that a limit holds without O_NONBLOCK, which would
 change the descriptor for every process that shares it."""
@@ -132,14 +135,19 @@ class Channel:
         Raises ChannelTimeoutError, ChannelClosedError, MalformedMessageError.
         """
         deadline = _deadline(limit_seconds)
-        while b"\n" not in self._buffer:
+        end = self._buffer.find(b"\n")
+        while end < 0:
             _ready(self._reader, select.POLLIN, deadline, process_fd)
             chunk = self._read()
             if not chunk:
                 raise ChannelClosedError("the channel was closed")
+            searched = len(self._buffer)
+            if searched > MESSAGE_BYTES_MOST:
+                raise MalformedMessageError(f"a line of more than {MESSAGE_BYTES_MOST} bytes: {self._buffer[:120]!r}")
             self._buffer += chunk
-        line, _, rest = bytes(self._buffer).partition(b"\n")
-        self._buffer = bytearray(rest)
+            end = self._buffer.find(b"\n", searched)
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
         return _parse(line)
 
     def _read(self) -> bytes:
@@ -187,8 +195,18 @@ def _ready(end: io.FileIO, event: int, deadline: float | None, process_fd: int |
 def _parse(line: bytes) -> dict[str, Any]:
     try:
         message = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MalformedMessageError(f"not JSON: {line[:120]!r}") from error
     if not isinstance(message, dict):
         raise MalformedMessageError(f"not a JSON object: {line[:120]!r}")
-    return message
+    cleaned: dict[str, Any] = _encodable(message) if b"\\ud" in line.lower() else message
+    return cleaned
+
+
+def _encodable(value: Any) -> Any:
+    """With backslashes in place of halves of characters, which JSON can carry, and no terminal and no file."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    return [_encodable(item) for item in value] if isinstance(value, list) else value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf import __version__
 from pytest_attnperf.errors import CaseFailedError, CodeObjectError, UsageError
+from pytest_attnperf.measure import flight_recorder
 from pytest_attnperf.records import METHOD_VERSION, CaseKey, FinalReport, NotProvenRightError, Role
 from pytest_attnperf.workers.device import Device, prepared_or_reasons
 from pytest_attnperf.workers.protocol import ALLOWED, PROTOCOL_VERSION, Channel, State, plain, protocol_error
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from pytest_attnperf.workloads.base import Workload
 
 Request = dict[str, Any]
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""Drawn by the kernel at every start of a machine; containers on it read the machine's own."""
 
 COMPILER_VARIABLES = "TRITON_"
 """Begins the names of what `_own_compilers` looks after."""
@@ -55,6 +60,7 @@ class Server:
                 "harness": __version__,
                 "method": METHOD_VERSION,
                 "pid": os.getpid(),
+                "host": host_identity(),
                 "role": self._role.value,
                 "device": plain(self._device.info()),
                 "fingerprint": plain(self._device.fingerprint()),
@@ -176,6 +182,7 @@ class Server:
             self._answer(request, answer)
 
     def _failure(self, error: Exception) -> dict[str, Any]:
+        flight_recorder.stop()  # what is launched to learn whether the device still answers is not to blame
         return {
             "kind": "case",
             "message": f"{type(error).__name__}: {error}",
@@ -190,6 +197,16 @@ class Server:
 
     def _error(self, request: Request, error: dict[str, Any]) -> None:
         self._channel.send({"id": request.get("id"), "error": error})
+
+
+def host_identity(path: Path = BOOT_ID) -> str:
+    """The first 16 hex digits of a SHA-256 that is the same for whatever runs on this machine until it is started
+    again, and another's on another machine; '' where the kernel does not say.
+    """
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    except OSError:
+        return ""
 
 
 @contextlib.contextmanager

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.environment.lease import GpuBusyError, lease_directory, lease_gpu
+from pytest_attnperf.environment import gpus
+from pytest_attnperf.environment.cards import Card
+from pytest_attnperf.environment.lease import GpuBusyError, lease_card, lease_directory, lease_free, lease_gpu
 from pytest_attnperf.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -46,12 +48,26 @@ def test_more_workers_than_gpus(tmp_path: Path) -> None:
     assert len(held) == 2
 
 
-def test_hip_indices_are_leased_as_cards(tmp_path: Path) -> None:
+def test_hip_indices_are_leased_as_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Index 0 of two runs with different ROCR_VISIBLE_DEVICES is two cards; of the same card it is one."""
+    monkeypatch.setattr(gpus, "nvidia_minors", lambda root: ())
     leases = [lease_gpu(("0",), tmp_path, {"ROCR_VISIBLE_DEVICES": card}) for card in ("2", "3")]
     with pytest.raises(GpuBusyError):
         lease_gpu(("1",), tmp_path, {"ROCR_VISIBLE_DEVICES": "0,3"})
     assert len(leases) == 2
+
+
+def test_a_lease_is_of_the_card(tmp_path: Path) -> None:
+    """What one run calls 0 and another by its UUID is one card; all that are free can be had at once."""
+    [held] = lease_free([Card("0", "0", name="GPU-a")], tmp_path)
+    by_uuid, other = Card("GPU-a", "GPU-a", name="GPU-a"), Card("GPU-b", "1", name="GPU-b")
+    with pytest.raises(GpuBusyError, match="1 visible GPU "):
+        lease_card([by_uuid], tmp_path, {}, wait_s=0.01)
+    free = lease_free([by_uuid, other], tmp_path)
+    assert [lease.token for lease in free] == ["GPU-b"]
+    for lease in (held, *free):
+        lease.release()
+    assert [lease.token for lease in lease_free([by_uuid, other], tmp_path)] == ["GPU-a", "GPU-b"]
 
 
 def test_a_killed_process_gives_its_gpu_back(tmp_path: Path) -> None:

@@ -106,3 +106,25 @@ def test_costs_are_those_of_the_case() -> None:
     assert unit_cost(replace(case, seconds=0.0)).process_s is None
     assert unit_cost(replace(CASE, seconds=5.0)).pair_s is None
     assert not math.isnan(unit_cost(case).process_s or 0.0)
+
+
+def test_what_cards_add_no_process_takes_away() -> None:
+    """More are needed where the card is another one, and none suffice where cards alone may lie that far apart."""
+    alone = processes_needed(1.03, z=Z, relative_sd=0.006, stored=7)
+    beside = processes_needed(1.03, z=Z, relative_sd=0.006, stored=7, card_error=0.004)
+    assert alone is not None
+    assert beside is not None
+    assert beside.fresh > alone.fresh
+    assert processes_needed(1.03, z=Z, relative_sd=0.006, stored=7, card_error=0.01) is None
+
+
+def test_the_gate_says_when_only_the_card_is_in_the_way() -> None:
+    """UNDECIDED names the card of the baseline, and pairs, in place of a number of processes."""
+    sides = []
+    for us, card, count in ((100.0, "x", 7), (103.0, "y", 3)):
+        one = ProcessSummary(us, us, us, (us,), 20, "graph", device_id=card)
+        sides.append(Measurement((one,) * count, (RIGHT,) * count))
+    noise = NoiseEstimate(0.001, DEGREES, "given", card_sd=0.01, card_degrees=13, card_how="given, too")
+    decision = second_look(sides[0], sides[1], sides[1], noise, Policy(), CASES)
+    assert decision.verdict is Verdict.UNDECIDED
+    assert "cards alone may lie that far apart" in decision.summary

@@ -11,6 +11,7 @@ from pytest_attnperf.gate.recount import recount
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.stats.comparison import z_for
+from pytest_attnperf.stats.noise import NoiseEstimate
 from tests import recorded_cases as cases
 
 HONEST = {
@@ -85,3 +86,19 @@ def test_a_limit_of_fewer_cases_is_no_lie() -> None:
 def test_a_file_of_an_older_version_is_no_liar() -> None:
     """Files from before the stored processes were kept hold their centre, which the ratio follows from, too."""
     assert recount(replace(cases.slower(), stored_us=()), cases.CASES).contradicted == ()
+
+
+TWO_CARDS = NoiseEstimate(0.004, 18, "given", card_sd=0.003, card_degrees=13, card_how="given")
+
+
+def test_noise_between_cards_is_told_apart() -> None:
+    """A case that another card measured: its file says what cards make of its standard error, and
+    the noise per process comes out of the rest."""
+    new = [replace(one, device_id="another") for one in cases.processes(cases.NEW, cases.TRITON, "slow5")]
+    case = cases.by_looks(cases.TRITON, new, noise=TWO_CARDS)
+    found = recount(case, cases.CASES)
+    assert found.contradicted == ()
+    assert case.card_error > 0
+    assert found.relative_sd == pytest.approx(TWO_CARDS.relative_sd)
+    liar = replace(case, card_error=1.0)
+    assert recount(liar, cases.CASES).contradicted[0].startswith("its figures cannot be computed with")

@@ -136,3 +136,9 @@ def test_planned_sizes_keep_the_false_alarm_rate() -> None:
     runs = 2000
     seen = sum(red(draw, policy, cases=3) for _ in range(runs))
     assert seen <= runs * 0.05 + 3 * math.sqrt(runs * 0.05 * 0.95)
+
+
+def test_another_card_is_paid_for() -> None:
+    """A case that another card measures is less decided with as many processes, and gets more of them."""
+    assert units([CLOSE], 1000.0) == [5]
+    assert units([replace(CLOSE, card_error=0.002)], 1000.0)[0] > 5

@@ -83,6 +83,11 @@ def _said(case: ET.Element) -> tuple[str, Said]:
     return properties.get("attnperf.backend", case.get("name", "")), said
 
 
+@pytest.fixture(scope="module", autouse=True)
+def only_our_plugin(lean_processes: None) -> None:
+    """Each run here starts a dozen workers."""
+
+
 @pytest.fixture(scope="session")
 def make_project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Iterable[Liar]], Project]:
     """`make_project(liars)`: an empty folder made into a project of these liars."""

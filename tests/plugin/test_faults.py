@@ -7,42 +7,45 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from pytest_attnperf.testing.project import FakeProject
 
+BROKEN = {
+    "fake.abort": ({"fault": "crash"}, "crash", "fake_kernel", "*killed by SIGABRT*"),
+    "fake.assert": ({"fault": "assert"}, "device assert", "fake_kernel", "*device assert in kernel fake_kernel: *"),
+    "fake.compile": ({"fault": "prepare"}, None, None, "*scripted compile error in kernel fake_kernel.cu:7*"),
+    "fake.kill": ({"fault": "kill", "fault_at": "block"}, "killed", "", "*no kernel named (ran again without a fault*"),
+    "fake.memory": ({"fault": "oom"}, "out of memory", "", "*out of memory: tried to allocate 8.00 GiB*"),
+    "fake.poison": ({"fault": "poison"}, "illegal address", "fake_kernel", "*illegal address in kernel fake_kernel: *"),
+    "fake.raise": ({"fault": "raise"}, "illegal address", "", "*an illegal memory access was encountered*"),
+}
+"""Backends: their scripts, the kind and the kernel of the fault that is found, and what is printed."""
 
-@pytest.mark.parametrize(
-    ("fault", "text"),
-    [
-        ("crash", "*killed by SIGABRT*"),
-        ("raise", "*illegal memory access*"),
-        ("oom", "*out of memory: tried to allocate 8.00 GiB*"),
-        ("prepare", "*scripted compile error in kernel fake_kernel.cu:7*"),
-    ],
-)
-def test_a_broken_case_is_an_error_and_the_rest_runs(attnperf_project: FakeProject, fault: str, text: str) -> None:
-    """Each fault becomes ERROR with its cause, the healthy case behind it is judged, and the run fails."""
-    attnperf_project.backend("fake.a", fault=fault)
-    attnperf_project.backend("fake.b", time_us=50.0)
+
+def test_a_broken_case_is_an_error_and_the_rest_runs(attnperf_project: FakeProject) -> None:
+    """Each fault becomes ERROR with its cause and, where a second run or the error itself names it, its kernel; what
+    the dying process printed is shown; the healthy case behind them is judged, and the run fails."""
+    for name, (script, *_) in BROKEN.items():
+        attnperf_project.backend(name, **script)
+    attnperf_project.backend("fake.z", time_us=50.0)
     result = attnperf_project.run("--attnperf")
     assert result.ret == 1
-    result.stdout.fnmatch_lines([text])
-    assert attnperf_project.verdicts() == {"fake.a": "ERROR", "fake.b": "NO_BASELINE"}
-
-
-def test_a_crash_quotes_the_log(attnperf_project: FakeProject) -> None:
-    """What the dying process printed is in the failure, although pytest's capture died with it."""
-    attnperf_project.backend("fake.a", fault="crash")
-    attnperf_project.run("--attnperf").stdout.fnmatch_lines(["*scripted abort in kernel fake_kernel*"])
+    for *_, text in BROKEN.values():
+        result.stdout.fnmatch_lines([text])
+    result.stdout.fnmatch_lines(["*scripted abort in kernel fake_kernel*"])
+    assert attnperf_project.verdicts() == {**dict.fromkeys(BROKEN, "ERROR"), "fake.z": "NO_BASELINE"}
+    found = {case["key"]["backend"]: case["fault"] for case in attnperf_project.results()["cases"]}
+    assert {name: fault and (fault["kind"], fault["kernel"]) for name, fault in found.items()} == {
+        **{name: (kind, kernel) if kind else None for name, (_, kind, kernel, _) in BROKEN.items()},
+        "fake.z": None,
+    }
 
 
 def test_a_hang_is_an_error_at_the_limit(attnperf_project: FakeProject) -> None:
-    """A backend that never returns is given up at --attnperf-case-limit, and the rest runs."""
-    attnperf_project.backend("fake.a", fault="hang")
+    """A backend that never returns, in C with signals ignored, is given up at --attnperf-case-limit; the rest runs."""
+    attnperf_project.backend("fake.a", fault="stuck")
     attnperf_project.backend("fake.b", time_us=50.0)
     result = attnperf_project.run("--attnperf", "--attnperf-case-limit=1")
-    result.stdout.fnmatch_lines(["*did not answer 'check' within 1 s*"])
+    result.stdout.fnmatch_lines(["hang in kernel fake_kernel: *did not answer 'check' within 1 s*"])
     assert attnperf_project.verdicts() == {"fake.a": "ERROR", "fake.b": "NO_BASELINE"}
 
 
@@ -82,11 +85,12 @@ def test_an_interrupt_keeps_results_and_leaves_baselines_alone(attnperf_project:
     attnperf_project.backend("fake.b", fault="hang")
     command = [sys.executable, "-m", "pytest", "-p", "no:randomly", "--update-baselines", "suites/"]
     process = subprocess.Popen(command, cwd=attnperf_project.path, stdout=subprocess.PIPE, text=True)
-    logs = attnperf_project.path / ".attnperf" / "logs"
+    journals = attnperf_project.path / ".attnperf" / "journal"
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not list(logs.glob("*/worker106*.log")):
-        time.sleep(0.1)
-    time.sleep(2.5)
+    while time.monotonic() < deadline and not any(
+        path.read_text().count("\n") > 1 for path in journals.glob("*.jsonl")
+    ):
+        time.sleep(0.05)
     workers = _worker_pids(process.pid)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)

@@ -142,3 +142,22 @@ def test_what_comes_before_a_verdict_is_said_as_rarely() -> None:
     quiet.now += 100.0
     quiet.progress.say("first looks 1 of 400")
     assert quiet.reporter.lines == []
+
+
+def test_a_controller_of_xdist_knows_what_was_dealt_out() -> None:
+    """Tests are cases until they end as something else; what comes before the first is not counted as its time."""
+    run = Run(0)
+    run.now += 50
+    run.progress.expect(42)
+    for _ in range(2):
+        run.progress.passed_by()
+    for _ in range(8):
+        run.now += 2
+        run.progress.after(CaseResult(KEY, "test.py::test", Verdict.SAME, ""))
+    assert run.reporter.lines == [
+        "attnperf: 8 of 40 cases in 66 s, about 64 s left; last: prefill/fake.a/prefill-b1-s64 SAME"
+    ]
+    for _ in range(32):
+        run.progress.passed_by()
+    assert run.progress._left is not None
+    assert run.progress._left.seconds == 0

@@ -8,7 +8,7 @@ import pytest
 
 from kernels.native.rope import BACKENDS
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.plugin.registered import visit
+from pytest_attnperf.plugin.registered import no_xdist, visit
 
 PROGRAM = """
 import sys
@@ -64,3 +64,12 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     """A suite that does not exist is named before pytest is started."""
     with pytest.raises(UsageError, match=r"none does not exist; run this in the project's folder"):
         visit(lambda registered: 0, str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(("without_plugins", "option"), [("", ("-n0",)), ("1", ())])
+def test_xdist_is_told_not_to_distribute_where_it_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, without_plugins: str, option: tuple[str, ...]
+) -> None:
+    """`-n0` is given where pytest loads installed plugins, and not where it does not: it would be unknown there."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", without_plugins)
+    assert no_xdist() == option

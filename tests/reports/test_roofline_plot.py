@@ -169,5 +169,5 @@ def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(UsageError, match=r"needs matplotlib .*pip install pytest-attnperf\[plots\]"):
+    with pytest.raises(UsageError, match=r"needs matplotlib .*pip install 'pytest-attnperf\[plots\]'"):
         roofline_svg([("a", point(), BoundClass.COMPUTE)], "")

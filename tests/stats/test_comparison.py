@@ -6,12 +6,21 @@ import random
 import statistics
 import typing
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from pytest_attnperf.records import ProcessSummary
 from pytest_attnperf.stats import comparison
-from pytest_attnperf.stats.comparison import compare, median_variance, standard_error, z_for
+from pytest_attnperf.stats.comparison import (
+    card_variance,
+    compare,
+    known_between,
+    median_variance,
+    standard_error,
+    z_for,
+)
+from pytest_attnperf.stats.noise import NoiseEstimate
 
 
 def processes(*medians_us: float) -> list[ProcessSummary]:
@@ -124,3 +133,36 @@ def test_no_function_takes_a_flat_list_of_numbers() -> None:
         for annotation in typing.get_type_hints(function).values():
             if typing.get_origin(annotation) is not None:
                 assert annotation in (Sequence[ProcessSummary], int | None), f"{function.__name__}: {annotation}"
+
+
+TWO = median_variance(2)
+
+
+def on_cards(cards: str, us: float = 100.0) -> list[ProcessSummary]:
+    """A process on each of these cards."""
+    return [replace(processes(us)[0], device_id=card) for card in cards]
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "variance"),
+    [("xxx", "x", 0), ("xxx", "y", 2), ("xxyy", "z", 1 + TWO), ("xxyy", "x", TWO), ("xxyy", "xy", 2 * TWO - 1)],
+)
+def test_what_unlike_cards_add(base: str, new: str, variance: float) -> None:
+    """Nothing on one same card, two units between two cards, less the more cards a side is spread over; of two sides
+    that are spread alike what the medians, and not the means, make of it."""
+    sides = (on_cards(base), on_cards(new))
+    assert card_variance(*sides) == pytest.approx(variance, abs=1e-9)
+    compared = compare(*sides, 0.003, 3.0, card_sd=0.004)
+    within = standard_error(0.003, len(base), len(new))
+    assert compared.card_error == pytest.approx(0.004 * math.sqrt(card_variance(*sides)))
+    assert compared.standard_error == pytest.approx(math.hypot(within, compared.card_error))
+
+
+def test_degrees_of_freedom_are_of_what_adds_most() -> None:
+    """On a stored card those of processes, on another one nearly those of the cards; unknown cards change nothing."""
+    noise = NoiseEstimate(0.001, 200, "given", card_sd=0.01, card_degrees=13)
+    base = on_cards("xxxx")
+    assert known_between(noise, base, on_cards("x")).degrees_of_freedom == 200
+    assert known_between(noise, base, on_cards("y")).degrees_of_freedom == 13
+    alone = NoiseEstimate(0.001, 200, "given")
+    assert known_between(alone, base, on_cards("y")) is alone

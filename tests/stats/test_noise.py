@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -168,3 +169,42 @@ def test_a_prior_of_another_unit_is_refused() -> None:
     """The spread between processes is no prior for pairs."""
     with pytest.raises(ValueError, match="the prior is a spread between processes, this model is of pairs"):
         NoiseModel({}, "pair", NoiseEstimate(0.01, 5, "processes"))
+
+
+def on_cards(*values: tuple[float, str]) -> list[ProcessSummary]:
+    """Processes of these times on these cards."""
+    return [replace(processes(us)[0], device_id=card) for us, card in values]
+
+
+def test_processes_of_one_card_are_held_against_each_other_only() -> None:
+    """Cards 3 % apart make no noise between processes; what they make is there beside it."""
+    cases = {"a": on_cards((1000.0, "x"), (1001.0, "x"), (1030.0, "y"), (1031.0, "y"))}
+    estimate = NoiseModel.from_processes(cases).sd("a", 1015.0, "graph")
+    assert estimate is not None
+    assert estimate.relative_sd == pytest.approx(0.001 / math.sqrt(2), rel=0.02)
+    assert 0.007 < estimate.card_sd < 0.008
+    assert (estimate.degrees_of_freedom, estimate.card_degrees) == (2, PRIOR_DEGREES + 1)
+    assert estimate.how == "its own 4 processes alone, timer graph"
+
+
+def test_one_stored_card_changes_nothing() -> None:
+    """Whatever it is called: the estimate is that of processes whose card is not known."""
+    values = (1000.0, 1004.0, 1009.0)
+    named, unnamed = (
+        NoiseModel.from_processes({"a": on_cards(*((us, card) for us in values))}).sd("a", 1000.0, "graph")
+        for card in ("x", "")
+    )
+    assert named == unnamed
+    assert named is not None
+    assert (named.card_sd, named.card_degrees) == (0.0, 0)
+
+
+def test_a_card_for_every_process() -> None:
+    """Nothing tells processes from cards: all of the spread is taken for the cards', and that is said."""
+    cases = {"a": on_cards((1000.0, "x"), (1010.0, "y"), (1020.0, "z"))}
+    estimate = NoiseModel.from_processes(cases).sd("a", 1010.0, "graph")
+    assert estimate is not None
+    assert estimate.relative_sd == RELATIVE_SD_MIN
+    assert estimate.card_sd > 0.005
+    assert "no two stored processes share a card" in estimate.how
+    assert "each ran on a card of its own" in estimate.card_how

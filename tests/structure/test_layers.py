@@ -22,6 +22,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
         "counter_records",
         "tuning_records",
         "history_records",
+        "gpu_records",
         "errors",
         "results",
         "backends",
@@ -62,6 +63,8 @@ ORDER: tuple[tuple[str, ...], ...] = (
         "explain_command",
         "accept_command",
         "merge_baselines_command",
+        "compare_command",
+        "merge_command",
         "completion_command",
         "ci",
     ),
@@ -69,7 +72,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
 """Lowest first. A layer may import itself, its neighbours in one tuple, and every layer before it."""
 
 _DATA = {"records", "pairs", "code_records", "stage_records", "profile_records", "counter_records", "errors", "results"}
-_DATA |= {"roofline_records", "tuning_records", "history_records", "atomic_file"}
+_DATA |= {"roofline_records", "tuning_records", "history_records", "gpu_records", "atomic_file"}
 _UP_TO_WORKERS = {name for names in ORDER[: ORDER.index(("workers",)) + 1] for name in names}
 BESIDE = {
     "reports": _DATA,

@@ -26,7 +26,7 @@ REQUIRED = {
     "suites",
     "tests",
 }
-OPTIONAL = {".github", ".gitattributes", "examples"}
+OPTIONAL = {".github", ".gitattributes", "CONTRIBUTING.md", "SECURITY.md", "examples"}
 
 GENERATED = {
     ".attnperf",

@@ -49,6 +49,11 @@ class GitRepository:
         return {str(p.relative_to(self.path)): p.read_bytes() for p in sorted(self.path.rglob("*")) if p.is_file()}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def only_our_plugin(lean_processes: None) -> None:
+    """Workers, most of which live for one test."""
+
+
 @pytest.fixture
 def git_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """git without this machine's settings, with a name to commit under."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.errors import WorkerError
+from pytest_attnperf.pairs import Turn
 from pytest_attnperf.records import CaseKey, Role
 from pytest_attnperf.workers import controller
 from pytest_attnperf.workers.command_plan import CommandPlan
@@ -110,6 +111,24 @@ def test_a_worker_that_does_not_say_what_it_is(worker: MakeWorker) -> None:
     """A first message that lacks a field is an error of this worker, not of this program."""
     with pytest.raises(WorkerError, match=r"says that it is ready, but not what it is: .*device"):
         worker(ready_but(device=None)).ready(20)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ('{"us": "fast"}', "Expected `float`, got `str`"),
+        ('{"us": NaN}', "us is nan, which nobody can measure"),
+        ('{"us": -1.0}', "a time of -1.0 us per call"),
+    ],
+)
+def test_an_answer_that_is_none_ends_the_worker(worker: MakeWorker, said: str, why: str) -> None:
+    """What has another form, or cannot have been measured, is an error of this worker, which is asked nothing more."""
+    started = worker(ready_but() + f'print(\'{{"id": 1, "ok": {said}}}\', flush=True)\nsys.stdin.read()')
+    started.ready(20)
+    answer = started.request("turn", 20.0, place=0)
+    with pytest.raises(WorkerError, match=rf"base0-1 \(`.*`\) answered 'turn' with something else: {why}"):
+        started.told("turn", answer, Turn)
+    assert not started.alive
 
 
 def test_a_worker_that_stops_reading_is_killed(worker: MakeWorker, monkeypatch: pytest.MonkeyPatch) -> None:

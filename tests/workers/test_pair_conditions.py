@@ -88,3 +88,11 @@ def test_a_pair_says_what_it_compares() -> None:
     assert PairLook(right, right).toolchain_note == ""
     trusted = PairLook(right, right, unseen=("power_cap_w: 750 -> unknown (x)",)).toolchain_note
     assert trusted == "not seen by both sides of the one card, base side -> here: power_cap_w: 750 -> unknown (x)"
+
+
+def test_cards_of_one_address_on_two_machines_are_two() -> None:
+    """Kernel, driver and PCI address may be the same; the machine that says its identity is known by that. One side
+    that does not say, being an older harness, keeps nothing from being compared."""
+    ours, theirs = replace(ready(), host="0a1b"), replace(ready(), host="9c8d")
+    assert machine_differences(theirs, ours) == [("machine", "9c8d", "0a1b")]
+    assert machine_differences(ours, ours) == machine_differences(ready(), ours) == []

@@ -1,5 +1,7 @@
 """Real worker processes on the fake device."""
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,6 +12,7 @@ import pytest
 from pytest_attnperf.errors import CaseFailedError, WorkerError
 from pytest_attnperf.records import CaseKey, NotProvenRightError, Role
 from pytest_attnperf.testing.project import WORKLOAD, FakeProject
+from pytest_attnperf.workers import controller
 from pytest_attnperf.workers.conversation import BlockPlan, OpenRequest
 from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.pool import WorkerPool
@@ -271,3 +274,77 @@ def test_the_plan_is_data(tmp_path: Path) -> None:
     """A plan can be varied without starting anything: another interpreter is one field."""
     plan = LaunchPlan(files=[], rootdir=tmp_path, scratch=tmp_path, role=Role.DEVICE)
     assert replace(plan, python="/other/python").command(3, "w")[0] == "/other/python"
+
+
+def pids_of(pool: WorkerPool, *requests: OpenRequest) -> list[int]:
+    """The processes that serve these cases, one after the other, in place 0."""
+    found = []
+    for opening in requests:
+        with pool.case(0, opening) as case:
+            case.open()
+            found.append(pool.ready(0).pid)
+            case.close()
+    return found
+
+
+def test_how_far_a_process_is_shared(attnperf_project: FakeProject, make_pool: MakePool) -> None:
+    """By 'backend' until another one comes, by 'case' never; fixtures that nobody needs any more are torn down."""
+    for name in ("fake.a", "fake.b"):
+        attnperf_project.backend(name, time_us=10.0)
+    workloads = [WORKLOAD, "prefill-b1-s128-h1-d16-f16"]
+    attnperf_project.suite(workloads)
+    path = attnperf_project.path / "suites" / "test_prefill.py"
+    path.write_text(path.read_text() + MODULE_FIXTURE.format(name="it"))
+    first = request("fake.a")
+    second, third = (replace(first, key=CaseKey("prefill", name, workloads[1])) for name in ("fake.a", "fake.b"))
+    order = [replace(first, next_key=second.key), replace(second, next_key=third.key), third]
+    pool = make_pool()
+    pool.isolate = "backend"
+    one, two, three = pids_of(pool, *order)
+    assert one == two != three
+    lines = (attnperf_project.path / "order.txt").read_text().splitlines()
+    assert lines == ["up it", "down it", "up it", "down it"]
+    pool.isolate = "case"
+    pool.renew(third.key)
+    assert pool.ready(0).pid == three
+    assert len({three, *pids_of(pool, *order[:2])}) == 3
+
+
+STUCK = (
+    "worker0-1 did not answer 'check' within .*; process {pid} does not end even when it is killed, and still holds "
+)
+
+
+def test_a_process_that_does_not_end_keeps_its_gpu(
+    attnperf_project: FakeProject, make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stuck in C with signals ignored, and not ended by SIGKILL either: it is said, its GPU is left alone, the next
+    case runs on another one, and without another one it is an error at once."""
+    attnperf_project.backend("fake.a", fault="stuck")
+    attnperf_project.backend("fake.b", time_us=10.0)
+    kill = os.killpg
+    pool = make_pool()
+    pool.gpus = ("0", "1")
+    pid = pool.ready(0).pid
+    monkeypatch.setattr(controller, "EXIT_LIMIT_SECONDS", 0.2)
+    monkeypatch.setattr(os, "killpg", lambda *args: None if args[0] == pid else kill(*args))
+    try:
+        with (
+            pytest.raises(WorkerError, match=STUCK.format(pid=pid) + "GPU 0"),
+            pool.case(0, request("fake.a", limit_seconds=0.5)) as case,
+        ):
+            case.open()
+            case.check()
+        measured(pool, request("fake.b"))
+        assert [worker.gpu for worker in pool._places.values()] == ["1"]
+        pool.gpus = ("0",)
+        started = time.monotonic()
+        for _ in range(3):
+            with pytest.raises(WorkerError, match=f"not started; process {pid} .* holds GPU 0: nothing is measured"):
+                pool.ready(0)
+        assert time.monotonic() - started < 5
+    finally:
+        kill(pid, signal.SIGKILL)
+    while Path(f"/proc/{pid}/stat").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text():
+        time.sleep(0.01)
+    assert pool.ready(0).pid != pid

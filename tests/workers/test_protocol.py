@@ -37,6 +37,13 @@ def test_a_message_arrives_whole_although_it_comes_in_pieces(ends: tuple[Channel
     assert channel.receive(1.0) == {"id": 2}
 
 
+def test_halves_of_characters_become_text(ends: tuple[Channel, socket.socket]) -> None:
+    """JSON can carry them and no file or terminal can; pairs of them are characters, and stay."""
+    channel, raw = ends
+    raw.sendall(b'{"a\\ud800": ["\\uDFFF", "\\ud83d\\ude00", 1]}\n')
+    assert channel.receive(1.0) == {"a\\ud800": ["\\udfff", "\U0001f600", 1]}
+
+
 def test_silence_is_a_timeout(ends: tuple[Channel, socket.socket]) -> None:
     """No answer within the limit raises, at about the limit."""
     channel, _raw = ends

@@ -13,7 +13,7 @@ from pytest_attnperf.records import CaseKey, Role
 from pytest_attnperf.testing.fake_backends import FakeBackend
 from pytest_attnperf.testing.fake_device import FakeDevice
 from pytest_attnperf.workers.protocol import Channel, State
-from pytest_attnperf.workers.server import Server
+from pytest_attnperf.workers.server import Server, host_identity
 from pytest_attnperf.workloads.prefill import Prefill
 
 WORKLOAD = Prefill(batch=1, seq_q=64, heads=1, head_dim=16)
@@ -194,3 +194,12 @@ def test_a_case_cannot_choose_the_compilers_of_the_next(tmp_path: Path, monkeypa
     seen = {name: value for name, value in os.environ.items() if name.startswith(("TRITON_", "OTHER_VARIABLE"))}
     assert "TRITON_PTXAS_PATH" not in seen
     assert (seen["TRITON_CACHE_DIR"], seen["TRITON_KEPT"], seen["OTHER_VARIABLE"]) == ("ours", "kept", "stays")
+
+
+def test_a_machine_is_known_by_its_boot(tmp_path: Path) -> None:
+    """The same for all that reads one boot id, without giving it away; nothing where there is none."""
+    (tmp_path / "boot_id").write_text("6f3b1c2e-0000-4000-8000-000000000000\n")
+    assert len(host_identity(tmp_path / "boot_id")) == 16
+    assert host_identity(tmp_path / "boot_id") == host_identity(tmp_path / "boot_id")
+    assert "6f3b1c2e" not in host_identity(tmp_path / "boot_id")
+    assert host_identity(tmp_path / "none") == ""

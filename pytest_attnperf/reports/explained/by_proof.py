@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from pytest_attnperf.records import ErrorFigures
+from pytest_attnperf.reports.commands import repeatable
 from pytest_attnperf.reports.explained import steps
 from pytest_attnperf.reports.explained.facts import Step, Told, Words
 from pytest_attnperf.reports.figures import format_us, one_line
@@ -196,7 +197,7 @@ def incorrect(told: Told) -> Words:
         "It is not noise: the allowance is that of the same computation done plainly in this precision, and exact "
         "references do not scatter."
     )
-    seeded = Step("the same inputs again (the seed is in the command):", one_line(case.reproduce, 2000))
+    seeded = Step("the same inputs again (the seed is in the command):", repeatable(case.reproduce, case.nodeid))
     proof = Step("correctness alone, without any timing:", f"pytest {steps.quoted(case.nodeid)}")
     return Words(tuple(sentences), (seeded if case.reproduce else steps.repeated(case), proof))
 

@@ -141,8 +141,8 @@ def right(told: Told) -> Words:
     return Words(
         (
             f"The result is right, and no time was held against anything{why}.",
-            "That is all that was asked: a run without --attnperf, a test that says timed=False, a calibration, or a "
-            "process that may not gate.",
+            "That is all that was asked: a run without --attnperf, a test that says timed=False, a calibration, a run "
+            "on all GPUs at once, or a process that may not gate.",
             "It says nothing about speed.",
         ),
         (Step("time it and hold it against its baseline:", steps.gated(case.nodeid)),),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pytest_attnperf.code_records import CodeResult, KernelCode
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports.code_objects import waves_text
+from pytest_attnperf.reports.commands import repeatable
 from pytest_attnperf.reports.explained import steps
 from pytest_attnperf.reports.explained.facts import Step, Words
 from pytest_attnperf.reports.figures import ABSENT, one_line
@@ -91,7 +92,7 @@ def code_words(result: CodeResult) -> Words:
     sentences.insert(1, f"What was found: {one_line(result.summary, TEXT_LIMIT).rstrip('.')}.")
     if result.unchanged:
         sentences.append("Its machine code and its launch are the stored ones, bit for bit.")
-    repeat = one_line(result.reproduce, 2000) or f"pytest {steps.quoted(result.nodeid)}"
+    repeat = repeatable(result.reproduce, result.nodeid) or f"pytest {steps.quoted(result.nodeid)}"
     next_steps = [Step("compile it again:", repeat)]
     if result.verdict in (Verdict.WORSE, Verdict.INCOMPARABLE, Verdict.NO_BASELINE):
         accept = f"pytest --update-baselines --attnperf-accept=REASON {steps.quoted(result.nodeid)}"

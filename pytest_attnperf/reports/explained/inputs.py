@@ -16,7 +16,7 @@ Row = tuple[str, str]
 
 SHOWN = 20
 TEXT_LIMIT = 400
-NOISE = "noise:"
+NOISE, CARDS = "noise:", "cards:"
 LIMIT = "threshold "
 
 
@@ -129,7 +129,7 @@ def _noise(told: Told) -> list[Row]:
         rows.append(("standard error", f"{_percent(case.standard_error)} of the change{known}"))
     if facts.relative_sd is not None:
         rows.append(("noise", f"{_percent(facts.relative_sd)} per {'pair' if case.pairs else 'process'}"))
-    rows += [("", one_line(reason, TEXT_LIMIT)) for reason in case.reasons if reason.startswith(NOISE)]
+    rows += [("", one_line(reason, TEXT_LIMIT)) for reason in case.reasons if reason.startswith((NOISE, CARDS))]
     if facts.stored is not None and facts.stored.noise:
         rows.append(("", one_line(facts.stored.noise, TEXT_LIMIT)))
     return rows

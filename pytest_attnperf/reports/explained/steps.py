@@ -7,6 +7,7 @@ import shlex
 
 from pytest_attnperf.code_records import CodeResult
 from pytest_attnperf.records import CaseKey
+from pytest_attnperf.reports.commands import repeatable
 from pytest_attnperf.reports.explained.facts import Step, Told
 from pytest_attnperf.reports.figures import one_line
 from pytest_attnperf.results import CaseResult
@@ -29,7 +30,7 @@ def quoted(text: str) -> str:
 
 def repeated(case: CaseResult | CodeResult) -> Step:
     """The run's own command for this case."""
-    return Step("measure it again as it was:", one_line(case.reproduce, TEXT_LIMIT) or gated(case.nodeid))
+    return Step("measure it again as it was:", repeatable(case.reproduce, case.nodeid) or gated(case.nodeid))
 
 
 def gated(nodeid: str, *options: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pytest_attnperf.code_records import CodeResult
 from pytest_attnperf.history_records import CaseHistory
+from pytest_attnperf.reports.commands import repeatable
 from pytest_attnperf.reports.figures import format_change, format_interval, format_us, one_line
 from pytest_attnperf.reports.html.panel import TEXT_LIMIT, code_cells, code_head
 from pytest_attnperf.reports.html.rows import Table
@@ -190,5 +191,5 @@ def _card(table: Table, index: int) -> Card:
         fails=case.fails,
         figures=", ".join(part for part in (change, format_interval(case.interval), times) if part),
         summary=summary_of(case),
-        reproduce=one_line(case.reproduce, TEXT_LIMIT),
+        reproduce=repeatable(case.reproduce, case.nodeid),
     )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pytest_attnperf.code_records import KernelCode, Occupancy
 from pytest_attnperf.records import CheckReport, Launch
+from pytest_attnperf.reports.commands import repeatable
 from pytest_attnperf.reports.figures import (
     ABSENT,
     format_around,
@@ -53,7 +54,7 @@ def blocks(
         _lines("Quarantined", (case.quarantined,) if case.quarantined else ()),
         _lines("Reasons", case.reasons),
         _lines("Notes", case.notes),
-        _command(case.reproduce),
+        _command(repeatable(case.reproduce, case.nodeid)),
         _facts("Figures", _figures(row, reference, ceilings)),
         _proof(case.checks),
         _facts("Config", case.config.items()),

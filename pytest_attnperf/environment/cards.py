@@ -1,0 +1,194 @@
+"""Which cards the GPUs of an environment are: their UUIDs and PCI addresses, without torch and without touching one.
+
+An index means what CUDA or HIP counts within an environment, so that '0' of two runs may be two cards, and one card '0'
+here and 'GPU-...' there. A lock must be of the card. AMD's part was tried on files made for tests only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_attnperf.environment import amd, gpus, kfd, nvidia
+from pytest_attnperf.environment.system import ProbeError, System
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.gpu_records import GpuRecord
+
+ORDER = "CUDA_DEVICE_ORDER"
+PCI_ORDER = "PCI_BUS_ID"
+NVIDIA_FOLDER = "proc/driver/nvidia/gpus"
+QUERY = ("nvidia-smi", "--query-gpu=uuid,pci.bus_id,name", "--format=csv,noheader")
+"""It lists cards by PCI address, as the driver's folder does when sorted."""
+
+NAMED = ("GPU-", "MIG-")
+"""Begin what NVIDIA calls a card, and a slice of one."""
+
+_PCI = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-9a-f])", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Card:
+    """A GPU that processes of this environment may use.
+
+    token      what CUDA_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES take for it: NVIDIA's UUID where it is known
+    index      what the environment calls it: an index, or the UUID that it was named by
+    uuid, pci_bus, product   of the card; '' where nobody says
+    name       the same in every run of this machine, however the card is called there: locks are named after it
+    """
+
+    token: str
+    index: str
+    uuid: str = ""
+    pci_bus: str = ""
+    product: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class _Nvidia:
+    uuid: str
+    pci_bus: str
+    product: str
+
+
+def visible_cards(environ: Mapping[str, str], system: System | None = None) -> tuple[Card, ...]:
+    """The cards behind `gpus.visible_gpus`, in its order."""
+    system = system or System()
+    return cards_of(gpus.visible_gpus(environ, system.root), environ, system)
+
+
+def cards_of(tokens: Sequence[str], environ: Mapping[str, str], system: System | None = None) -> tuple[Card, ...]:
+    """The cards that this environment calls so. One that cannot be told is named as it is called."""
+    system = system or System()
+    if not gpus.nvidia_minors(system.root):
+        return tuple(_amd_card(token, environ, system) for token in tokens)
+    found = _nvidia_cards(system) if tokens else []
+    return tuple(_nvidia_card(token, found, environ) for token in tokens)
+
+
+def require_one_product(cards: Sequence[Card], environ: Mapping[str, str], system: System | None = None) -> None:
+    """Raises UsageError where several cards are to share a run, and are not all of one product, or nobody can tell.
+
+    CUDA counts cards of several products by speed unless it is told otherwise, and says to nobody which is which.
+    """
+    if len(cards) < 2:
+        return
+    system = system or System()
+    told = all(card.product for card in cards) or not gpus.nvidia_minors(system.root)
+    of_machine = [] if told else _nvidia_cards(system)
+    by_speed = _by_speed(of_machine, environ)
+    if not by_speed and len({card.product for card in cards}) == 1:
+        return
+    named = [(card.uuid, card.product) for card in of_machine] or [(card.uuid, card.product) for card in cards]
+    listed = ", ".join(f"{uuid} ({product})" for uuid, product in named)
+    way = f"Set {ORDER}={PCI_ORDER}, because CUDA counts them by speed, and choose" if by_speed else "Choose"
+    raise UsageError(
+        f"a run over several GPUs needs cards of one product, and these are of several: {listed}. {way} those of one "
+        "product with CUDA_VISIBLE_DEVICES=UUID,UUID or --attnperf-pin-gpu"
+    )
+
+
+def described(device_id: str, cards: Sequence[Card], cases: int, system: System | None = None) -> GpuRecord:
+    """What is known now of the card that processes called `device_id` (see `DeviceInfo`), which measured `cases`."""
+    system = system or System()
+    fits = [card for card in cards if device_id in (card.uuid, card.pci_bus)]
+    card = fits[0] if len(fits) == 1 else Card("", "", fits[0].uuid if fits else "", fits[0].pci_bus if fits else "")
+    if device_id.startswith(NAMED):
+        must = nvidia.must_match(device_id, system)
+    elif _PCI.fullmatch(device_id):
+        must = amd.must_match(device_id, system)
+    else:
+        must = {}
+    return GpuRecord(
+        device_id=device_id,
+        token=card.token,
+        uuid=card.uuid,
+        pci_bus=card.pci_bus,
+        product=card.product,
+        compute_partition=must.get("compute_partition", ""),
+        memory_partition=must.get("memory_partition", ""),
+        power_cap_w=must.get("power_cap_w", ""),
+        cases=cases,
+    )
+
+
+def pci_address(text: str) -> str:
+    """'00000000:17:00.0', as nvidia-smi writes it, or '0000:17:00.0' -> '0000:17:00.0'; '' for other text."""
+    found = _PCI.fullmatch(text.strip())
+    return f"{found[1][-4:]}:{found[2]}:{found[3]}.{found[4]}".lower() if found else ""
+
+
+def _nvidia_cards(system: System) -> list[_Nvidia]:
+    """By PCI address; empty where neither the driver nor nvidia-smi tells all of those that have a device node."""
+    minors = gpus.nvidia_minors(system.root)
+    found = _of_driver(system, minors)
+    if len(found) != len(minors):
+        found = _of_nvidia_smi(system)
+    return found if len(found) == len(minors) else []
+
+
+def _of_driver(system: System, minors: Sequence[int]) -> list[_Nvidia]:
+    """Only cards whose device node is here: a container may show the driver's whole folder."""
+    folders = {pci_address(path.name): path.name for path in (system.root / NVIDIA_FOLDER).glob("*")}
+    found = []
+    for address in sorted(filter(None, folders)):
+        try:
+            said = _information(system.read(f"{NVIDIA_FOLDER}/{folders[address]}/information"))
+        except ProbeError:
+            continue
+        uuid = said.get("GPU UUID", "")
+        if said.get("Device Minor", "") in map(str, minors) and uuid.startswith(NAMED) and "?" not in uuid:
+            found.append(_Nvidia(uuid, address, said.get("Model", "")))
+    return found
+
+
+def _information(text: str) -> dict[str, str]:
+    """'GPU UUID: <tab> GPU-...' lines as a dictionary."""
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _of_nvidia_smi(system: System) -> list[_Nvidia]:
+    try:
+        answer = system.run(QUERY)
+    except ProbeError:
+        return []
+    rows = [[field.strip() for field in line.split(",")] for line in answer.splitlines() if line.strip()]
+    good = [row for row in rows if len(row) == 3 and row[0].startswith(NAMED) and pci_address(row[1])]
+    found = [_Nvidia(uuid, pci_address(address), product) for uuid, address, product in good]
+    return sorted(found, key=lambda card: card.pci_bus) if len(good) == len(rows) else []
+
+
+def _nvidia_card(token: str, found: Sequence[_Nvidia], environ: Mapping[str, str]) -> Card:
+    if token.startswith("MIG-"):
+        return Card(token, token, uuid=token, name=token)
+    if token.isdigit():
+        fits = [found[int(token)]] if int(token) < len(found) and not _by_speed(found, environ) else []
+    else:
+        fits = [card for card in found if card.uuid.startswith(token)]
+    if len(fits) != 1:
+        return Card(token, token, uuid="" if token.isdigit() else token, name=token)
+    card = fits[0]
+    return Card(card.uuid, token, card.uuid, card.pci_bus, card.product, card.uuid)
+
+
+def _by_speed(found: Sequence[_Nvidia], environ: Mapping[str, str]) -> bool:
+    """Whether CUDA counts these in another order than ours: the fastest first."""
+    return len({card.product for card in found}) > 1 and environ.get(ORDER) != PCI_ORDER
+
+
+def _amd_card(token: str, environ: Mapping[str, str], system: System) -> Card:
+    """Partitions of one card share its UUID and its address; the driver's own id tells them apart."""
+    try:
+        card = kfd.card(token, system, environ)
+    except ProbeError:
+        return Card(token, token, name=_within_rocr(token, environ))
+    name = f"{card.uuid or card.pci_address}-{card.gpu_id}"
+    return Card(token, token, card.uuid, card.pci_address, "", name)
+
+
+def _within_rocr(token: str, environ: Mapping[str, str]) -> str:
+    """HIP's index counts within ROCR_VISIBLE_DEVICES, so two runs may both say '0'."""
+    outer = [part.strip() for part in environ.get("ROCR_VISIBLE_DEVICES", "").split(",") if part.strip()]
+    return outer[int(token)] if token.isdigit() and int(token) < len(outer) else token

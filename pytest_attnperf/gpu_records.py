@@ -1,0 +1,76 @@
+"""Frozen data of cards: which ones measured, and what they do while the others work. Standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NAME_SHOWN = 12
+"""Characters of a card's name in a line of text: 'GPU-' and eight of its UUID, or a PCI address."""
+
+
+def short_name(device_id: str) -> str:
+    """'GPU-1a2b3c4d' of 'GPU-1a2b3c4d-5e6f-...'."""
+    return device_id[:NAME_SHOWN]
+
+
+@dataclass(frozen=True)
+class GpuRecord:
+    """A card that took part in a run, and how it was set, as the vendor's tools and the driver say it.
+
+    device_id            as in `ProcessSummary.device_id`: 'GPU-<uuid>' on NVIDIA, the PCI address on AMD
+    token                what CUDA_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES named it by
+    uuid, pci_bus        of the card; '' where nobody says
+    compute_partition    'SPX', 'CPX', ...; the MIG mode on NVIDIA; '' where nobody says
+    memory_partition     'NPS1', 'NPS4', ...; '' where there is none
+    power_cap_w          watts as text; '' where nobody says
+    cases                how many cases it measured, alone or with others
+    """
+
+    device_id: str
+    token: str = ""
+    uuid: str = ""
+    pci_bus: str = ""
+    product: str = ""
+    compute_partition: str = ""
+    memory_partition: str = ""
+    power_cap_w: str = ""
+    cases: int = 0
+
+
+@dataclass(frozen=True)
+class TogetherGpu:
+    """One card of a case that ran on all cards at once: microseconds per call alone, and while every other worked.
+
+    alone_us, together_us    medians of the blocks of one process; of `together_us` only blocks that lie wholly within
+                             the time in which every card was measuring count
+    blocks                   of these, how many counted
+    """
+
+    device_id: str
+    alone_us: float
+    together_us: float
+    blocks: int
+
+    @property
+    def interference(self) -> float:
+        """What the others cost: together / alone - 1, as a fraction."""
+        return self.together_us / self.alone_us - 1
+
+
+@dataclass(frozen=True)
+class Together:
+    """One case on all cards, alone in turns and then at once.
+
+    overlap_s   seconds in which every card was measuring
+    """
+
+    gpus: tuple[TogetherGpu, ...]
+    timer: str
+    overlap_s: float
+
+    @property
+    def scaling(self) -> float:
+        """Calls per second of all cards at once, in units of what the median card does alone; at best their number."""
+        alone = sorted(1 / gpu.alone_us for gpu in self.gpus)
+        middle = (alone[(len(alone) - 1) // 2] + alone[len(alone) // 2]) / 2
+        return sum(1 / gpu.together_us for gpu in self.gpus) / middle

@@ -1,0 +1,187 @@
+"""What was launched last, on disk, when a process does not live to say it.
+
+A worker that is asked for a second run of a case that broke its process or its device writes a line before and behind
+every launch: of Triton, of Inductor, of torch's operators, and of launchers that use `launch`. Each launch of that run
+is waited for (`WAITING`), so that the one that began and did not end well is the one that broke. Nothing is recorded,
+and nothing costs anything, in any other run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pytest_attnperf.measure.autotuners import INDUCTOR
+from pytest_attnperf.measure.patching import Patch, Patches
+from pytest_attnperf.measure.ran_code import COMPILED, TRITON
+
+VARIABLE = "ATTNPERF_FLIGHT_RECORDER"
+"""Names the file that a worker writes to; a worker without it records nothing."""
+
+WAITING = {"CUDA_LAUNCH_BLOCKING": "1", "HIP_LAUNCH_BLOCKING": "1", "AMD_SERIALIZE_KERNEL": "3"}
+"""Environment under which a launch returns when its kernel has ended, on NVIDIA and AMD."""
+
+INTERPRETED = ("triton.runtime.interpreter", "InterpretedFunction")
+
+BEGUN, ENDED, RAISED = "> ", "< ", "! "
+"""How lines begin: `> kernel`, `< kernel`, and `! kernel<TAB>first line of the error`."""
+
+TEXT_LIMIT = 500
+
+
+class _Recorder:
+    """The open file of this process; `fd` is None while nothing is recorded."""
+
+    fd: int | None = None
+
+
+class _Launch:
+    """One launch, from the line before it to the line behind it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = _one_line(name)
+
+    def __enter__(self) -> None:
+        _write(f"{BEGUN}{self._name}")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _write(f"{ENDED}{self._name}" if error is None else f"{RAISED}{self._name}\t{_one_line(str(error))}")
+
+
+_UNRECORDED: AbstractContextManager[None] = nullcontext()
+
+
+def launch(name: str) -> AbstractContextManager[None]:
+    """Around one launch of the kernel `name`; for launchers that are not Triton's. Nothing while nobody records."""
+    return _UNRECORDED if _Recorder.fd is None else _Launch(name)
+
+
+def stop() -> None:
+    """Record no further launch: what is run behind a failure says nothing about it."""
+    if _Recorder.fd is not None:
+        os.close(_Recorder.fd)
+        _Recorder.fd = None
+
+
+@contextlib.contextmanager
+def recording(path: Path) -> Iterator[None]:
+    """Append every launch to the file until the context ends, or `stop`. torch is looked at where it is loaded."""
+    stop()
+    _Recorder.fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    patches = [
+        Patch(*TRITON, "run", _before_triton),
+        Patch(*INTERPRETED, "run", _before_triton),
+        Patch(*COMPILED, "__getitem__", _before_compiled),
+        Patch(*INDUCTOR, "run", _before_inductor),
+    ]
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(Patches(patches))
+            stack.enter_context(_torch_operators())
+            yield
+    finally:
+        stop()
+
+
+def blamed(text: str, is_fault: Callable[[str], bool]) -> str:
+    """The kernel that a recording accuses: the first launch that raised a fault, or else the innermost that began and
+    did not end. '' where there is neither: what broke was launched by something that is not recorded, or never.
+
+    is_fault   says whether the text of an error is that of a broken device: an autotuner tries what cannot run
+    """
+    open_ones: list[str] = []
+    for line in text.splitlines():
+        mark, rest = line[: len(BEGUN)], line[len(BEGUN) :]
+        name, _, error = rest.partition("\t")
+        if mark == BEGUN:
+            open_ones.append(name)
+        elif mark == RAISED and is_fault(error):
+            return name
+        elif mark in (ENDED, RAISED) and name in open_ones:
+            del open_ones[len(open_ones) - 1 - open_ones[::-1].index(name) :]
+    return open_ones[-1] if open_ones else ""
+
+
+def last_begun(text: str) -> str:
+    """The kernel that was launched last; '' where none was."""
+    return next((line[len(BEGUN) :] for line in reversed(text.splitlines()) if line.startswith(BEGUN)), "")
+
+
+def _write(line: str) -> None:
+    """One system call per line: it is on its way to the file when the process dies in the next instruction."""
+    if _Recorder.fd is not None:
+        with contextlib.suppress(OSError):
+            os.write(_Recorder.fd, f"{line}\n".encode(errors="replace"))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text[:TEXT_LIMIT].split())
+
+
+def _before_triton(previous: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(previous)
+    def run(function: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("warmup"):
+            return previous(function, *args, **kwargs)
+        with launch(_name_of(function)):
+            return previous(function, *args, **kwargs)
+
+    return run
+
+
+def _before_compiled(previous: Callable[..., Any]) -> Callable[..., Any]:
+    def getitem(compiled: Any, grid: Any) -> Any:
+        runner = previous(compiled, grid)
+        name = str(getattr(getattr(compiled, "metadata", None), "name", "a compiled Triton kernel"))
+
+        def launched(*args: Any, **kwargs: Any) -> Any:
+            with launch(name):
+                return runner(*args, **kwargs)
+
+        return launched
+
+    return getitem
+
+
+def _before_inductor(previous: Callable[..., Any]) -> Callable[..., Any]:
+    def run(autotuner: Any, *args: Any, **kwargs: Any) -> Any:
+        meta = getattr(autotuner, "inductor_meta", None) or {}
+        with launch(str(meta.get("kernel_name") or _name_of(autotuner))):
+            return previous(autotuner, *args, **kwargs)
+
+    return run
+
+
+def _name_of(function: Any) -> str:
+    inner = getattr(function, "fn", function)
+    return str(getattr(inner, "__name__", None) or getattr(function, "__name__", None) or type(function).__name__)
+
+
+def _torch_operators() -> AbstractContextManager[Any]:
+    """A mode that stands in front of torch's operators; nothing where torch is not loaded."""
+    if "torch" not in sys.modules:
+        return nullcontext()
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Recorded(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        supports_higher_order_operators = True
+
+        @classmethod
+        def ignore_compile_internals(cls) -> bool:
+            """A compiled case must run compiled here, too."""
+            return True
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            with launch(str(func)):
+                return func(*args, **(kwargs or {}))
+
+    return Recorded()  # type: ignore[no-untyped-call]

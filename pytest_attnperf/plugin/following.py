@@ -1,0 +1,44 @@
+"""Which case comes behind an item: found once for all items, because a run asks for every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from pytest_attnperf.plugin.cases import case_key
+from pytest_attnperf.records import CaseKey
+
+_FOLLOWING = pytest.StashKey["_Following"]()
+
+
+def next_case(items: Sequence[pytest.Item], after: pytest.Item) -> CaseKey | None:
+    """The key of the first case behind `after`: what a worker is told comes next.
+
+    Found for all items at the first call, and anew where they have become more or fewer.
+    """
+    stash = after.config.stash
+    known = stash.get(_FOLLOWING, None)
+    if known is None or known.items is not items or known.count != len(items):
+        known = stash[_FOLLOWING] = _Following.of(items)
+    return known.keys.get(id(after))
+
+
+@dataclass(frozen=True)
+class _Following:
+    """The key of the case behind each of `items`, by the item's id; there were `count` of them."""
+
+    items: Sequence[pytest.Item]
+    count: int
+    keys: dict[int, CaseKey]
+
+    @classmethod
+    def of(cls, items: Sequence[pytest.Item]) -> _Following:
+        keys: dict[int, CaseKey] = {}
+        following: CaseKey | None = None
+        for item in reversed(items):
+            if following is not None:
+                keys[id(item)] = following
+            following = case_key(item) or following
+        return cls(items, len(items), keys)

@@ -1,0 +1,190 @@
+"""The cards of one run or several, of one product: which measured what, how far apart they lie, and which is slow."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_attnperf.gate.limits import percent
+from pytest_attnperf.gpu_records import GpuRecord
+from pytest_attnperf.records import ProcessSummary
+from pytest_attnperf.results import CaseResult, RunResult
+from pytest_attnperf.session.side_by_side import is_possible
+from pytest_attnperf.stats.card_offsets import (
+    CASES_EACH_MIN,
+    CASES_MIN,
+    SLOW_MIN,
+    CardOffset,
+    offsets_of_ratios,
+    offsets_of_shared,
+)
+from pytest_attnperf.stats.cards import CardComponents, components
+
+SHARED = "the same cases on the other cards"
+RATIOS = "what is stored, against other cases on the other cards"
+
+Processes = Mapping[str, Sequence[ProcessSummary]]
+
+
+@dataclass(frozen=True)
+class Card:
+    """One card and how it was set, as far as the results say; '' and None where they do not.
+
+    cases       of which it measured the first look, or a recorded process
+    clock_mhz   median compute clock of these processes
+    offset      against the other cards; None where too little is there to say
+    """
+
+    device_id: str
+    cases: int
+    clock_mhz: float | None = None
+    power_cap_w: str = ""
+    temperature_c: str = ""
+    partition: str = ""
+    offset: CardOffset | None = None
+
+    @property
+    def slow(self) -> bool:
+        """Slower than the others beyond chance, and by more than cards of a product are."""
+        return self.offset is not None and self.offset.slow
+
+
+@dataclass(frozen=True)
+class CardSpreads:
+    """All cards, the slowest first.
+
+    by           what offsets are against, in words; '' where there are none
+    why_not      why there are none, or of which cards
+    components   of variance between cards and processes; None without cases that ran on several
+    """
+
+    cards: tuple[Card, ...]
+    by: str = ""
+    why_not: str = ""
+    components: CardComponents | None = None
+
+
+def card_spreads(runs: Sequence[RunResult]) -> CardSpreads:
+    """The cards of these runs, which must be of one product: times of two say nothing of each other."""
+    processes = _processes(runs)
+    measured: dict[str, list[ProcessSummary]] = {}
+    for held in processes.values():
+        for process in held:
+            if process.device_id:
+                measured.setdefault(process.device_id, []).append(process)
+    if not measured:
+        return CardSpreads((), why_not="no process says which card it ran on")
+    offsets, by = offsets_of_shared(processes), SHARED
+    if not offsets:
+        offsets, by = offsets_of_ratios(_ratios(runs)), RATIOS
+    found = {offset.device_id: offset for offset in offsets}
+    cards = [_card(name, held, processes, runs, found.get(name)) for name, held in measured.items()]
+    cards.sort(key=lambda card: (card.offset is None, -card.offset.offset if card.offset else 0.0, card.device_id))
+    return CardSpreads(
+        tuple(cards), by if offsets else "", _why_not(len(measured), len(offsets)), components(processes)
+    )
+
+
+def slow_card_lines(run: RunResult) -> list[str]:
+    """A line for every card of a run that is slower than the others beyond chance; nothing where one card measured."""
+    spreads = card_spreads([run])
+    return [slow_line(card, spreads.by) for card in spreads.cards if card.slow]
+
+
+def slow_line(card: Card, by: str) -> str:
+    """'card GPU-1a2b is slow: +3.1 % (95 %: ...) in 20 cases, held to the same cases on the other cards'."""
+    assert card.offset is not None
+    low, high = (f"{100 * end:+.1f} %" for end in card.offset.interval95)
+    return (
+        f"card {card.device_id} is slow: {100 * card.offset.offset:+.1f} % (95 %: {low} .. {high}) in "
+        f"{card.offset.cases} cases, held to {by}; attnperf compare --by gpu shows the cards side by side"
+    )
+
+
+def _processes(runs: Sequence[RunResult]) -> dict[str, list[ProcessSummary]]:
+    """By case, the processes that nothing selected: recorded ones and first looks. A run that is there twice counts
+    once, and what another timer made is another case."""
+    found: dict[str, list[ProcessSummary]] = {}
+    for case in _cases(runs):
+        for process in case.first if is_possible(*(process.median_us for process in case.first)) else ():
+            found.setdefault(f"{case.key} {process.timer}", []).append(process)
+    return found
+
+
+def _cases(runs: Sequence[RunResult]) -> Iterator[CaseResult]:
+    seen: set[str] = set()
+    for run in runs:
+        if not run.run_id or run.run_id not in seen:
+            seen.add(run.run_id)
+            yield from run.cases
+
+
+def _ratios(runs: Sequence[RunResult]) -> dict[str, list[float]]:
+    """First looks over what is stored, by card, of cases whose first look one card took."""
+    found: dict[str, list[float]] = {}
+    for case in _cases(runs):
+        cards = {process.device_id for process in case.first}
+        times = (*case.stored_us, *(process.median_us for process in case.first))
+        if len(cards) == 1 and case.stored_us and is_possible(*times):
+            now = statistics.median(process.median_us for process in case.first)
+            found.setdefault(cards.pop(), []).append(now / statistics.median(case.stored_us))
+    return found
+
+
+def _card(
+    name: str,
+    held: Sequence[ProcessSummary],
+    processes: Processes,
+    runs: Sequence[RunResult],
+    offset: CardOffset | None,
+) -> Card:
+    clocks = [process.clock_mhz for process in held if process.clock_mhz is not None]
+    record = next((gpu for run in runs for gpu in run.gpus if gpu.device_id == name), GpuRecord(name))
+    alone = next((run.device_state for run in runs if _only_card(run) == name and run.device_state), None)
+    return Card(
+        name,
+        cases=sum(any(process.device_id == name for process in group) for group in processes.values()),
+        clock_mhz=statistics.median(clocks) if clocks else None,
+        power_cap_w=record.power_cap_w,
+        temperature_c=alone.after.get("temperature_c", "") if alone else "",
+        partition="/".join(filter(None, (record.compute_partition, record.memory_partition))),
+        offset=offset,
+    )
+
+
+def _only_card(run: RunResult) -> str:
+    """The card of a run that one measured: what was read of the device is then of it."""
+    cards = {process.device_id for case in run.cases for process in case.first}
+    return cards.pop() if len(cards) == 1 else ""
+
+
+def _why_not(cards: int, judged: int) -> str:
+    if cards == 1:
+        return "one card measured all: nothing to hold it against"
+    if judged == cards:
+        return ""
+    lacking = "these cards" if not judged else f"{cards - judged} of {cards} cards"
+    return (
+        f"too little to compare {lacking}: it takes {CASES_MIN} cases with processes on several cards "
+        f"(--update-baselines and --attnperf-calibrate spread them), or {CASES_EACH_MIN} gated cases on either side"
+    )
+
+
+def legend(spreads: CardSpreads) -> list[str]:
+    """What the figures are, a line each."""
+    if not spreads.by:
+        return [spreads.why_not] if spreads.why_not else []
+    lines = [
+        f"offset: held to {spreads.by}, mean over cases without the outer fifths; slow: beyond chance over all cards "
+        f"(Holm, 1 %), and by {percent(SLOW_MIN)} or more"
+    ]
+    found = spreads.components
+    if found is not None:
+        common, own, process = (f"{100 * part**0.5:.2f} %" for part in (found.common, found.own, found.process))
+        within = f"{process} between processes of one card" if found.process_degrees else "processes not told apart"
+        lines.append(
+            f"standard deviations over {found.cases} cases on {found.cards} cards: {common} between cards in all cases "
+            f"alike, {own} in single cases beside that, {within}"
+        )
+    return [*lines, spreads.why_not] if spreads.why_not else lines

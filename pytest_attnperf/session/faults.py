@@ -1,0 +1,218 @@
+"""Why a case broke its process or its device: the cause, and the kernel that ran."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+from pytest_attnperf.errors import AttnperfError, CaseFailedError, WorkerError
+from pytest_attnperf.measure.flight_recorder import VARIABLE, WAITING, blamed, last_begun
+from pytest_attnperf.results import CaseResult, Fault
+from pytest_attnperf.session.looking import Looking
+from pytest_attnperf.session.settings import Case
+from pytest_attnperf.workers.controller import PoisonedError
+from pytest_attnperf.workers.pool import Pool, WorkerPool
+
+ASSERT, ADDRESS, MEMORY = "device assert", "illegal address", "out of memory"
+HANG, KILLED, CRASH, OTHER = "hang", "killed", "crash", "error"
+
+TEXTS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (ASSERT, ("device-side assert triggered", "device-side assertion `", "hiperrorassert", "cudaerrorassert")),
+    (
+        MEMORY,
+        (
+            "cuda out of memory",
+            "hip out of memory",
+            "hiperroroutofmemory",
+            "error: out of memory",
+            "hsa_status_error_out_of_resources",
+            "can't allocate memory",
+            "memoryerror",
+        ),
+    ),
+    (
+        ADDRESS,
+        (
+            "an illegal memory access was encountered",
+            "misaligned address",
+            "unspecified launch failure",
+            "illegal instruction was encountered",
+            "memory access fault by gpu node",
+            "hiperrorillegaladdress",
+            "hiperrorlaunchfailure",
+            "hsa_status_error_memory_fault",
+            "hsa_status_error_memory_aperture_violation",
+            "hsa_status_error_exception",
+        ),
+    ),
+    (HANG, ("gpu hang", "the launch timed out and was terminated")),
+)
+"""What CUDA, HIP, ROCr and torch say, in lower case; the first kind that fits. An assertion comes first, because ROCm
+tells of it as a hardware exception or as a failed launch as well. torch ends every CUDA error with advice on how
+"to enable device-side assertions", which is no assertion: theirs quote what failed."""
+
+EXAMINED = frozenset({ASSERT, ADDRESS, HANG, KILLED, CRASH})
+"""Kinds whose kernel a second run may name."""
+
+ALIKE = dict.fromkeys((ASSERT, ADDRESS, CRASH), frozenset({ASSERT, ADDRESS, CRASH}))
+"""Kinds that a second run may turn into one another, for one cause: what is waited for is told in other words."""
+
+ASSERTED = (
+    re.compile(r"^.+?:\d+: (?P<kernel>[^\n]+?): block: \[\d+,\d+,\d+\]", re.MULTILINE),
+    re.compile(r"^.+?:\d+: (?P<kernel>[^\n]+?): Device-side assertion", re.MULTILINE),
+    re.compile(r"^\s*Kernel Name:\s*(?P<kernel>\S+)", re.MULTILINE | re.IGNORECASE),
+)
+"""How CUDA, HIP and ROCr name a kernel by themselves: `file:line: kernel: block: [..]`, `file:line: void kernel(int*):
+Device-side assertion`, and `Kernel Name: kernel`."""
+
+UNNAMED = frozenset({"", "unknown", "??", "operator"})
+"""What Triton says in place of a function that it did not note, and torch's kernels, being written as lambdas."""
+
+POST_MORTEM_LIMIT_SECONDS = 60.0
+POST_MORTEMS_AT_LEAST = 3
+"""So many of a run are made whatever broke; beyond them one for each backend and kind, so that a hundred broken cases
+do not take an hour."""
+
+BY_ITSELF = "named by the error itself"
+BY_SECOND_RUN = "the last launch of a second run in which every launch was waited for"
+NO_FAULT = "ran again without a fault, every launch being waited for: one that only comes up at times, or under load"
+OUTSIDE = "a second run broke, too, outside of every launch that is recorded"
+ENOUGH = "not looked for again: a case of this backend broke in the same way before"
+CANNOT = "not looked for: a worker behind a command is not run a second time"
+
+
+def classify(error: Exception) -> str:
+    """The kind of a `Fault`, from what an error and its worker's log say; '' where neither process nor device broke."""
+    if isinstance(error, WorkerError):
+        return _of_worker(error.summary, error.log_tail)
+    if not isinstance(error, CaseFailedError):
+        return ""
+    if error.out_of_memory:
+        return MEMORY
+    poisoned = _poisoned(error)
+    if poisoned is None:
+        return _of_text(error.summary)
+    return _of_text(f"{error.summary}\n{poisoned.log_tail}") or OTHER
+
+
+def kernel_in(text: str) -> str:
+    """The kernel that an error or a log names; '' where it names none."""
+    for pattern in ASSERTED:
+        for match in pattern.finditer(text):
+            name = _plain(match["kernel"])
+            if name not in UNNAMED:
+                return name
+    return ""
+
+
+def with_fault(session: Looking, case: Case, result: CaseResult, error: AttnperfError | Exception) -> CaseResult:
+    """The ERROR with its cause; where a process or a device was lost, with the kernel, if a second run can name it."""
+    kind = classify(error)
+    if not kind:
+        return result
+    kernel = kernel_in(f"{error}\n{_log(error)}")
+    if kernel:
+        return told(result, Fault(kind, kernel, BY_ITSELF))
+    if kind in EXAMINED and (isinstance(error, WorkerError) or _poisoned(error) is not None):
+        return told(result, _examined(session, case, kind, error))
+    return told(result, Fault(kind))
+
+
+def told(result: CaseResult, fault: Fault) -> CaseResult:
+    """The result whose summary begins with cause and kernel: 'illegal address in kernel _attn_fwd: ...'."""
+    known = fault.kind in result.summary.lower() or fault.kind == OTHER
+    cause = "" if known and not fault.kernel else fault.kind
+    cause += f" in kernel {fault.kernel}" if fault.kernel else ""
+    if not cause:
+        return replace(result, fault=fault)
+    reasons = tuple(f"{cause}: {reason}" if place == 0 else reason for place, reason in enumerate(result.reasons))
+    return replace(result, fault=fault, summary=f"{cause}: {result.summary}", reasons=reasons)
+
+
+def _of_worker(summary: str, log: str) -> str:
+    if "could not start" in summary or "'start'" in summary:
+        return OTHER
+    if "did not answer" in summary or "did not read" in summary:
+        return HANG
+    if found := _of_text(summary):
+        return found
+    if "SIGKILL" in summary or "SIGTERM" in summary:
+        return KILLED
+    if "died during" in summary or "ended before" in summary:
+        return _of_text(log) or CRASH
+    return OTHER
+
+
+def _of_text(text: str) -> str:
+    lower = text.lower()
+    return next((kind for kind, texts in TEXTS if any(each in lower for each in texts)), "")
+
+
+def _says_fault(text: str) -> bool:
+    return _of_text(text) in EXAMINED
+
+
+def _poisoned(error: Exception) -> PoisonedError | None:
+    """What left no device behind: the error, or, where it names the side of a pair, the one it was made from."""
+    return next((each for each in (error, error.__cause__) if isinstance(each, PoisonedError)), None)
+
+
+def _log(error: Exception) -> str:
+    found = error if isinstance(error, WorkerError) else _poisoned(error)
+    return "" if found is None else found.log_tail
+
+
+def _plain(name: str) -> str:
+    """`void kernel<float>(int*)` as `kernel<float>`: what stands before it and its parameters are left out."""
+    return name.partition("(")[0].strip().rpartition(" ")[2] if "(" in name else name.strip()
+
+
+def _examined(session: Looking, case: Case, kind: str, error: Exception) -> Fault:
+    """The fault with what one more run in a fresh process says of it."""
+    pool = _pool_of(session, error)
+    if not isinstance(pool, WorkerPool) or not pool.can_examine:
+        return Fault(kind, how=CANNOT)
+    met = (case.key.backend, kind)
+    if len(session.examined) >= POST_MORTEMS_AT_LEAST and met in session.examined:
+        return Fault(kind, how=ENOUGH)
+    session.examined.append(met)
+    with _folder() as folder:
+        return _second_run(session, case, kind, pool, Path(folder) / "launches")
+
+
+def _folder() -> AbstractContextManager[str]:
+    return tempfile.TemporaryDirectory(prefix="attnperf-flight-")
+
+
+def _second_run(session: Looking, case: Case, kind: str, pool: WorkerPool, path: Path) -> Fault:
+    try:
+        request = session.request(case, None)
+        limit = min(request.limit_seconds, POST_MORTEM_LIMIT_SECONDS)
+        pool.examine(replace(request, limit_seconds=limit, repeats=0), {**WAITING, VARIABLE: str(path)})
+    except AttnperfError as again:
+        return _second_fault(kind, again, path)
+    return Fault(kind, how=NO_FAULT)
+
+
+def _second_fault(kind: str, again: AttnperfError, path: Path) -> Fault:
+    """What the second run's end says of the first one's."""
+    if classify(again) not in ALIKE.get(kind, {kind}):
+        return Fault(kind, how=f"a second run ended otherwise: {(str(again).splitlines() or [''])[0]}")
+    if kernel := kernel_in(f"{again}\n{_log(again)}"):
+        return Fault(kind, kernel, BY_ITSELF)
+    launches = path.read_text(errors="replace") if path.exists() else ""
+    if kernel := blamed(launches, _says_fault):
+        return Fault(kind, kernel, BY_SECOND_RUN)
+    behind = last_begun(launches)
+    return Fault(kind, how=f"{OUTSIDE}, behind {behind}" if behind else OUTSIDE)
+
+
+def _pool_of(session: Looking, error: Exception) -> Pool:
+    """Where the process was that broke: errors of the base side begin with its name."""
+    against = session.against
+    if against is not None and str(error).startswith(f"{against.name}: "):
+        return against.pool
+    return session.pool

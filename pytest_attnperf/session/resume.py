@@ -1,0 +1,104 @@
+"""What a resumed run may take over from the one that was interrupted: pure, so that every reason is tested exactly.
+
+A verdict is taken over where everything that it was made from is as it was: the files that ran, the plugin, the policy,
+the stored entry, the base side, and where it ran. Anything else is judged again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_attnperf.baselines.schema import plain
+from pytest_attnperf.baselines.store import Found
+from pytest_attnperf.records import Fingerprint, Verdict
+from pytest_attnperf.results import CaseResult
+from pytest_attnperf.session.case_records import median_us_of
+
+JUDGED_AGAIN = frozenset({Verdict.ERROR, Verdict.UNDECIDED})
+"""What broke may have been the interruption itself, and what was left open can be settled now."""
+
+WITHOUT_ENTRY = frozenset({Verdict.INCORRECT, Verdict.SUSPICIOUS, Verdict.UNSUPPORTED, Verdict.RIGHT})
+"""Verdicts that hold whatever has been stored since."""
+
+NOT_GIVEN = "not given"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a case would be judged under now.
+
+    digest        SHA-256 of a file of the tree, by its path from the root; '' where there is none
+    beside        digest of all files in a top-level folder of the tree; of '.', of all code in it
+    policy        the case's own, as a plain record
+    found         asked for the stored entry
+    base          label of the base side, '' without one; `base_fixed` where the label alone says which code that is
+    today         a date, '2026-01-31'; `then` that of the interrupted run
+    fingerprint   asked for last, because a worker may have to be started for it; None where none can be
+    """
+
+    digest: Callable[[str], str]
+    beside: Callable[[str], str]
+    policy: Mapping[str, Any]
+    found: Callable[[], Found | None]
+    base: str
+    base_fixed: bool
+    today: str
+    then: str
+    fingerprint: Callable[[], Fingerprint | None]
+
+
+def why_again(result: CaseResult, beside: Mapping[str, str], now: Standing) -> str:
+    """Why a case has to be judged again, in a few words that several cases may share; '' where it is taken over.
+
+    beside   what `Standing.beside` gave when the result was kept, by folder
+    """
+    if result.verdict in JUDGED_AGAIN:
+        return f"{result.verdict.value} is never taken over"
+    if not result.sources:
+        return "which files it ran is not known"
+    if any(now.digest(path) != digest for path, digest in result.sources.items()):
+        return "its files have changed"
+    changed = sorted(folder for folder, digest in beside.items() if now.beside(folder) != digest)
+    if changed:
+        return "code in the tree has changed" if changed == ["."] else f"files in {', '.join(changed)}/ have changed"
+    if plain(result.policy) != plain(now.policy):
+        return "its policy has changed"
+    if result.quarantined and now.today != now.then:
+        return "its quarantine may have ended"
+    if result.pairs and not (now.base_fixed and result.against == now.base):
+        return "the base side may have changed"
+    if _entry_changed(result, now.found()):
+        return "its stored entry has changed"
+    return _moved(result.fingerprint, now.fingerprint())
+
+
+def differences(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Settings that differ, each as '--attnperf-blocks was 10 and is 30'; empty where a run may be resumed."""
+    return [
+        f"{name} was {then.get(name) or NOT_GIVEN} and is {now.get(name) or NOT_GIVEN}"
+        for name in sorted(then.keys() | now.keys())
+        if then.get(name, "") != now.get(name, "")
+    ]
+
+
+def _entry_changed(result: CaseResult, found: Found | None) -> bool:
+    """Whether the entry is another than the result was held against, or there is one where there was none."""
+    if result.stored_us:
+        times = () if found is None else tuple(process.median_us for process in found.entry.processes)
+        return times != result.stored_us or (found is not None and found.entry.recorded != result.stored_at)
+    if result.baseline_us is not None:
+        return found is None or median_us_of(found.entry.processes) != result.baseline_us
+    return found is not None and result.verdict not in WITHOUT_ENTRY
+
+
+def _moved(then: Fingerprint | None, now: Fingerprint | None) -> str:
+    """What differs between where it ran and where this run does: drivers and libraries count as much as the card."""
+    if then is None or now is None:
+        return "where it ran is not known"
+    for ours, theirs in ((now.must_match, then.must_match), (now.named, then.named)):
+        for name, value in ours.items():
+            if theirs.get(name) != value:
+                return f"{name} was {theirs.get(name, 'not known')} and is {value}"
+    return ""

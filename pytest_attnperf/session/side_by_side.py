@@ -1,0 +1,224 @@
+"""Two sets of results case by case: how the second's times lie to the first's. A comparison, not a gate.
+
+Processes of two runs may be days and cards apart, which nothing here can take out; that is why a case only "looks"
+slower, and why nothing fails by it unless somebody asks for that.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from pytest_attnperf.baselines.schema import plain
+from pytest_attnperf.gate.limits import tolerated_ratio
+from pytest_attnperf.gate.policy import Policy
+from pytest_attnperf.records import CaseKey, Fingerprint, ProcessSummary, Verdict
+from pytest_attnperf.results import CaseResult
+from pytest_attnperf.stats.comparison import compare, known_between, ratio_of, z_for
+from pytest_attnperf.stats.noise import NoiseModel
+
+Looks = Literal["slower", "undecided", "same", "faster"]
+LOOKS: tuple[Looks, ...] = ("slower", "undecided", "same", "faster")
+
+POSSIBLE_US = (1e-6, 1e12)
+"""From a millionth of a microsecond to eleven days: a file may say anything, and nothing is computed beyond that."""
+
+WRONG = frozenset({Verdict.INCORRECT, Verdict.ERROR, Verdict.SUSPICIOUS})
+"""Verdicts of cases whose time, if they have one, is of something else than what it is said to be of."""
+
+
+@dataclass(frozen=True)
+class Sided:
+    """A case of one side: its device ('sm_90/h200', '' where that is not known) and where it was measured."""
+
+    device: str
+    case: CaseResult
+    fingerprint: Fingerprint | None
+
+
+@dataclass(frozen=True)
+class ComparedCase:
+    """One case of both sides, microseconds per call; ratios are second / first.
+
+    interval95     over processes; None, as `limit`, where no case of either side has two processes
+    limit          the ratio from which on it looks slower: by the first side's policy, and by noise
+    processes      of the first and of the second side
+    """
+
+    key: CaseKey
+    device: str
+    base_us: float
+    new_us: float
+    ratio: float
+    looks: Looks
+    interval95: tuple[float, float] | None
+    limit: float | None
+    processes: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """Cases that were compared, slowest first; those that cannot be, with the reason; those of one side only; and of
+    all those that are wrong on the second side."""
+
+    cases: tuple[ComparedCase, ...]
+    incomparable: tuple[tuple[CaseKey, str], ...] = ()
+    only_base: tuple[CaseKey, ...] = ()
+    only_new: tuple[CaseKey, ...] = ()
+    wrong: tuple[CaseKey, ...] = ()
+
+    @property
+    def geometric_mean(self) -> float | None:
+        """Of the ratios; None without any."""
+        return mean_ratio(self.cases)
+
+
+def mean_ratio(cases: Sequence[ComparedCase]) -> float | None:
+    """Geometric mean; None without cases."""
+    return math.exp(statistics.fmean(math.log(case.ratio) for case in cases)) if cases else None
+
+
+def side_by_side(base: Sequence[Sided], new: Sequence[Sided]) -> SideBySide:
+    """Match by device and case; where each side is of one device by case alone, and what differs is then named.
+
+    Raises UsageError for a policy in the first side's file that is none.
+    """
+    one_each = all(len({one.device for one in side}) <= 1 for side in (base, new))
+    first, second = (_by_name(side, with_device=not one_each) for side in (base, new))
+    both = [name for name in first if name in second]
+    found: list[tuple[CaseKey, str]] = []
+    pairs: list[tuple[Sided, Sided]] = []
+    for name in both:
+        if _untimed(first[name].case) and _untimed(second[name].case):
+            continue
+        why = incomparable(first[name], second[name])
+        if why:
+            found.append((first[name].case.key, why))
+        else:
+            pairs.append((first[name], second[name]))
+    model = _noise([*first.values(), *second.values()])
+    compared = [_compared(*sides, model, len(pairs)) for sides in pairs]
+    return SideBySide(
+        cases=tuple(sorted(compared, key=lambda case: -case.ratio)),
+        incomparable=tuple(found),
+        only_base=tuple(shown.case.key for name, shown in first.items() if name not in second),
+        only_new=tuple(shown.case.key for name, shown in second.items() if name not in first),
+        wrong=tuple(shown.case.key for shown in second.values() if shown.case.verdict in WRONG),
+    )
+
+
+def incomparable(base: Sided, new: Sided) -> str:
+    """Why two results of a case say nothing of each other, in words; '' where they do."""
+    for side, shown in (("first", base), ("second", new)):
+        if shown.case.verdict in WRONG:
+            return f"{shown.case.verdict.value} on the {side} side"
+        if not _processes(shown.case):
+            return f"{shown.case.verdict.value} on the {side} side, without a time"
+        if flaw := _flaw(_processes(shown.case)):
+            return f"{flaw} on the {side} side"
+    timers = [_processes(shown.case)[0].timer for shown in (base, new)]
+    if timers[0] != timers[1]:
+        return f"timer: {timers[0]} and {timers[1]}"
+    different = [*_machine(base.fingerprint, new.fingerprint), *_definition(base.case, new.case)]
+    return "; ".join(different)
+
+
+def _flaw(processes: Sequence[ProcessSummary]) -> str:
+    """Why these are no processes of one case, as only a strange file holds them; '' where they are."""
+    if not is_possible(*(process.median_us for process in processes)):
+        return "a time that nothing can take"
+    return "several timers" if len({process.timer for process in processes}) > 1 else ""
+
+
+def is_possible(*times_us: float) -> bool:
+    """Whether all of these can be times of a call."""
+    return all(POSSIBLE_US[0] <= us <= POSSIBLE_US[1] for us in times_us)
+
+
+def _machine(base: Fingerprint | None, new: Fingerprint | None) -> Iterator[str]:
+    if base is None or new is None:
+        yield "where it was measured is not known on both sides"
+        return
+    yield from _unlike(base.must_match, new.must_match)
+
+
+def _definition(base: CaseResult, new: CaseResult) -> Iterator[str]:
+    if base.figures is not None and new.figures is not None:
+        sides = (plain(side.definition) for side in (base.figures, new.figures))
+        yield from (f"workload {text}" for text in _unlike(*sides))
+
+
+def _unlike(base: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
+    absent = "absent"
+    names = sorted(base.keys() | new.keys())
+    sides = [(name, base.get(name, absent), new.get(name, absent)) for name in names]
+    return [f"{name}: {one} and {other}" for name, one, other in sides if one != other]
+
+
+def _by_name(side: Sequence[Sided], *, with_device: bool) -> dict[tuple[str, str], Sided]:
+    """Cases that are of a time; proven only ones are no part of it."""
+    timed = [shown for shown in side if not _is_only_proven(shown.case)]
+    return {(shown.device if with_device else "", str(shown.case.key)): shown for shown in timed}
+
+
+def _untimed(case: CaseResult) -> bool:
+    """Of which nobody expects a time: on both sides there is nothing to say of it."""
+    return not _processes(case) and case.verdict not in WRONG
+
+
+def _is_only_proven(case: CaseResult) -> bool:
+    return case.verdict is Verdict.RIGHT and not case.first
+
+
+def _processes(case: CaseResult) -> tuple[ProcessSummary, ...]:
+    """Those of the look that decided; of a case that pairs decided, its first look's."""
+    return case.second or case.first
+
+
+def _noise(shown: Sequence[Sided]) -> NoiseModel:
+    """What unchanged code does between processes: those of both sides, and those that gated cases were held against."""
+    groups: dict[str, list[ProcessSummary]] = {}
+    for index, one in enumerate(shown):
+        held = _processes(one.case)
+        if held and not _flaw(held):
+            groups[f"{index}"] = list(held)
+            timer = held[0].timer
+            stored = [ProcessSummary(us, us, us, (us,), 1, timer) for us in one.case.stored_us]
+            groups[f"{index} stored"] = stored if is_possible(*one.case.stored_us) else []
+    return NoiseModel.from_processes(groups)
+
+
+def _compared(base: Sided, new: Sided, model: NoiseModel, cases: int) -> ComparedCase:
+    first, second = _processes(base.case), _processes(new.case)
+    base_us, new_us = (statistics.median(process.median_us for process in side) for side in (first, second))
+    policy = _policy(base.case)
+    tolerated, ratio = tolerated_ratio(policy, base_us), ratio_of(first, second)
+    noise = model.sd("", base_us, first[0].timer, base.case.floor_bound)
+    interval: tuple[float, float] | None = None
+    limit: float | None = None
+    if noise is not None:
+        known = known_between(noise, first, second)
+        z = z_for(policy.suite_false_alarm_rate, max(1, cases), known.degrees_of_freedom)
+        found = compare(first, second, known.relative_sd, z, known.degrees_of_freedom, known.card_sd)
+        interval, limit = found.interval95, max(tolerated, 1 + found.noise_threshold)
+    counts = (len(first), len(second))
+    looks = _looks(ratio, tolerated, limit)
+    return ComparedCase(base.case.key, base.device, base_us, new_us, ratio, looks, interval, limit, counts)
+
+
+def _looks(ratio: float, tolerated: float, limit: float | None) -> Looks:
+    """In the gate's order; where noise is unknown nothing beyond what is tolerated is told apart."""
+    if limit is not None and ratio > limit:
+        return "slower"
+    if ratio > tolerated:
+        return "undecided"
+    return "faster" if limit is not None and 1 - ratio > limit - 1 else "same"
+
+
+def _policy(case: CaseResult) -> Policy:
+    """The policy that the first side's case was held to. Raises UsageError for one that is none."""
+    known = {part.name for part in fields(Policy)}
+    return Policy(**{name: value for name, value in case.policy.items() if name in known})

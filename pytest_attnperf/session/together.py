@@ -1,0 +1,132 @@
+"""A case on all cards: alone on each in turns, then on all at once. Shows scaling and interference, gates nothing."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pytest_attnperf.environment.device_specs import spec_for
+from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.gpu_records import Together, TogetherGpu, short_name
+from pytest_attnperf.records import Samples, Verdict
+from pytest_attnperf.results import CaseResult
+from pytest_attnperf.session import plausibility
+from pytest_attnperf.session.case_records import (
+    from_another_tree,
+    from_look,
+    joined_measurement,
+    median_us_of,
+    not_measured,
+    with_figures,
+)
+from pytest_attnperf.session.looking import Looking
+from pytest_attnperf.session.settings import Case
+from pytest_attnperf.stats.summaries import summarise
+from pytest_attnperf.workers.at_once import AtOnceLook, AtOncePlan, CardTimes, take_at_once
+from pytest_attnperf.workers.look import Ending, Look
+
+DRIFT = 0.03
+"""A card whose two medians alone differ by more did not stay as it was while it was compared with itself."""
+
+LOOKS = 2.0
+"""How many times a look's budget each round takes: a power limit acts within a tenth of a second. All rounds take as
+long: of a longer one at once, a larger part would be behind the card's first boost, and look like interference."""
+
+DRIFTED = "drifted while it was measured:"
+"""Begins a note on cards whose times alone, before and after, lie further apart than DRIFT."""
+
+SAME_CARD = "several workers are on one card:"
+"""Begins a note: interference is then no neighbour's."""
+
+
+def together(session: Looking, case: Case) -> CaseResult:
+    """RIGHT with `together`, or what keeps the case from running.
+
+    Raises as `take_at_once`, and CaseFailedError with fewer than two cards, or where they had to use different timers.
+    """
+    tokens: Sequence[str] = getattr(session.pool, "gpus", ())
+    if len(tokens) < 2:
+        raise CaseFailedError(
+            f"--attnperf-together needs at least two GPUs, and this run has {len(tokens)}; show it more of them"
+        )
+    settings = session.settings
+    plan = AtOncePlan(
+        seconds=LOOKS * settings.plan.budget_us / 1e6,
+        timer=settings.plan.timer,
+    )
+    names = [short_name(token) if token.startswith(("GPU-", "MIG-")) else f"GPU {token}" for token in tokens]
+    taken = take_at_once(session.pool, names, session.request(case, None), plan)
+    if not taken.times or any(look.ending is not Ending.RIGHT for look in taken.looks):
+        return _not_on_all(case, names, taken)
+    timers = sorted({times.plan.timer for times in taken.times})
+    if len(timers) > 1:
+        raise CaseFailedError(f"cards were timed by different timers, {', '.join(timers)}; name one: --attnperf-timer")
+    return _measured(case, names, taken)
+
+
+def _not_on_all(case: Case, names: Sequence[str], taken: AtOnceLook) -> CaseResult:
+    """What is said of a case that is wrong, unsupported or not to be timed on some card, which is named."""
+    order = (Ending.INCORRECT, Ending.BODY_FAILED, Ending.UNSUPPORTED, Ending.SKIPPED, Ending.RIGHT)
+    worst = min(range(len(taken.looks)), key=lambda index: order.index(taken.looks[index].ending))
+    look, name = taken.looks[worst], names[worst]
+    reasons = tuple(f"{name}: {reason}" for reason in look.reasons)
+    return not_measured(case, replace(look, reasons=reasons))
+
+
+def _measured(case: Case, names: Sequence[str], taken: AtOnceLook) -> CaseResult:
+    """RIGHT, with the times of every card; as any timed case, not believed where no device can be so fast."""
+    looks = [_alone(look, times) for look, times in zip(taken.looks, taken.times, strict=True)]
+    gpus = tuple(_gpu(times) for times in taken.times)
+    found = Together(gpus, taken.times[0].plan.timer, taken.overlap_s)
+    measurement, device = joined_measurement(looks), taken.times[0].ready.device
+    base = with_figures(from_look(case, Verdict.RIGHT, summary_of(found), looks[0]), device)
+    base = replace(
+        base,
+        together=found,
+        first=measurement.processes,
+        median_us=median_us_of(measurement.processes),
+        checks=measurement.proof,
+        peak_memory_bytes=measurement.peak_memory_bytes,
+        notes=(*base.notes, *_notes(names, taken)),
+    )
+    foreign = from_another_tree(base, looks)
+    return plausibility.by_floor(base, spec_for(device)) if foreign is None else foreign
+
+
+def _alone(look: Look, times: CardTimes) -> Look:
+    """The look with its card's times alone, as the summary of its process."""
+    plan, ready = times.plan, times.ready
+    samples = Samples(
+        times.before_us + times.after_us, plan.calls_per_block, plan.timer, cache_state=plan.cache_state, note=plan.note
+    )
+    summary = summarise(samples, ready.device.device_id, f"pid {ready.pid}")
+    return replace(look, ending=Ending.MEASURED, summary=summary, note=plan.note)
+
+
+def _gpu(times: CardTimes) -> TogetherGpu:
+    return TogetherGpu(
+        times.ready.device.device_id,
+        alone_us=statistics.fmean(map(statistics.median, (times.before_us, times.after_us))),
+        together_us=statistics.median(times.together_us),
+        blocks=len(times.together_us),
+    )
+
+
+def summary_of(found: Together) -> str:
+    """'on 2 GPUs at once: 1.99x of one, worst interference 0.6 %'."""
+    worst = max(gpu.interference for gpu in found.gpus)
+    return f"on {len(found.gpus)} GPUs at once: {found.scaling:.2f}x of one, worst interference {worst * 100:.1f} %"
+
+
+def _notes(names: Sequence[str], taken: AtOnceLook) -> list[str]:
+    """What weakens the figures."""
+    drifts = [
+        (name, statistics.median(times.after_us) / statistics.median(times.before_us) - 1)
+        for name, times in zip(names, taken.times, strict=True)
+    ]
+    drifted = [f"{name} {drift * 100:+.1f} %" for name, drift in drifts if abs(drift) > DRIFT]
+    ids = [times.ready.device.device_id for times in taken.times]
+    twice = sorted({device_id for device_id in ids if device_id and ids.count(device_id) > 1})
+    notes = [f"{DRIFTED} {', '.join(drifted)} (alone, after against before)"] if drifted else []
+    return [*notes, *([f"{SAME_CARD} {', '.join(map(short_name, twice))}"] if twice else [])]

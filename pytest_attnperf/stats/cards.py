@@ -1,0 +1,148 @@
+"""How far cards of one product lie apart: what a card shifts in every case, and in one case alone, beside processes.
+
+    log time of a process = case + card + card in this case + process
+
+The cards of all cases are the same few, so what a card shifts everywhere is known by (cards - 1) degrees of freedom,
+however many cases there are; what it shifts in one case alone by (cards - 1) more for every further case. Components
+are the moments of an unbalanced one-way layout with the cases' and the cards' own means taken out; one that comes out
+negative is 0. A case whose processes all ran on one card says nothing of cards.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_attnperf.records import ProcessSummary
+
+SWEEPS = 50
+"""Rounds of fitting cases and cards in turn; where every case ran on every card the first one is exact."""
+
+Cells = dict[str, dict[str, list[float]]]
+"""Log times by case and card."""
+
+
+@dataclass(frozen=True)
+class CardComponents:
+    """Relative variances, each with its degrees of freedom; a degree of 0 means that nothing is known of it.
+
+    common    of what a card shifts in all cases alike
+    own       of what it shifts in one case alone
+    process   between processes of one card
+    cards     that took part in a case beside another one
+    cases     with processes on several cards
+    """
+
+    common: float
+    common_degrees: int
+    own: float
+    own_degrees: int
+    process: float
+    process_degrees: int
+    cards: int
+    cases: int
+
+    @property
+    def variance(self) -> float:
+        """Of one case between cards: what is common to all cases and what is its own."""
+        return self.common + self.own
+
+    @property
+    def degrees(self) -> float:
+        """How well `variance` is known (Satterthwaite): between the common part's and those of both together."""
+        if not self.variance > 0:
+            return float(max(self.common_degrees, self.own_degrees))
+        squares = self.common**2 / self.common_degrees
+        squares += self.own**2 / self.own_degrees if self.own_degrees else 0.0
+        return min(float(self.common_degrees + self.own_degrees), self.variance**2 / squares)
+
+
+def components(cases: Mapping[str, Sequence[ProcessSummary]]) -> CardComponents | None:
+    """The components over these cases; None where no case has processes on two cards.
+
+    With a single case the common part and its own cannot be told apart, and all of it is called common. Where no card
+    has two processes of any case, `process_degrees` is 0 and the spread between processes is part of the others.
+    """
+    cells = {case: cells_of(processes) for case, processes in cases.items()}
+    wide = {case: by_card for case, by_card in cells.items() if len(by_card) > 1}
+    if not wide:
+        return None
+    process, process_degrees = _within(cells)
+    means = {case: {card: statistics.fmean(logs) for card, logs in by_card.items()} for case, by_card in wide.items()}
+    fitted = _fitted(means)
+    groups = _connected(means)
+    common_degrees = sum(len(group) - 1 for group in groups)
+    own_degrees = sum(len(by_card) - 1 for by_card in means.values()) - common_degrees
+    per_cell = process * statistics.fmean(1 / len(logs) for by_card in wide.values() for logs in by_card.values())
+    scatter = _scatter(means, fitted) / own_degrees if own_degrees else per_cell
+    shifts = sum(_squares([fitted[card] for card in group]) for group in groups) / common_degrees
+    of_cases = statistics.fmean(1 / sum(card in by_card for by_card in means.values()) for card in fitted)
+    return CardComponents(
+        common=max(0.0, shifts - scatter * of_cases),
+        common_degrees=common_degrees,
+        own=max(0.0, scatter - per_cell),
+        own_degrees=own_degrees,
+        process=process,
+        process_degrees=process_degrees,
+        cards=len(fitted),
+        cases=len(wide),
+    )
+
+
+def cells_of(processes: Sequence[ProcessSummary]) -> dict[str, list[float]]:
+    """Log times of a case by card; processes whose card is not known are of one that has no name."""
+    by_card: dict[str, list[float]] = {}
+    for process in processes:
+        by_card.setdefault(process.device_id, []).append(math.log(process.median_us))
+    return by_card
+
+
+def shares(processes: Sequence[ProcessSummary]) -> dict[str, float]:
+    """By card, the share of these processes that ran on it."""
+    return {card: len(logs) / len(processes) for card, logs in cells_of(processes).items()}
+
+
+def _within(cells: Cells) -> tuple[float, int]:
+    """Variance between processes of one card and one case, with its degrees of freedom."""
+    groups = [logs for by_card in cells.values() for logs in by_card.values()]
+    degrees = sum(len(logs) - 1 for logs in groups)
+    return (sum(map(_squares, groups)) / degrees if degrees else 0.0), degrees
+
+
+def _fitted(means: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """What each card shifts in all its cases: least squares over cells, with a mean per case beside it."""
+    shift = dict.fromkeys((card for by_card in means.values() for card in by_card), 0.0)
+    for _ in range(SWEEPS):
+        residuals: dict[str, list[float]] = {card: [] for card in shift}
+        for by_card in means.values():
+            centre = statistics.fmean(value - shift[card] for card, value in by_card.items())
+            for card, value in by_card.items():
+                residuals[card].append(value - centre)
+        new = {card: statistics.fmean(values) for card, values in residuals.items()}
+        moved, shift = max(abs(new[card] - shift[card]) for card in shift), new
+        if moved < 1e-12:
+            break
+    return shift
+
+
+def _scatter(means: Mapping[str, Mapping[str, float]], shift: Mapping[str, float]) -> float:
+    """Sum of squares that cases' means and cards' shifts leave."""
+    return sum(_squares([value - shift[card] for card, value in by_card.items()]) for by_card in means.values())
+
+
+def _connected(means: Mapping[str, Mapping[str, float]]) -> list[set[str]]:
+    """Cards in groups that share cases: shifts of two groups cannot be held against each other."""
+    groups: list[set[str]] = []
+    for by_card in means.values():
+        cards = set(by_card)
+        touching = [group for group in groups if group & cards]
+        groups = [group for group in groups if not group & cards]
+        groups.append(cards.union(*touching))
+    return groups
+
+
+def _squares(values: Sequence[float]) -> float:
+    centre = statistics.fmean(values)
+    return sum((value - centre) ** 2 for value in values)

@@ -1,0 +1,65 @@
+"""What breaks a process or a device, done to this process: for the fake device's script, without torch."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+
+from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.measure import flight_recorder
+
+KERNEL = "fake_kernel"
+"""What the fake device launches when it breaks; a second run names it."""
+
+LONG_SECONDS = 3600
+
+OPERATIONS = ("open", "check", "block", "turn", "finish")
+"""Where a script's `fault_at` lets a fault strike; 'check' unless it says so."""
+
+FAULTS = frozenset({"crash", "segfault", "kill", "exit", "hang", "stuck", "raise", "poison", "assert", "oom"})
+"""Faults that strike at any operation."""
+
+POISONING = frozenset({"poison", "assert"})
+"""Faults behind which the device answers nothing."""
+
+ILLEGAL_ADDRESS = "CUDA error: an illegal memory access was encountered (scripted)"
+ASSERTED = "fake_kernel.cu:7: void fake_kernel(float*): block: [0,0,0], thread: [3,0,0] Assertion `x < n` failed."
+
+
+def strike(fault: str) -> None:
+    """Break this process as `fault` says, inside a launch of `KERNEL`. Returns for a word that is none of `FAULTS`."""
+    if fault == "oom":
+        raise CaseFailedError("out of memory: tried to allocate 8.00 GiB", out_of_memory=True)
+    if fault in FAULTS:
+        with flight_recorder.launch(KERNEL):
+            _broken(fault)
+
+
+def _broken(fault: str) -> None:
+    if fault == "crash":
+        print("scripted abort in kernel fake_kernel", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGABRT)
+    if fault == "segfault":
+        ctypes.string_at(0)
+    if fault == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if fault == "exit":
+        os._exit(3)
+    if fault == "hang":
+        time.sleep(LONG_SECONDS)
+    if fault == "stuck":
+        stuck()
+    if fault == "assert":
+        print(ASSERTED, file=sys.stderr, flush=True)
+        raise RuntimeError("CUDA error: device-side assert triggered (scripted)")
+    raise RuntimeError(ILLEGAL_ADDRESS)
+
+
+def stuck() -> None:
+    """Wait in C with the interpreter's lock held and signals ignored, as in a call of a driver that does not return."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    ctypes.PyDLL(None).sleep(LONG_SECONDS)

@@ -1,0 +1,328 @@
+"""One case on all cards, a process on each: alone on every card in turn, then on all at once, then alone again.
+
+What a neighbour costs is the ratio of a card's times at once to its times alone, in one process and on one graph, so
+that nothing but the neighbours differs; the second round alone shows how much the card drifted meanwhile. A turn is an
+unmeasured block followed by a measured one, which keeps a card busy but for the moment in which its times are read.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import functools
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from pytest_attnperf.errors import CaseFailedError, WorkerError
+from pytest_attnperf.pairs import TurnPlan
+from pytest_attnperf.records import NotProvenRightError
+from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
+from pytest_attnperf.workers.conversation import Conversation, OpenRequest
+from pytest_attnperf.workers.look import Ending, Look, begin, case_fingerprint, end, wrong_as_timed
+from pytest_attnperf.workers.pool import Pool
+
+TOGETHER_PLACES = 200
+"""About the first place of these processes."""
+
+LARGE_BYTES = 2.0**30
+"""Workloads that move more are proven on one card after the other: their references may lie in the host's memory."""
+
+TURNS_LEAST = 3
+"""Fewer in the time in which all cards work leave a card's centre to one disturbed turn."""
+
+ENDING_SECONDS = 2.0
+"""How long threads get to end by themselves, behind turns of milliseconds, before workers are killed; and after."""
+
+
+@dataclass(frozen=True)
+class AtOncePlan:
+    """How much to measure: `seconds` alone on each card, as long on all at once, and as long alone once more.
+
+    limit_seconds   beyond these, after which the time on all cards ends, however few turns it holds
+    """
+
+    seconds: float = 0.5
+    block_us: float = 2000.0
+    timer: str = "auto"
+    limit_seconds: float = 60.0
+
+
+@dataclass(frozen=True)
+class CardTimes:
+    """Turns of one card, microseconds per call each. Of `together_us` only those that lie wholly within the time in
+    which every card was measuring."""
+
+    ready: Ready
+    plan: TurnPlan
+    before_us: tuple[float, ...]
+    together_us: tuple[float, ...]
+    after_us: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class AtOnceLook:
+    """What every card said of one case, in the order of `places`.
+
+    looks       as far as they were taken: a case that is not right on the first card is not tried on the others
+    times       empty where a card was not right, or the case is not to be timed
+    overlap_s   seconds in which every card was measuring
+    """
+
+    looks: tuple[Look, ...]
+    times: tuple[CardTimes, ...] = ()
+    overlap_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Span:
+    """One turn by the controller's clock, seconds, and what it took, microseconds per call."""
+
+    began: float
+    ended: float
+    us: float
+
+
+@dataclass
+class _Card:
+    """One card while its case is open; `plan` None where it is not to be timed."""
+
+    name: str
+    case: Conversation
+    ready: Ready
+    look: Look | None = None
+    plan: TurnPlan | None = None
+    before: list[_Span] = field(default_factory=list)
+    at_once: list[_Span] = field(default_factory=list)
+    after: list[_Span] = field(default_factory=list)
+
+    @property
+    def right(self) -> bool:
+        """Proven right, and to be timed."""
+        return self.look is not None and self.look.ending is Ending.RIGHT and not self.look.note
+
+    def opened(self) -> None:
+        with named(self.name):
+            self.look = begin(self.case, self.ready, profiled=False)
+
+    def ready_for_turns(self, plan: AtOncePlan) -> None:
+        assert self.look is not None, "it was opened"
+        with named(self.name):
+            try:
+                self.plan = self.case.turns(plan.block_us, plan.timer)
+            except WrongAsTimedError as error:
+                self.look = wrong_as_timed(self.case, self.look, error)
+                return
+        self.look = replace(self.look, fingerprint=case_fingerprint(self.ready.fingerprint, self.plan))
+
+    def turns(self, spans: list[_Span], clock: Callable[[], float], enough: Callable[[], bool]) -> None:
+        """Measure turns at one place in memory until it is enough; at least one."""
+        with named(self.name):
+            while True:
+                began = clock()
+                us = self.case.turn(0).us
+                spans.append(_Span(began, clock(), us))
+                if enough():
+                    return
+
+    def alone(self, spans: list[_Span], seconds: float, clock: Callable[[], float]) -> None:
+        """Measure turns for so long, while nobody else does."""
+        until = clock() + seconds
+        self.turns(spans, clock, lambda: len(spans) >= TURNS_LEAST and clock() >= until)
+
+    def closed(self) -> Look:
+        """Prove the last replay and close; a case that has ended already stays as it is."""
+        assert self.look is not None, "it was opened"
+        if self.look.ending is Ending.RIGHT:
+            with named(self.name):
+                self.look = end(self.case, self.look)
+        return self.look
+
+
+def together_places(cards: int) -> range:
+    """A place for each card, in the cards' order: a pool gives place p card p % cards."""
+    first = TOGETHER_PLACES - TOGETHER_PLACES % cards
+    return range(first, first + cards)
+
+
+def take_at_once(
+    pool: Pool,
+    names: Sequence[str],
+    request: OpenRequest,
+    plan: AtOncePlan,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> AtOnceLook:
+    """Open and prove the case on every card, measure alone, at once and alone again, prove all again and close.
+
+    names   what errors call each card, as many as there are
+
+    Raises WorkerError where a process died or hung, CaseFailedError where the case raised, both naming the card.
+    """
+    places = together_places(len(names))
+    pool.start(places)
+    running = []
+    for name, place in zip(names, places, strict=True):
+        # Asked here: a process that a thread starts is killed when that thread ends (PR_SET_PDEATHSIG).
+        with named(name):
+            running.append(pool.ready(place))
+    threads = _Threads()
+    try:
+        with contextlib.ExitStack() as stack:
+            cards = [
+                _Card(name, stack.enter_context(pool.case(place, request)), ready)
+                for name, place, ready in zip(names, places, running, strict=True)
+            ]
+            with threads:
+                return _taken(cards, plan, threads, clock)
+    finally:
+        # After an interrupt whoever holds the cases has killed the workers, which ends what waited for them.
+        threads.join()
+
+
+def _taken(cards: Sequence[_Card], plan: AtOncePlan, threads: _Threads, clock: Callable[[], float]) -> AtOnceLook:
+    _open_all(cards, threads)
+    if all(card.right for card in cards):
+        for card in cards:  # one after the other: each learns here how long a call takes
+            card.ready_for_turns(plan)
+    looks = [card.look for card in cards if card.look is not None]
+    if not all(card.right and card.plan is not None for card in cards):
+        return AtOnceLook(tuple(card.closed() for card in cards[: len(looks)]))
+    for card in cards:
+        card.alone(card.before, plan.seconds, clock)
+    window = _Window(cards, plan, threads, clock)
+    threads.run([functools.partial(card.turns, card.at_once, clock, window.enough) for card in cards])
+    for card in cards:
+        card.alone(card.after, plan.seconds, clock)
+    began, ended = window.began, window.ended
+    times = tuple(_times(card, began, ended) for card in cards)
+    return AtOnceLook(tuple(card.closed() for card in cards), times, max(0.0, ended - began))
+
+
+def _open_all(cards: Sequence[_Card], threads: _Threads) -> None:
+    """Open and check: the first card by itself, because it compiles for all and may find out that none can run it."""
+    first, *others = cards
+    first.opened()
+    assert first.look is not None
+    if not first.right:
+        return
+    figures = first.look.figures
+    large = figures is not None and (figures.bytes_min or 0.0) >= LARGE_BYTES
+    if large:
+        for card in others:
+            card.opened()
+    else:
+        threads.run([card.opened for card in others])
+
+
+def _times(card: _Card, began: float, ended: float) -> CardTimes:
+    """Raises CaseFailedError where no turn of the card lies within the time in which all were measuring."""
+    assert card.plan is not None, "only cards that were timed have times"
+    inside = tuple(span.us for span in card.at_once if span.began >= began and span.ended <= ended)
+    if not inside:
+        raise CaseFailedError(
+            f"{card.name}: none of its {len(card.at_once)} turns lies wholly within the time in which every card was "
+            f"measuring, {max(0.0, ended - began):.3g} s: one turn takes too long; use a smaller workload"
+        )
+    before, after = (tuple(span.us for span in spans) for spans in (card.before, card.after))
+    return CardTimes(card.ready, card.plan, before, inside, after)
+
+
+class _Window:
+    """The time in which every card is measuring. `enough` is asked by each card's thread behind every turn."""
+
+    def __init__(self, cards: Sequence[_Card], plan: AtOncePlan, threads: _Threads, clock: Callable[[], float]) -> None:
+        self._cards, self._plan, self._threads, self._clock = cards, plan, threads, clock
+        self._limit = clock() + plan.seconds + plan.limit_seconds
+
+    @property
+    def began(self) -> float:
+        """When the last card began its first turn; only once every card has ended one."""
+        return max(card.at_once[0].began for card in self._cards)
+
+    @property
+    def ended(self) -> float:
+        """When the first card ended its last turn so far."""
+        return min(card.at_once[-1].ended for card in self._cards)
+
+    def enough(self) -> bool:
+        """Whether a card's thread may end: then all of them do, each behind the turn that it is in."""
+        if not self._threads.stopping and (self._full() or self._clock() >= self._limit):
+            self._threads.stop()
+        return self._threads.stopping
+
+    def _full(self) -> bool:
+        if not all(card.at_once for card in self._cards):
+            return False
+        began = self.began
+        # One more than are wanted: a card's last turn may end behind another one's.
+        counts = (len(card.at_once) - bisect.bisect_left(card.at_once, began, key=_began) for card in self._cards)
+        return self._clock() - began >= self._plan.seconds and min(counts) > TURNS_LEAST
+
+
+def _began(span: _Span) -> float:
+    return span.began
+
+
+class _Threads:
+    """Threads that work on one card each; none outlives its `with` by more than its worker does."""
+
+    def __init__(self) -> None:
+        self._threads: list[threading.Thread] = []
+        self._errors: list[BaseException] = []
+        self._stop = threading.Event()
+
+    def __enter__(self) -> _Threads:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        """Let the threads end by themselves first: a worker whose thread still waits for it is killed next."""
+        self.stop()
+        self.join()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether all are to end."""
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """Let every thread end behind what it is doing."""
+        self._stop.set()
+
+    def join(self) -> None:
+        """Wait for all, but not for ever."""
+        until = time.monotonic() + ENDING_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def run(self, works: Sequence[Callable[[], None]]) -> None:
+        """Do all at once and wait. Raises what the first of them that failed raised, when all have ended."""
+        self._stop.clear()
+        self._threads = [threading.Thread(target=self._guarded, args=(work,), daemon=True) for work in works]
+        for thread in self._threads:
+            thread.start()
+        for thread in self._threads:
+            thread.join()
+        if self._errors:
+            raise self._errors[0]
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # raised again by who waits
+            self._errors.append(error)
+            self.stop()
+
+
+@contextlib.contextmanager
+def named(card: str) -> Iterator[None]:
+    """Say on which card a case raised, or a process died."""
+    try:
+        yield
+    except WorkerError as error:
+        raise WorkerError(f"{card}: {error.summary}", error.log_tail) from error
+    except (CaseFailedError, NotProvenRightError) as error:
+        text = error.summary if isinstance(error, CaseFailedError) else str(error)
+        out_of_memory = isinstance(error, CaseFailedError) and error.out_of_memory
+        raise CaseFailedError(f"{card}: {text}", traceback=str(error), out_of_memory=out_of_memory) from error
