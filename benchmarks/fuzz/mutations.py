@@ -63,7 +63,7 @@ def damaged_json(rng: random.Random, data: bytes, other: bytes) -> bytes:
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
             value = _changed(rng, value, other)
         text = json.dumps(value, ensure_ascii=rng.random() < 0.5, separators=rng.choice(((",", ":"), (", ", ": "))))
-    except RecursionError:  # nested deep twice
+    except (RecursionError, ValueError):  # nested deep twice, or put into itself
         return damaged_bytes(rng, data, other)
     if rng.random() < 0.05:
         text = _twice(rng, text)

@@ -148,7 +148,7 @@ def test_a_study_of_a_journal_that_was_deleted_is_begun_anew(tmp_path: Path) -> 
 def test_without_optuna_the_install_command_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is an optional dependency."""
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(UsageError, match=r"pip install pytest-attnperf\[tune\]"):
+    with pytest.raises(UsageError, match=r"pip install 'pytest-attnperf\[tune\]'"):
         run(FakeBench(times))
 
 

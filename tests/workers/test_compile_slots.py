@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 from pytest_attnperf.errors import WorkerError
@@ -46,7 +47,11 @@ class FakeWorker:
         """Ready with three items, unless the script has an error."""
         if isinstance(self.answer, Exception):
             raise self.answer
-        return SimpleNamespace(cases=tuple(map(key, "abc")))
+        return SimpleNamespace(cases=tuple(map(key, "abc")), known=frozenset(map(key, "abc")))
+
+    def told(self, _operation: str, answer: Any, kind: Any) -> Any:
+        """The answer as a record; what it raises is the pool's to catch."""
+        return msgspec.convert(answer, kind)
 
     def request(self, operation: str, _limit_seconds: float, **_fields: Any) -> dict[str, Any]:
         """The scripted answer to `open`, and `passed` to `close`."""

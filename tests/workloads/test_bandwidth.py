@@ -47,7 +47,7 @@ def test_ids_are_readable_and_never_change(line: str, expected: str) -> None:
         ("copy", "one of mib and kib must be a positive integer, the size of an array, got mib=0 and kib=0"),
         ("copy,mib=1,kib=1", "got mib=1 and kib=1"),
         ("copy,read,mib=1", "gives kind (read) twice"),
-        ("copy,mib=-1", "mib must be a positive integer, got '-1'"),
+        ("copy,mib=-1", "mib must be a positive integer of at most 18 digits, got '-1'"),
         ("copy,mib=1,i8", "dtype 'i8' is not one of f32, f16, bf16"),
     ],
 )

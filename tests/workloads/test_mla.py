@@ -74,7 +74,7 @@ def test_a_line_gives_fields_in_any_order() -> None:
         ),
         ("s=8,h=4,d=16,r=8,c=32,hk=2", "unknown field 'hk'"),
         ("s=8,h=4,d=16,r=0,c=32", "rope_dim must be a positive integer, got 0"),
-        ("s=8,h=4,d=16,r=8,c=3.5", "c must be a positive integer, got '3.5'"),
+        ("s=8,h=4,d=16,r=8,c=3.5", "c must be a positive integer of at most 18 digits, got '3.5'"),
         ("s=8,h=4,d=16,r=8,c=32,dtype=tf32", "dtype 'tf32' is not one of f16, bf16, f32"),
         ("s=8,kv=5,h=4,d=16,r=8,c=32,causal", "causal needs seq_kv of at least seq_q, got seq_kv=5 and seq_q=8"),
     ],
