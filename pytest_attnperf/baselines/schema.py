@@ -167,14 +167,23 @@ def plain(value: Any) -> Any:
     """Builtins as JSON gives them back: dataclasses as dicts in field order, mappings sorted, tuples as lists.
 
     Fields that are NOT_STORED are left out, and empty ones that are stored ONLY_IF_SET.
+
+    Raises BaselineError for a value that is nested too deep to be walked.
     """
+    try:
+        return _plain(value)
+    except RecursionError as error:
+        raise BaselineError("a stored value is nested too deep; restore its file from version control") from error
+
+
+def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         stored = ((part, getattr(value, part.name)) for part in dataclasses.fields(value))
-        return {part.name: plain(own) for part, own in stored if _is_stored(part, own)}
+        return {part.name: _plain(own) for part, own in stored if _is_stored(part, own)}
     if isinstance(value, Mapping):
-        return {str(key): plain(value[key]) for key in sorted(value)}
+        return {str(key): _plain(value[key]) for key in sorted(value)}
     if isinstance(value, (list, tuple)):
-        return [plain(part) for part in value]
+        return [_plain(part) for part in value]
     return value
 
 

@@ -61,7 +61,7 @@ def read_claims(path: Path) -> Claims:
             claims = msgspec.json.decode(content, type=Claims, dec_hook=_figure)
     except msgspec.ValidationError as error:
         raise UsageError(f"{path}: {_explained(str(error))}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise UsageError(
             f"{path}: is no JSON ({error}); a claims file is a JSON document as docs/claims.md describes, or YAML with "
             f"the ending {YAML_ENDINGS[0]}"

@@ -203,7 +203,9 @@ def _check_header(path: Path, line: str, header: Mapping[str, str]) -> None:
         raise UsageError(f"{path}: journal version {version}, this attnperf reads {VERSION}; give another --out")
     differing = sorted(name for name in header.keys() | stored.keys() if header.get(name) != stored.get(name))
     if differing:
-        told = "; ".join(f"{name} was {_shown(stored.get(name))}, is {_shown(header.get(name))}" for name in differing)
+        told = "; ".join(
+            f"{name[:SHOWN]} was {_shown(stored.get(name))}, is {_shown(header.get(name))}" for name in differing
+        )
         raise UsageError(f"{path}: holds trials of another search: {told}. Give another --out, or delete the file")
 
 

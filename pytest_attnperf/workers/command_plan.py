@@ -68,7 +68,7 @@ class StartLine:
         """What was sent. Raises UsageError naming the field that is off, what it holds, and what it must hold."""
         try:
             message = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             message = None
         start = message.get("start") if isinstance(message, dict) else None
         if not isinstance(start, dict):

@@ -220,3 +220,12 @@ def test_unknown_fields_are_counted_as_lost() -> None:
     data = edited(*PROCESS, "fan_rpm", value=1980)
     assert fields_lost(data, decode(data, "x.json"), "x.json") == [f"$.entries.{KEY}.processes[0].fan_rpm"]
     assert fields_lost(encode(sample()), sample(), "x.json") == []
+
+
+def test_a_value_that_is_nested_too_deep_is_a_baseline_error() -> None:
+    """A stored value that exhausts the stack is refused, and ends nothing else."""
+    value: list[Any] = []
+    for _ in range(100_000):
+        value = [value]
+    with pytest.raises(BaselineError, match="nested too deep"):
+        plain(value)

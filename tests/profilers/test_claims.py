@@ -160,3 +160,10 @@ def test_documented_fields_are_those_of_the_schema() -> None:
     text = (ROOT / "docs/claims.md").read_text(encoding="utf-8")
     table = text.partition("## The document")[2].partition("\n## ")[0]
     assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == set(Claims.__struct_fields__)
+
+
+def test_yaml_of_half_a_character_is_refused(tmp_path: Path) -> None:
+    """Half a surrogate pair, which YAML can write and UTF-8 cannot, is one message."""
+    pytest.importorskip("yaml", reason="needs PyYAML")
+    with pytest.raises(UsageError, match=r"claims\.yaml"):
+        read_claims(written(tmp_path, '"\\ud800\\ud801": 1\n', "claims.yaml"))

@@ -196,3 +196,9 @@ def test_a_file_outside_the_tree_cannot_be_found_behind_a_command(tmp_path: Path
     local = LaunchPlan(files=["/elsewhere/test_a.py"], rootdir=tmp_path, scratch=tmp_path, role=Role.DEVICE)
     with pytest.raises(UsageError, match=r"/elsewhere/test_a\.py lies outside .*move the file there"):
         CommandPlan.beside(local, ["attnperf", "worker"])
+
+
+def test_a_first_line_that_is_nested_too_deep_is_named() -> None:
+    """JSON that exhausts its reader is a usage error."""
+    with pytest.raises(UsageError, match="the first line on standard input must be like"):
+        StartLine.parse(b'{"start":' * 100_000)
