@@ -31,6 +31,7 @@ class Declares:
     kernels     each must be found in the name of a kernel that ran on the GPU; not asked for on a CPU
     operators   each must be found in the name of a torch operator that ran, e.g. 'aten::_flash_attention_forward'
     never       none may be found in the name of a kernel or an operator that ran
+    host_sync   the call may wait for the device, and copy what it decides by to the host
     matrix      some kernel of a call must hold matrix instructions (MFMA, WMMA); asked of AMD kernels that were timed
                 and whose machine code can be read
     """
@@ -39,6 +40,7 @@ class Declares:
     operators: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
     matrix: bool = False
+    host_sync: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,13 +90,16 @@ class Prepared:
     """A backend bound to one workload: everything built, compiled and converted, nothing timed yet.
 
     `tensors` are this backend's own inputs, in its own layout and dtype; the timed region is exactly
-    `call(*tensors)`. They stay at the same addresses for the life of the case, because a captured graph reads them.
+    `call(*tensors)`, or the call of `call(*setup(*tensors))`. They stay at the same addresses for the life of the case,
+    because a captured graph reads them.
 
     call      computes from `tensors`; returns whatever the kernel returns
     tensors   what `convert(inputs)` gave, owned here
     convert   canonical inputs of the workload -> tensors in this backend's layout (never timed)
     outputs   the return value of `call` -> {'out': ..., 'lse': ...} in the workload's canonical layout and dtype
               (never timed)
+    setup     what `tensors` are made into before every call, untimed: copies that the call may overwrite, or the
+              forward pass of a call that is its backward pass. Only gated functions have one
     config    what was chosen (block sizes, dispatch path), recorded with the result
     declares  names that must, or must not, be among what runs
     arguments    canonical inputs that another kernel has just computed -> what `call` takes, as views where the kernel
@@ -109,10 +114,15 @@ class Prepared:
     config: dict[str, str] = field(default_factory=dict)
     declares: Declares = field(default_factory=Declares)
     arguments: Callable[[Tensors], Tensors] | None = None
+    setup: Callable[..., tuple[Any, ...]] | None = None
 
     def run(self) -> Any:
-        """The timed call."""
-        return self.call(*self.tensors)
+        """The timed call, behind what comes before it."""
+        return self.call(*self.ready())
+
+    def ready(self) -> tuple[Any, ...]:
+        """What the timed call takes."""
+        return self.tensors if self.setup is None else self.setup(*self.tensors)
 
     def load(self, inputs: Tensors) -> None:
         """Put other canonical inputs into the same memory."""

@@ -146,6 +146,8 @@ class ErrorFigures:
     around_first      index in the last dimension of the first element of `around_got` and `around_expected`, which
                       hold what stands around the worst one; NaN and Inf as the words 'nan', 'inf' and '-inf'
     beyond_count      elements beyond their budget, NaN and Inf included
+    line              the row, or index of an axis, nearest to its budget or furthest beyond it; '' where none is judged
+    line_error        root mean square of the errors on it, and `line_budget` what is allowed there
     beyond_first      smallest index of these in every dimension, and `beyond_last` the largest: the box they lie in
     """
 
@@ -168,6 +170,9 @@ class ErrorFigures:
     beyond_count: int = 0
     beyond_first: tuple[int, ...] = ()
     beyond_last: tuple[int, ...] = ()
+    line: str = ""
+    line_error: float = 0.0
+    line_budget: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -177,6 +182,7 @@ class CheckReport:
     parts       seconds by what they were spent on ('inputs', 'reference', 'call', ...); together about `seconds`
     repeats     calls on the same inputs whose bits were compared; 0 where nobody asked
     bit_equal   whether all of these agreed in every bit; None where nobody asked
+    notes       what a reader must know of the proof, though nothing is wrong
     """
 
     figures: tuple[ErrorFigures, ...] = ()
@@ -186,6 +192,7 @@ class CheckReport:
     parts: dict[str, float] = field(default_factory=dict)
     repeats: int = 0
     bit_equal: bool | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def right(self) -> bool:
@@ -203,6 +210,7 @@ class CheckReport:
             parts={part: self.parts.get(part, 0.0) + then.parts.get(part, 0.0) for part in sorted(both)},
             repeats=max(self.repeats, then.repeats),
             bit_equal=self.bit_equal if then.bit_equal is None else then.bit_equal,
+            notes=tuple(dict.fromkeys(self.notes + then.notes)),
         )
 
 

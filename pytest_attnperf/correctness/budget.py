@@ -50,6 +50,11 @@ def _problems_of(figure: ErrorFigures) -> list[str]:
             f"{where} is off by {figure.rms_error:.3g} in the root mean square over {figure.elements} elements, "
             f"allowed is {figure.rms_budget:.3g} ({in_budgets(figure.rms_error, figure.rms_budget)})"
         )
+    if not figure.line_error <= figure.line_budget:
+        found.append(
+            f"{where} is off by {figure.line_error:.3g} in the root mean square of {figure.line}, allowed is "
+            f"{figure.line_budget:.3g} ({in_budgets(figure.line_error, figure.line_budget)})"
+        )
     return found
 
 

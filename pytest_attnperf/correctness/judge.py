@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from pytest_attnperf.workloads.base import Workload
 
 
+PLANTED = "planted inputs"
+"""What a check on planted inputs is called; where a workload has a reason not to plant any, it is called otherwise."""
+
+
 class Judge:
     """Judges the calls of one prepared backend on one workload.
 
@@ -75,6 +79,8 @@ class Judge:
         started, self._parts = time.perf_counter(), {}
         with self._timed("inputs"):
             inputs = self._workload.make_inputs(seed, self._device, planted=planted)
+        if check == PLANTED and (reason := getattr(self._workload, "unplanted", "")):
+            check = f"other inputs (not planted: {reason})"
         with self._timed("reference"):
             expected = self._references.get(self._workload, self._own.apart(inputs), seed=seed, planted=planted)
         with self._timed("poison"):
@@ -168,11 +174,14 @@ class Judge:
         import torch
 
         found: list[str] = []
-        if written.keys() != expected.sealed.keys() and not any(True for _ in poison.tensors_in(raw)):
-            found.append(
-                f"{check}: the call returned {_kind(raw)}, in which no plain torch.Tensor is: its work may be done "
-                "when it is read, which is not timed; return the tensors that the kernel has written"
+        if written.keys() != expected.sealed.keys() and not _holds_results(raw):
+            advice = (
+                "return the tensors that it has written, or name the inputs that it writes to in in_place=(...)"
+                if raw is None
+                else "its work may be done when it is read, which is not timed; return the tensors that the kernel has "
+                "written"
             )
+            found.append(f"{check}: the call returned {_kind(raw)}, in which no plain torch.Tensor is: {advice}")
         converted = self._prepared.outputs(raw)
         usable: Outputs = {}
         for name in expected.sealed:
@@ -238,5 +247,12 @@ def _twice(run: Callable[[], Any]) -> Callable[[], Any]:
     return twice
 
 
+def _holds_results(raw: Any) -> bool:
+    """Whether a call returned anything that is there already: a plain tensor, or a number."""
+    return isinstance(raw, (int, float)) or any(True for _ in poison.tensors_in(raw))
+
+
 def _kind(value: object) -> str:
+    if value is None:
+        return "None"
     return f"a {type(value).__module__}.{type(value).__qualname__}".replace("a builtins.", "a ")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.correctness import scan
 from pytest_attnperf.correctness.budget import budget
+from pytest_attnperf.correctness.lines import Lines, measure_lines, worst_line
 from pytest_attnperf.correctness.scan import Allowed, Scan
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.records import ErrorFigures, Tolerance
@@ -39,15 +40,28 @@ class Yardstick:
     dtype       what the output must be stored in: the plain computation's
     max_error   largest |plain - reference|
     rms_error   root mean square of plain - reference
+    lines       the same of single rows and columns (see `lines`)
     """
 
     dtype: torch.dtype
     max_error: float
     rms_error: float
+    lines: Lines = field(default_factory=dict)
 
     def joined(self, other: Yardstick) -> Yardstick:
-        """The larger errors of two draws of the same problem."""
-        return Yardstick(self.dtype, max(self.max_error, other.max_error), max(self.rms_error, other.rms_error))
+        """The larger errors of two draws of the same problem; the lines are those of this draw."""
+        return replace(
+            self, max_error=max(self.max_error, other.max_error), rms_error=max(self.rms_error, other.rms_error)
+        )
+
+    def stretched(self, factor: float) -> Yardstick:
+        """The largest error times a factor, for one that was taken over few elements."""
+        return replace(self, max_error=self.max_error * factor)
+
+    def loosened(self, other: Yardstick) -> Yardstick:
+        """The larger errors of two plain computations on the same inputs, line by line."""
+        lines = {kind: one.joined(other.lines[kind]) for kind, one in self.lines.items() if kind in other.lines}
+        return replace(self.joined(other), lines=self.lines | lines)
 
 
 def measure(name: str, reference: torch.Tensor, plain: torch.Tensor, *, non_finite: bool = False) -> Yardstick:
@@ -79,7 +93,9 @@ def measure(name: str, reference: torch.Tensor, plain: torch.Tensor, *, non_fini
                 f"{truth:.6g}; use inputs whose rounding changes no element, or return a floating-point reference: the "
                 "values before they are rounded"
             )
-        return Yardstick(plain.dtype, found.largest, found.rms)
+        comparable = found.finite == plain.numel() and not _is_exact(reference)
+        lines = measure_lines(plain, reference) if comparable else {}
+        return Yardstick(plain.dtype, found.largest, found.rms, lines)
 
 
 def compare(
@@ -99,7 +115,8 @@ def compare(
 
     The root mean square may be multiplier * yardstick.rms_error + eps / 2 * rms(reference): rounding to nearest
     moves a value by at most half a step. It sees what the maximum does not, such as half the elements off by a
-    little. Both are over the elements that are finite on both sides.
+    little. Both are over the elements that are finite on both sides. Where all are, single rows and columns have
+    budgets of their own (`lines`), which see what is lost beside many or large others.
 
     Figures are always finite, so that they can be stored: an overflowing error becomes the largest float. Where the
     pattern is violated, the figures are those of the first such element; `around_got` and `around_expected` say what
@@ -135,6 +152,11 @@ def compare(
             rms_error=_storable(found.rms),
             rms_budget=_storable(rms_base + allowed.eps * typical / 2),
         )
+        line = worst_line(got, reference, yardstick.lines, multiplier, allowed.eps) if not found.violations else None
+        if line is not None:
+            figures = replace(
+                figures, line=line.name, line_error=_storable(line.error), line_budget=_storable(line.allowed)
+            )
         if not found.violations and figures.max_error <= figures.max_budget:
             return figures
         count, first, last = scan.beyond(got, reference, allowed)

@@ -80,7 +80,7 @@ class OwnInputs:
         self.put({number: self._writable(loaded, number) for number in self.writable})
         return [
             f"the call changed its inputs: tensor {number} of {len(loaded)}, shape {tuple(before.shape)}, is "
-            f"not what it was before the call{self._but(number)}"
+            f"not what it was before the call{self._but(number)}{self._advice(number)}"
             for number, (before, after) in enumerate(zip(loaded, self._prepared.tensors, strict=True))
             if not poison.bit_equal(before, after)
         ]
@@ -143,6 +143,12 @@ class OwnInputs:
             f"a call is to write to input {number} in place, so that Prepared.tensors[{number}] must be as the input, "
             f"{_described(wanted)} and contiguous; it is {_described(own)}"
         ]
+
+    def _advice(self, number: int) -> str:
+        names: tuple[str, ...] = getattr(self._workload, "input_names", ())
+        if number >= len(names):
+            return ""
+        return f"; where that is meant, gate it with in_place=({names[number]!r},)"
 
     def _but(self, number: int) -> str:
         if number not in self._views:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.workloads.returned import detached, fields_of
 
 if TYPE_CHECKING:
     import torch
@@ -18,16 +20,19 @@ _spared: list[torch.Tensor] = []
 
 
 def tensors_in(raw: Any) -> Iterator[torch.Tensor]:
-    """Every plain tensor in what a backend returned: a tensor, or tuples, lists and dicts of them, nested.
+    """Every plain tensor in what a backend returned, without its autograd graph, so that it may be written to.
 
-    Subclasses and sparse tensors are left out: nobody knows which memory is theirs, and the judge refuses them.
+    A tensor, or tuples, lists, dicts and dataclasses of them, nested. Subclasses but parameters and sparse tensors are
+    left out: nobody knows which memory is theirs, and the judge refuses them.
     """
     import torch
 
+    raw = detached(raw)
+    parts = fields_of(raw)
     if type(raw) is torch.Tensor and raw.layout == torch.strided:
         yield raw
-    elif isinstance(raw, Mapping):
-        for value in raw.values():
+    elif parts is not None:
+        for value in parts.values():
             yield from tensors_in(value)
     elif isinstance(raw, (tuple, list)):
         for value in raw:

@@ -36,6 +36,10 @@ HELD_MAX = 4
 """Expected outputs held at once: of the timed inputs, and of a few check seeds."""
 EXTRA_FLOPS_MAX = 2e8
 """Useful operations the draws beyond the first may cost together, where the workload can say."""
+EXTRA_ELEMENTS_MAX = 2**19
+"""Elements of all inputs that the draws beyond the first may have together, where it cannot."""
+SPREAD_MOST = 2.0
+"""Where a single number is compared, its budget is the error of a few draws, at most so many times."""
 
 
 @dataclass(frozen=True)
@@ -110,24 +114,44 @@ def _expected(workload: Workload, inputs: Tensors, seed: int, planted: bool) -> 
     reference, yardsticks = _draw(workload, inputs)
     device = str(inputs[0].device) if inputs else "cpu"
     smallest = min(tensor.numel() for tensor in reference.values())
-    for draw in range(1, draws(smallest, workload.flops)):
+    inputs_elements = sum(tensor.numel() for tensor in inputs)
+    count = draws(smallest, workload.flops, inputs_elements)
+    for draw in range(1, count):
         _, more = _draw(workload, workload.make_inputs(seed + draw, device, planted=planted))
         yardsticks = {name: yardsticks[name].joined(more[name]) for name in yardsticks}
+    yardsticks = {name: yardsticks[name].stretched(spread(reference[name].numel() * count)) for name in yardsticks}
     # In memory of its own: what a function returns may be expanded, or memory that it goes on using.
     sealed = {name: truth.clone(memory_format=torch.contiguous_format) for name, truth in reference.items()}
     _flip(sealed)
     return Expected(sealed, yardsticks)
 
 
-def draws(elements: int, flops: float | None) -> int:
-    """How many draws of a problem its yardstick is measured over; 1 for all but small ones."""
+def draws(elements: int, flops: float | None, inputs_elements: int = 0) -> int:
+    """How many draws of a problem its yardstick is measured over; 1 for all but small ones.
+
+    elements          of the smallest output
+    inputs_elements   of all inputs, which bound the cost where `flops` is not known
+    """
     wanted = min(DRAWS_MAX, math.ceil(ELEMENTS_MIN / elements))
-    affordable = wanted if not flops else 1 + int(EXTRA_FLOPS_MAX / flops)
-    return min(wanted, affordable)
+    if flops:
+        return min(wanted, 1 + int(EXTRA_FLOPS_MAX / flops))
+    return min(wanted, 1 + EXTRA_ELEMENTS_MAX // inputs_elements) if inputs_elements else wanted
+
+
+def spread(elements: int) -> float:
+    """How much larger the largest of ELEMENTS_MIN rounding errors is than the largest of fewer; 1 for as many.
+
+    The largest of n normal errors is about sqrt(2 ln n) standard deviations.
+    """
+    if elements >= ELEMENTS_MIN:
+        return 1.0
+    return min(SPREAD_MOST, math.sqrt(math.log(ELEMENTS_MIN) / math.log(max(2, elements))))
 
 
 def _draw(workload: Workload, inputs: Tensors) -> tuple[Outputs, dict[str, Yardstick]]:
     reference, plain = workload.reference(inputs), workload.plain(inputs)
+    lowering = getattr(workload, "in_low_precision", None)
+    low: Outputs | None = lowering(inputs) if lowering is not None else None
     if not reference or reference.keys() != plain.keys():
         raise BadReferenceError(
             f"{workload.id}: the reference gives {sorted(reference)}, the plain computation {sorted(plain)}; both "
@@ -138,12 +162,23 @@ def _draw(workload: Workload, inputs: Tensors) -> tuple[Outputs, dict[str, Yards
         try:
             non_finite = name in workload.non_finite_outputs
             yardsticks[name] = measure(name, truth, plain[name], non_finite=non_finite)
+            if low and not non_finite:
+                yardsticks[name] = _loosened(yardsticks[name], truth, low.get(name))
         except MismatchError as error:
             raise BadReferenceError(f"{workload.id}: {error}") from error
         if (value := constant_value(truth)) is not None:
             raise BadReferenceError(f"{workload.id}: {constant_text(name, value)}")
     # A reference whose function took gradients would hold its whole graph for as long as it is kept.
     return {name: truth.detach() for name, truth in reference.items()}, yardsticks
+
+
+def _loosened(yardstick: Yardstick, truth: torch.Tensor, low: torch.Tensor | None) -> Yardstick:
+    """The yardstick with the errors of arithmetic in low precision, where that gives a result that can be compared."""
+    if low is None or low.shape != truth.shape or not low.is_floating_point() or not yardstick.dtype.is_floating_point:
+        return yardstick
+    if not bool(low.isfinite().all()):
+        return yardstick
+    return yardstick.loosened(measure("", truth, low))
 
 
 def _flip(outputs: Outputs) -> None:

@@ -45,7 +45,8 @@ class Trace:
 
 def problems(trace: Trace, declares: Declares, backend: str) -> list[str]:
     """Why the time of such a call would not be the backend's; empty when nothing speaks against it."""
-    return [*_crossings(trace), *_streams(trace), *_undeclared(trace, declares, backend)]
+    crossings = [] if declares.host_sync else _crossings(trace)
+    return [*crossings, *_streams(trace), *_undeclared(trace, declares, backend)]
 
 
 def differences(now: Sequence[Launch], stored: Sequence[Launch]) -> list[str]:
@@ -118,7 +119,8 @@ def _crossings(trace: Trace) -> list[str]:
         return []
     return [
         f"the call copied {_bytes(crossed)} between host and device ({_listed(crossed)}): work ran on the CPU, or the "
-        "GPU waited for the host; inputs must be on the device before the call, and results stay there"
+        "GPU waited for the host, as for .item() or .cpu(); inputs must be on the device before the call, and results "
+        "stay there. A function that must wait is gated with host_sync=True, and timed by the host's clock"
     ]
 
 

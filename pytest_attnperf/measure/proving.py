@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_attnperf.correctness import poison
-from pytest_attnperf.correctness.judge import Judge
+from pytest_attnperf.correctness import poison, shared_code
+from pytest_attnperf.correctness.judge import PLANTED, Judge
 from pytest_attnperf.correctness.own_inputs import written_in_place
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.errors import CaseFailedError
@@ -81,6 +81,28 @@ class Prover:
         inputs = self.workload.make_inputs(self.seeds.check, self.device.torch_device, planted=True)
         with torch.no_grad():
             prepared.load(inputs)
+
+    def check_beside(self, workload: Workload) -> CheckReport:
+        """Judge calls of the same backend on another workload that the case stands for, too."""
+        prover = Prover(self.backend, workload, self.device, self.seeds)
+        inputs = workload.make_inputs(self.seeds.timed, self.device.torch_device, planted=False)
+        prepared = self.backend.prepare(workload, inputs)
+        judge = prover.judge(prepared)
+        judge.watch(prepared.run())
+        timed = judge.check_call("timed inputs", prepared.run, seed=self.seeds.timed, planted=False)
+        planted = judge.check_call(PLANTED, prepared.run, seed=self.seeds.check, planted=True, poisoned=False)
+        return timed.joined(planted)
+
+    def with_warning(self, report: CheckReport, prepared: Prepared) -> CheckReport:
+        """The report, with a note where a user's reference runs the code of the kernel. The timed inputs are loaded."""
+        reference = getattr(self.workload, "learned", None)
+        if reference is None:
+            return report
+        if reference.fn is getattr(self.backend, "fn", None):
+            text = "the reference is the very function that is judged: no fault of it can be seen"
+        else:
+            text = shared_code.warning(shared_code.shared(prepared.run, lambda: reference.plain(prepared.tensors)))
+        return replace(report, notes=(*report.notes, text)) if text else report
 
     def prove_replay(self, judge: Judge, run: Callable[[], Any], *, poisoned: bool) -> None:
         """Replay on inputs other than those captured: a value baked in at capture then shows, as does work not done.

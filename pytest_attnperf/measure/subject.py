@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from pytest_attnperf.correctness.judge import Judge
+from pytest_attnperf.correctness.judge import PLANTED, Judge
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import inspection, trace
 from pytest_attnperf.measure.chosen_configs import recording
@@ -224,14 +224,17 @@ class TorchSubject:
         assert self._judge is not None, "prepare() comes first"
         self._judge.watch(run())  # a buffer that the backend owns holds a right result by now: it must not survive
         timed = self._judged("timed inputs", run, self._seeds.timed, planted=False)
-        planted = self._judged("planted inputs", run, self._seeds.check, planted=True, poisoned=False)
+        planted = self._judged(PLANTED, run, self._seeds.check, planted=True, poisoned=False)
         self._prover.load_timed_inputs(self._ready)
         report = timed.joined(planted)
+        if report.right and (beside := getattr(self._workload, "proven_with", None)) is not None:
+            report = report.joined(self._prover.check_beside(beside))
         if report.right:
             report = report.joined(self._what_ran(profiled=profiled))
         self._proven = report.right
         if not report.right:
             return report
+        report = self._prover.with_warning(report, self._ready)
         if repeats:
             report = replace(report, repeats=repeats, bit_equal=self._judge.bit_equal(run, repeats))
         if reason := self.not_timed_reason():

@@ -16,7 +16,7 @@ from pytest_attnperf.measure.rejection import CompileWatch
 from pytest_attnperf.measure.rotation import rotate
 from pytest_attnperf.measure.sampling import sample
 from pytest_attnperf.measure.stopping import MIN_BLOCKS, StoppingRule
-from pytest_attnperf.measure.timers import AUTO, choose, stamps_of
+from pytest_attnperf.measure.timers import AUTO, Parts, choose, stamps_of
 from pytest_attnperf.measure.timers.graph import GraphTimer
 from pytest_attnperf.measure.timers.graph_cold import GraphColdTimer
 from pytest_attnperf.measure.timers.replay import ReplayTimer
@@ -147,7 +147,8 @@ class Timing:
         warm_up(run, torch_device)
         cache_state = self._prover.workload.cache_state
         try:
-            self.timer = timer = choose(torch_device, run, block_us, cache_state, asked, self._make_copies)
+            parts = _parts_of(self._prepared, torch_device)
+            self.timer = timer = choose(torch_device, run, block_us, cache_state, asked, self._make_copies, parts)
             self._prove(timer)
         except BaseException:
             self.close()
@@ -185,6 +186,14 @@ class Timing:
             return timer.run_first(poisoned=True)
 
         self._prover.prove_replay(self._prover.judge(first), run, poisoned=True)
+
+
+def _parts_of(prepared: Prepared, torch_device: str) -> Parts | None:
+    """What is timed of a call, where that is not the whole, or waits for the device."""
+    waits = prepared.declares.host_sync and torch_device != "cpu"
+    if prepared.setup is None and not waits:
+        return None
+    return Parts(prepared.ready, prepared.call, waits)
 
 
 class _Places:

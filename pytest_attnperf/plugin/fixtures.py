@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import pytest
@@ -72,15 +72,26 @@ class CaseHandle:
         bytes_min: float | None = None,
         tolerance: Tolerance | None = None,
         cache_state: str = "hot",
+        backward: bool = False,
+        times: str = "both",
+        in_place: Sequence[str] = (),
+        host_sync: bool = False,
     ) -> None:
         """Prove and gate any callable.
 
-        fn(*tensors)          the kernel; returns a tensor, a tuple of tensors or a dict of tensors
-        reference(*tensors)   the same in plain torch; run on upcast inputs for the truth, and as it is for the budget
-        inputs(seed)          one tensor or a tuple of tensors, the same for the same seed, on the device
+        fn(*tensors)          the kernel; returns a tensor or a number, or a tuple, dict or dataclass of them
+        reference(*tensors)   the same in plain torch; run in wider types for the truth, and as it is for the budget
+        inputs(seed)          one tensor or a tuple of tensors, the same for the same seed, on the device. Checks plant
+                              large elements at edges; inputs(seed, planted) does so itself where planted is True
         flops, bytes_min      useful work of one call, for rates and the plausibility floor
         cache_state           'hot', or 'cold': no call finds its inputs in the last-level cache
         tolerance             an error budget other than 2x the plain computation's, with its source
+        backward              prove the gradients of all floating-point inputs, too
+        times                 with backward: 'both' passes are timed together, or 'forward' or 'backward' alone
+        in_place              names of inputs (parameters of the reference; 'grad_out' for the incoming gradient) that a
+                              call may overwrite: each call gets copies, made outside the time. A call that returns None
+                              is judged by what they hold
+        host_sync             the call may wait for the device (.item()), and is timed by the host's clock
         """
         from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 
@@ -91,6 +102,9 @@ class CaseHandle:
             flops=flops,
             bytes_min=bytes_min,
             cache_state=cache_state,
+            times=times if backward else "",
+            overwrites=(in_place,) if isinstance(in_place, str) else tuple(in_place),
+            host_sync=host_sync,
         )
         self._server.rendezvous(CallableBackend(name=name, fn=fn, tolerance=tolerance or Tolerance()), workload)
 

@@ -33,7 +33,10 @@ KEPT_OUT_PLUGINS = frozenset(
 )
 """Values of `-p` that a worker must not repeat; it loads this plugin itself."""
 KEPT_RUNS = 5
-TIMER_CHOICES = ("auto", "graph", "graph_cold", "event", "profiler", "host", "host_cold")
+TIMER_CHOICES = (
+    *("auto", "graph", "graph_cold", "event", "profiler", "host", "host_cold"),
+    *("graph_fresh", "event_fresh", "host_fresh", "host_sync"),
+)
 """The timers of `measure.timers`, which is not imported here: it is only ever needed where torch is."""
 
 

@@ -175,7 +175,12 @@ def _problem_lines(case: CaseResult) -> list[str]:
 def _beyond(figures: ErrorFigures) -> bool:
     """Whether a finite output is beyond its budget; one that holds NaN or Inf has no error to print."""
     finite = figures.nan_count == figures.inf_count == figures.finite_count == 0
-    return finite and not (figures.max_error <= figures.max_budget and figures.rms_error <= figures.rms_budget)
+    shares = (
+        (figures.max_error, figures.max_budget),
+        (figures.rms_error, figures.rms_budget),
+        (figures.line_error, figures.line_budget),
+    )
+    return finite and not all(error <= budget for error, budget in shares)
 
 
 def _is_said(figures: ErrorFigures, texts: Sequence[str]) -> bool:
@@ -189,9 +194,16 @@ def _figures_line(figures: ErrorFigures) -> str:
     return one_line(
         f"  {figures.check}: {where} is {figures.worst_got:.6g}, expected {figures.worst_expected:.6g}; "
         f"max error {figures.max_error:.3g} (allowed {figures.max_budget:.3g}), "
-        f"rms {figures.rms_error:.3g} (allowed {figures.rms_budget:.3g}){f'; around it: {around}' if around else ''}",
+        f"rms {figures.rms_error:.3g} (allowed {figures.rms_budget:.3g}){_line_text(figures)}"
+        f"{f'; around it: {around}' if around else ''}",
         TEXT_LIMIT,
     )
+
+
+def _line_text(figures: ErrorFigures) -> str:
+    if not figures.line:
+        return ""
+    return f", rms of {figures.line} {figures.line_error:.3g} (allowed {figures.line_budget:.3g})"
 
 
 def _tolerance_line(tolerance: Tolerance) -> str:

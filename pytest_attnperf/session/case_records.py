@@ -47,7 +47,7 @@ def from_look(case: Case, verdict: Verdict, summary: str, look: Look) -> CaseRes
         verdict,
         summary,
         reasons=look.reasons,
-        notes=(look.note,) if look.note else (),
+        notes=tuple(dict.fromkeys([*filter(None, [look.note]), *look.report.notes])),
         checks=(look.report,) if look.report.figures or look.report.problems else (),
         figures=look.figures,
         fingerprint=look.fingerprint,

@@ -81,7 +81,12 @@ def _budget_of(figures: ErrorFigures, own: Tolerance, allowed: Tolerance | None)
     share = 1.0 if allowed is None else allowed.for_output(figures.output) / own.for_output(figures.output)
     if share >= 1:
         return figures
-    return replace(figures, max_budget=figures.max_budget * share, rms_budget=figures.rms_budget * share)
+    return replace(
+        figures,
+        max_budget=figures.max_budget * share,
+        rms_budget=figures.rms_budget * share,
+        line_budget=figures.line_budget * share,
+    )
 
 
 def _identity(must_match: dict[str, str], device: DeviceInfo) -> Iterator[str]:

@@ -1,21 +1,26 @@
-"""A workload and a backend made of plain callables: what `attnperf.gate("my_kernel", fn, ...)` proves and measures."""
+"""A workload and a backend made of plain callables: what `attnperf.gate("my_kernel", fn, ...)` proves and measures.
+
+Functions say nothing of where their edges are, so that inputs are planted by what is seen of them (`adhoc_planting`).
+References are taken as their authors wrote them, so that the types they name are replaced (`adhoc_reference`).
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_attnperf.backends import Prepared
+from pytest_attnperf.backends import Declares, Prepared
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.records import DeviceInfo, Tolerance
-from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
+from pytest_attnperf.workloads import gradients
+from pytest_attnperf.workloads.adhoc_planting import Planting, draw_incoming
+from pytest_attnperf.workloads.adhoc_reference import Reference, results_of
+from pytest_attnperf.workloads.returned import named_outputs
 
 if TYPE_CHECKING:
-    import torch
-
     from pytest_attnperf.backends import Outputs, Tensors
     from pytest_attnperf.workloads.base import Workload
 
@@ -28,17 +33,22 @@ class AdHoc:
 
     name             what makes it this problem and no other, e.g. the test's name
     make_inputs_fn   `f(seed)` or `f()` -> a tensor or a tuple of tensors on the device, the same for the same seed;
-                     torch is seeded before the call, so a function without a parameter may use torch's generator
-    reference_fn     `f(*inputs)` -> a tensor, a tuple or a dict of tensors, computed in the dtype of its inputs: run on
-                     upcast inputs for the truth, and on the inputs as they are for the budget; gradients are enabled,
-                     and its inputs are leaves, so that it may set `requires_grad_` on them and differentiate
+                     torch is seeded before the call, so a function without a parameter may use torch's generator. One
+                     with a parameter `planted` makes inputs that show a lost element itself where that is True
+    reference_fn     `f(*inputs)` -> a tensor, a number, or a tuple, dict or dataclass of them, by torch's operators:
+                     run in wider types for the truth, and as it is for the budget; gradients are enabled, and its
+                     inputs are leaves, so that it may set `requires_grad_` on them and differentiate
     flops            useful floating-point operations of one call, if known
     bytes_min        unique bytes one call must move, if known
     dtype            one of DTYPE_BYTES, or '' where unknown: then no compute floor can be given
     cache_state      'hot', or 'cold' for a call that is timed with inputs that are in no cache
     non_finite_outputs    names of outputs whose reference may hold NaN or Inf, to be matched exactly
+    times            '' for the function alone; 'both', 'forward' or 'backward': gradients are proven, too, and that is
+                     timed
+    overwrites       names of inputs that a call may overwrite; each call gets copies of them
+    host_sync        the call may wait for the device, and is timed by the host's clock
 
-    Raises WorkloadError for another cache state.
+    Raises WorkloadError for another cache state or pass, and for cold inputs where every call gets its own.
     """
 
     name: str
@@ -49,12 +59,29 @@ class AdHoc:
     dtype: str = ""
     cache_state: str = "hot"
     non_finite_outputs: frozenset[str] = frozenset()
+    times: str = ""
+    overwrites: tuple[str, ...] = ()
+    host_sync: bool = False
+    learned: Reference = field(init=False, repr=False, compare=False)
+    planting: Planting = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.cache_state not in CACHE_STATES:
             raise WorkloadError(
                 f"cache_state of {self.name!r} must be one of {', '.join(CACHE_STATES)}, got {self.cache_state!r}"
             )
+        if self.times not in ("", *gradients.PASSES):
+            raise WorkloadError(
+                f"times of {self.name!r} must be one of {', '.join(gradients.PASSES)}, got {self.times!r}"
+            )
+        if self.cache_state == "cold" and (self.overwrites or self.times == gradients.BACKWARD):
+            raise WorkloadError(
+                f"{self.name!r} is to be timed with cold inputs, but its calls get copies of their own "
+                f"({'in_place' if self.overwrites else 'times=backward'}), which are written just before: use "
+                "cache_state='hot'"
+            )
+        object.__setattr__(self, "learned", Reference(self.name, self.reference_fn, self.times, self.overwrites))
+        object.__setattr__(self, "planting", Planting(self.learned))
 
     @property
     def family(self) -> str:
@@ -66,16 +93,37 @@ class AdHoc:
         """`adhoc-` and the name, with everything but letters, digits, '_' and '.' replaced by '_'."""
         return f"adhoc-{re.sub(r'[^A-Za-z0-9_.]', '_', self.name)}"
 
+    @property
+    def unplanted(self) -> str:
+        """Why the inputs of checks are not planted, once that is known; '' while they are."""
+        return "" if _takes_planted(self.make_inputs_fn) else self.planting.unplanted
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs, once they have been made: the reference's parameters, then the incoming gradients."""
+        return self.learned.names
+
+    @property
+    def proven_with(self) -> AdHoc | None:
+        """The problem that a check proves beside this one: of a forward pass, that its gradients are right."""
+        return replace(self, times=gradients.BOTH) if self.times == gradients.FORWARD else None
+
     def definition(self) -> dict[str, Any]:
         """Name, figures and where the functions are defined, as builtins; what is not at its default only where it is.
 
-        That is so for `non_finite_outputs` and a cold `cache_state`, because baselines store this.
+        That is so for all fields from `cache_state` on, because baselines store this.
         """
         unusual: dict[str, Any] = {}
         if self.non_finite_outputs:
             unusual["non_finite_outputs"] = sorted(self.non_finite_outputs)
         if self.cache_state != "hot":
             unusual["cache_state"] = self.cache_state
+        if self.times:
+            unusual["times"] = self.times
+        if self.overwrites:
+            unusual["in_place"] = sorted(self.overwrites)
+        if self.host_sync:
+            unusual["host_sync"] = True
         return {
             "family": self.family,
             "name": self.name,
@@ -88,15 +136,36 @@ class AdHoc:
         }
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """What `make_inputs_fn` makes for the seed; `planted` changes nothing, for nobody knows where its edges are.
+        """What `make_inputs_fn` makes for the seed, the incoming gradients behind it; planted unless nothing bears it.
 
         Raises WorkloadError when it gives anything but tensors on `device`.
         """
+        own = self._made(seed, device, planted=planted)
+        if not self.learned.count:
+            self.learned.learn(own)
+        tensors = (*own, *draw_incoming(self.learned.incoming, device, seed, planted=planted))
+        if planted and not _takes_planted(self.make_inputs_fn):
+            return self.planting.planted(tensors, seed)
+        return tensors
+
+    def reference(self, inputs: Tensors) -> Outputs:
+        """The truth for `inputs`. Raises WorkloadError when it is no tensors, or narrower than it can be."""
+        return self.planting.truth(inputs)
+
+    def plain(self, inputs: Tensors) -> Outputs:
+        """`reference_fn` on copies of the inputs as they are. Raises WorkloadError when it gives no tensors."""
+        return self.planting.plain(inputs)
+
+    def in_low_precision(self, inputs: Tensors) -> Outputs | None:
+        """`reference_fn` in the arithmetic of the narrowest input; None where that says nothing."""
+        return self.learned.in_low_precision(inputs)
+
+    def _made(self, seed: int, device: str, *, planted: bool) -> Tensors:
         import torch
 
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            made = _make(self.make_inputs_fn, seed)
+            made = _make(self.make_inputs_fn, seed, planted)
         tensors = tuple(made) if isinstance(made, (tuple, list)) else (made,)
         for number, tensor in enumerate(tensors):
             if not isinstance(tensor, torch.Tensor):
@@ -110,46 +179,6 @@ class AdHoc:
                     f"{device}; create it with device={device!r}"
                 )
         return tuple(tensor.detach() for tensor in tensors)
-
-    def reference(self, inputs: Tensors) -> Outputs:
-        """`reference_fn` on floating-point inputs upcast to `reference_dtype`; others are given as they are.
-
-        Raises WorkloadError when it gives anything but tensors, or rounds its result to a narrower dtype than it was
-        given.
-        """
-        floats = tuple(tensor for tensor in inputs if tensor.is_floating_point())
-        dtype = reference_dtype(floats)
-        outputs = self._computed(inputs, dtype)
-        for name, tensor in outputs.items():
-            if floats and tensor.is_floating_point() and tensor.dtype.itemsize < dtype.itemsize:
-                raise WorkloadError(
-                    f"the reference of {self.name!r} returned {name!r} as {tensor.dtype} for inputs in {dtype}: it "
-                    "must compute in the dtype of its inputs, or its own rounding would pass for the truth"
-                )
-        return outputs
-
-    def plain(self, inputs: Tensors) -> Outputs:
-        """`reference_fn` on copies of the inputs as they are. Raises WorkloadError when it gives no tensors."""
-        return self._computed(inputs, None)
-
-    def _computed(self, inputs: Tensors, dtype: torch.dtype | None) -> Outputs:
-        """`reference_fn` on copies of the inputs, floating-point ones in `dtype` unless that is None; detached."""
-        import torch
-
-        # Outside inference mode, copies of inference tensors are ordinary ones, that gradients can be asked of.
-        with full_fp32_matmul(), torch.inference_mode(False), torch.enable_grad():
-            copies = (
-                tensor.detach().to(dtype if dtype and tensor.is_floating_point() else tensor.dtype, copy=True)
-                for tensor in inputs
-            )
-            outputs = named_outputs(self.reference_fn(*copies))
-        for name, tensor in outputs.items():
-            if not isinstance(tensor, torch.Tensor):
-                raise WorkloadError(
-                    f"the reference of {self.name!r} returned a {type(tensor).__name__} for {name!r}; it must return "
-                    "a tensor, or a tuple, list or dict of tensors"
-                )
-        return {name: tensor.detach() for name, tensor in outputs.items()}
 
 
 @dataclass(frozen=True)
@@ -172,31 +201,63 @@ class CallableBackend:
 
         Copies keep the order of the dimensions in memory; those of inputs with gaps or expanded dimensions are dense.
         """
+        device = inputs[0].device if inputs else None
+        call, setup = self._call_and_setup(workload)
         return Prepared(
-            call=self.fn,
+            call=call,
+            setup=setup,
             tensors=tuple(tensor.detach().clone() for tensor in inputs),
             convert=lambda inputs: inputs,
-            outputs=named_outputs,
+            outputs=lambda raw: named_outputs(raw, device),
+            declares=Declares(host_sync=bool(getattr(workload, "host_sync", False))),
         )
 
+    def _call_and_setup(self, workload: Workload) -> tuple[Callable[..., Any], Callable[..., Tensors] | None]:
+        """What is timed, and what is done before each timed call."""
+        if not isinstance(workload, AdHoc):
+            return self.fn, None
+        fn, known = self.fn, workload.learned
+        count, names, overwritten = known.count, known.names, known.overwritten
 
-def named_outputs(returned: Any) -> Outputs:
-    """A tensor -> {'out': it}; a tuple or list -> {'out0': ..., 'out1': ...}; a dict as it is."""
-    if isinstance(returned, Mapping):
-        return dict(returned)
-    if isinstance(returned, (tuple, list)):
-        return {f"out{number}": tensor for number, tensor in enumerate(returned)}
-    return {"out": returned}
+        def own_copies(*tensors: Any) -> tuple[Any, ...]:
+            return tuple(tensor.clone() if number in overwritten else tensor for number, tensor in enumerate(tensors))
+
+        def alone(*tensors: Any) -> Any:
+            return results_of(fn(*tensors), tensors, overwritten)
+
+        def forward(*tensors: Any) -> Any:
+            return gradients.forward(fn, tensors)[1]
+
+        def graph(*tensors: Any) -> tuple[Any, ...]:
+            held = own_copies(*tensors)
+            return (gradients.run(fn, held[:count], held[count:]),)
+
+        def backward(made: gradients.Graph) -> Any:
+            return gradients.backward(made, names[:count])
+
+        def both(*tensors: Any) -> Any:
+            return gradients.backward(gradients.run(fn, tensors[:count], tensors[count:]), names[:count])
+
+        if workload.times == gradients.BACKWARD:
+            return backward, graph
+        call = {gradients.BOTH: both, gradients.FORWARD: forward}.get(workload.times, alone)
+        return call, own_copies if overwritten else None
 
 
-def _make(function: Callable[..., Any], seed: int) -> Any:
+def _takes_planted(function: Callable[..., Any]) -> bool:
+    """Whether a function makes planted inputs itself."""
+    return "planted" in inspect.signature(function).parameters
+
+
+def _make(function: Callable[..., Any], seed: int, planted: bool) -> Any:
     """Call with the seed where a parameter is named so or must be given; `def make(rows=512)` gets no seed as rows."""
     parameters = inspect.signature(function).parameters.values()
+    named = {"planted": planted} if _takes_planted(function) else {}
     if any(parameter.name == "seed" for parameter in parameters):
-        return function(seed=seed)
+        return function(seed=seed, **named)
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     required = [p for p in parameters if p.kind in positional and p.default is inspect.Parameter.empty]
-    return function(seed) if required else function()
+    return function(seed, **named) if [p for p in required if p.name != "planted"] else function(**named)
 
 
 def _source_name(function: Callable[..., Any]) -> str:

@@ -9,10 +9,13 @@ FP8 = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.floa
 
 
 def test_every_plain_tensor_is_found() -> None:
-    """Tensors are found in nested tuples, lists and dicts; other values and subclasses are passed over."""
+    """Tensors are found in nested tuples, lists and dicts, parameters as tensors; other values are passed over."""
     a, b, c = (torch.ones(1) for _ in range(3))
-    raw = (a, [b, None, 3], {"lse": (c,), "text": "x"}, torch.nn.Parameter(torch.ones(1)), torch.ones(2).to_sparse())
-    assert [id(tensor) for tensor in poison.tensors_in(raw)] == [id(tensor) for tensor in (a, b, c)]
+    parameter = torch.nn.Parameter(torch.ones(1))
+    raw = (a, [b, None, 3], {"lse": (c,), "text": "x"}, parameter, torch.ones(2).to_sparse())
+    found = list(poison.tensors_in(raw))
+    assert [tensor.data_ptr() for tensor in found] == [tensor.data_ptr() for tensor in (a, b, c, parameter)]
+    assert all(type(tensor) is torch.Tensor for tensor in found)
 
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64]

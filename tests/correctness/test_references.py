@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_attnperf.correctness.references import HELD_MAX, BadReferenceError, Expected, References, draws
+from pytest_attnperf.correctness.references import HELD_MAX, BadReferenceError, Expected, References, draws, spread
 from pytest_attnperf.workloads.adhoc import AdHoc
 
 
@@ -38,11 +38,11 @@ def test_a_reference_is_computed_once_per_workload_seed_and_planting() -> None:
     workload, other = AdHoc("a", make_inputs, function), AdHoc("b", make_inputs, function)
     first = expected(references, workload, 1)
     assert expected(references, workload, 1) is first
-    assert function.calls == 2  # the reference and the plain computation
+    assert function.calls == 3  # the truth, the plain computation, and that in low precision
     for arguments in ((workload, 2, False), (workload, 1, True), (other, 1, False)):
         before = function.calls
         expected(references, *arguments)
-        assert function.calls == before + 2
+        assert function.calls >= before + 2
 
 
 def test_only_the_last_few_of_one_workload_are_held() -> None:
@@ -55,7 +55,7 @@ def test_only_the_last_few_of_one_workload_are_held() -> None:
         assert expected(references, workload, 0) is timed
     before = function.calls
     expected(references, workload, 1)
-    assert function.calls == before + 2
+    assert function.calls == before + 3
     expected(references, AdHoc("b", make_inputs, function), 0)
     assert expected(references, workload, 0) is not timed
 
@@ -78,7 +78,7 @@ def test_a_small_problems_yardstick_is_the_largest_of_its_draws() -> None:
         inputs = workload.make_inputs(seed, "cpu", planted=False)
         difference = workload.plain(inputs)["out"].double() - workload.reference(inputs)["out"]
         singles.append(float(difference.abs().max()))
-    assert joined.max_error == max(singles) > singles[0]
+    assert joined.max_error == max(singles) * spread(4 * 64) > singles[0]
 
 
 @pytest.mark.parametrize(

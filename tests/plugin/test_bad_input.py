@@ -22,6 +22,9 @@ def plain(a, b):
 def honest(a, b):
     return (a @ b).clamp_(min=0)
 
+def into_b(a, b):
+    b.copy_(honest(a, b))
+
 def chatty(a, b):
     print("x" * 10_000)
     print("y" * 10_000, file=sys.stderr)
@@ -29,6 +32,18 @@ def chatty(a, b):
 
 def strided(a, b):
     return honest(a, b).t().contiguous().t()
+
+def by_numpy(a, b):
+    return torch.from_numpy(plain(a, b).detach().numpy().astype("float32"))
+
+class FailsBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, dout):
+        raise NotImplementedError("no dW yet")
 
 def raising(a, b):
     raise RuntimeError("unsupported head dim 96 in kernel fmha_fwd")
@@ -46,8 +61,8 @@ def transposed_inputs(seed):
 def empty_inputs(seed):
     return torch.empty(0, 32), torch.randn(32, 32)
 
-def gate(attnperf, fn=honest, reference=plain, inputs=make_inputs):
-    attnperf.gate("mine", fn, reference=reference, inputs=inputs)
+def gate(attnperf, fn=honest, reference=plain, inputs=make_inputs, **more):
+    attnperf.gate("mine", fn, reference=reference, inputs=inputs, **more)
 """
 
 
@@ -65,7 +80,19 @@ CASES = {
     "reference_nan": Bad("reference=lambda a, b: plain(a, b) / 0 * 0", "ERROR", r"holds .*NaN"),
     "reference_inf": Bad("reference=lambda a, b: plain(a, b) / 0", "ERROR", r"reference of 'out' holds"),
     "reference_constant": Bad("reference=lambda a, b: torch.zeros_like(plain(a, b))", "ERROR", "is constant"),
-    "reference_narrow": Bad("reference=lambda a, b: plain(a, b).half()", "ERROR", "must compute in the dtype"),
+    "reference_narrow": Bad("reference=lambda a, b: plain(a, b).half()", "INCORRECT", "expected torch.float16"),
+    "reference_by_numpy": Bad("reference=by_numpy", "ERROR", "not by way of numpy"),
+    "returns_input": Bad("fn=lambda a, b: a", "INCORRECT", "lies in the memory of an input"),
+    "returns_view": Bad("fn=lambda a, b: a.t()", "INCORRECT", "lies in the memory of an input"),
+    "generator": Bad("fn=lambda a, b: (x for x in (a, b))", "INCORRECT", "returned a generator, in which no plain"),
+    "overwrites": Bad("fn=lambda a, b: honest(a, b.mul_(1.5))", "INCORRECT", r"gate it with in_place=\('b',\)"),
+    "no_such_input": Bad("in_place=('x',)", "ERROR", "in_place of .* names 'x'; the inputs are a, b"),
+    "no_such_pass": Bad("backward=True, times='backwards'", "ERROR", "must be one of both, forward, backward"),
+    "cold_in_place": Bad("in_place='a', cache_state='cold'", "ERROR", "use cache_state='hot'"),
+    "no_gradient": Bad("backward=True, fn=lambda a, b: honest(a, b).detach()", "ERROR", "depends on the inputs"),
+    "fails_backward": Bad("backward=True, fn=lambda a, b: FailsBackward.apply(honest(a, b))", "ERROR", "no dW yet"),
+    "no_gradient_of_b": Bad("backward=True, fn=lambda a, b: honest(a, b.detach())", "INCORRECT", "'grad_b' is missing"),
+    "in_place_honest": Bad("fn=into_b, in_place=('b',)", "RIGHT"),
     "reference_raises": Bad("reference=lambda a, b: a @ b[:3]", "ERROR", "cannot be multiplied"),
     "reference_of_another_name": Bad("reference=lambda a, b: {'lse': plain(a, b)}", "INCORRECT", "'lse' is missing"),
     "no_inputs": Bad("inputs=lambda seed: 'three'", "ERROR", "must be a tensor or a tuple of tensors"),
@@ -75,7 +102,7 @@ CASES = {
     "wrong_shape": Bad("fn=lambda a, b: honest(a, b)[:, :3]", "INCORRECT", r"has shape \(32, 3\), expected \(32, 32\)"),
     "wrong_dtype": Bad("fn=lambda a, b: honest(a, b).double()", "INCORRECT", "has dtype torch.float64, expected"),
     "wrong_device": Bad("fn=lambda a, b: honest(a, b).to('meta')", "INCORRECT", "has device meta, expected cpu"),
-    "no_output": Bad("fn=lambda a, b: None", "INCORRECT", "no plain torch.Tensor is"),
+    "no_output": Bad("fn=lambda a, b: None", "INCORRECT", "returned None, in which no plain torch.Tensor is"),
     "sparse_output": Bad("fn=lambda a, b: honest(a, b).to_sparse()", "INCORRECT", "sparse"),
     "raising": Bad("fn=raising", "ERROR", "unsupported head dim 96 in kernel fmha_fwd"),
     "exiting": Bad("fn=exiting", "ERROR", "leaving|ended|exit"),

@@ -70,10 +70,18 @@ def test_the_reference_sees_upcast_floats_and_untouched_integers() -> None:
     assert WORKLOAD.plain(inputs)["out"].dtype == torch.float16
 
 
-def test_a_reference_that_rounds_is_refused() -> None:
-    """A reference that stores its result in 16 bits would pass its own rounding for the truth."""
-    rounds = AdHoc("x", make_inputs, lambda x, index: torch.softmax(x, -1).half())
-    with pytest.raises(WorkloadError, match=r"returned 'out' as torch\.float16 for inputs in torch\.float64: it must"):
+def test_a_reference_that_rounds_is_widened() -> None:
+    """A reference that names 16 bits for its result, or fp32 for its sums, is run in fp64 for the truth."""
+    rounds = AdHoc("x", make_inputs, lambda x, index: torch.softmax(x.float(), -1).half())
+    inputs = rounds.make_inputs(0, "cpu", planted=False)
+    assert torch.equal(rounds.reference(inputs)["out"], torch.softmax(inputs[0].double(), -1))
+    assert rounds.plain(inputs)["out"].dtype == torch.float16
+
+
+def test_a_reference_that_leaves_torch_is_refused() -> None:
+    """What goes by way of numpy is rounded to what it says, and its rounding would pass for the truth."""
+    rounds = AdHoc("x", make_inputs, lambda x, index: torch.from_numpy(x.numpy().astype("float32")))
+    with pytest.raises(WorkloadError, match=r"returned 'out' as torch\.float32 for inputs in torch\.float64"):
         rounds.reference(rounds.make_inputs(0, "cpu", planted=False))
 
 
@@ -150,11 +158,11 @@ def test_inputs_may_have_any_strides() -> None:
 
 def test_a_reference_that_gives_no_tensor_is_refused() -> None:
     """What is no tensor is named by its type, and what a reference may return is said."""
-    workload = AdHoc("x", make_inputs, lambda x, index: (x, 3))
+    workload = AdHoc("x", make_inputs, lambda x, index: (x, "three"))
     inputs = workload.make_inputs(0, "cpu", planted=False)
     for compute in (workload.reference, workload.plain):
         with pytest.raises(
-            WorkloadError, match=r"the reference of 'x' returned a int for 'out1'; it must return a tensor"
+            WorkloadError, match=r"the reference of 'x' returned a str for 'out1'; it must return a tensor"
         ):
             compute(inputs)
 

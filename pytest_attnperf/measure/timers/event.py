@@ -26,6 +26,7 @@ class EventTimer:
     cache_state = "hot"
     replays = False
     max_pairs = 1
+    calls_most = MAX_QUEUED_CALLS
 
     def __init__(self, why: str = "", stamps: Stamps | None = None) -> None:
         self.calls_per_block = 1
@@ -62,7 +63,7 @@ class EventTimer:
         torch.cuda.synchronize()
         self.calls_per_block = _ESTIMATE_CALLS
         [call_us] = self.measure(1)
-        self.calls_per_block = min(MAX_QUEUED_CALLS, calls_per_block(block_us, call_us))
+        self.calls_per_block = min(self.calls_most, calls_per_block(block_us, call_us))
         self._blocks = self._exposed_blocks = 0
 
     def measure(self, pairs: int) -> list[float]:

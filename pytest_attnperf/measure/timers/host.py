@@ -22,6 +22,7 @@ class HostTimer:
     replays = False
     max_pairs = 1
     clock_mhz: tuple[float, ...] = ()
+    calls_most = MAX_CALLS_PER_BLOCK
 
     def __init__(self, clock_ns: Callable[[], int] = time.perf_counter_ns) -> None:
         self.calls_per_block = 1
@@ -34,10 +35,10 @@ class HostTimer:
         for _ in range(WARM_UP_CALLS):
             call()
         calls, took_us = 1, self._calls_us(1)
-        while took_us < block_us * _ESTIMATE_SHARE and calls < MAX_CALLS_PER_BLOCK:
+        while took_us < block_us * _ESTIMATE_SHARE and 2 * calls <= self.calls_most:
             calls *= 2
             took_us = self._calls_us(calls)
-        self.calls_per_block = calls_per_block(block_us, took_us / calls)
+        self.calls_per_block = min(self.calls_most, calls_per_block(block_us, took_us / calls))
 
     def measure(self, pairs: int) -> list[float]:
         """Microseconds per call of each measured block."""

@@ -302,10 +302,14 @@ def worst_figures(case: CaseResult) -> ErrorFigures | None:
 
 
 def excess(figures: ErrorFigures) -> float:
-    """Error over budget, the larger of both; infinite for a NaN or an Inf that should not be."""
+    """Error over budget, the largest of all; infinite for a NaN or an Inf that should not be."""
     if figures.nan_count or figures.inf_count or figures.finite_count:
         return math.inf
-    shares = (_over(figures.max_error, figures.max_budget), _over(figures.rms_error, figures.rms_budget))
+    shares = (
+        _over(figures.max_error, figures.max_budget),
+        _over(figures.rms_error, figures.rms_budget),
+        _over(figures.line_error, figures.line_budget),
+    )
     return math.inf if any(math.isnan(share) for share in shares) else max(shares)
 
 
@@ -332,6 +336,11 @@ def _where(worst: ErrorFigures) -> list[str]:
             "root "
             f"mean square ({_over(worst.rms_error, worst.rms_budget):.3g} times)."
         ]
+        if not worst.line_error <= worst.line_budget:
+            sentences.append(
+                f"On {one_line(worst.line)} alone it is off by {worst.line_error:.3g} in the root mean square, "
+                f"{_over(worst.line_error, worst.line_budget):.3g} times what is allowed there."
+            )
     if worst.worst_index:
         got, wanted = f"{worst.worst_got:.6g}", f"{worst.worst_expected:.6g}"
         sentences.append(f"The worst element is {list(worst.worst_index)}: got {got}, expected {wanted}.")

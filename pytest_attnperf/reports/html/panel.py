@@ -125,7 +125,18 @@ def _figures(row: Row, reference: str, ceilings: Sequence[Ceiling]) -> list[tupl
 
 def _proof(checks: Sequence[CheckReport]) -> Json:
     """Errors against budgets; what was found wrong stands in its own column."""
-    head = ("check", "output", "max error", "budget", "rms error", "budget", "beyond", "NaN/Inf", "worst element")
+    head = (
+        "check",
+        "output",
+        "max error",
+        "budget",
+        "rms error",
+        "budget",
+        "worst line",
+        "beyond",
+        "NaN/Inf",
+        "worst element",
+    )
     rows = [
         (
             figures.check,
@@ -134,6 +145,7 @@ def _proof(checks: Sequence[CheckReport]) -> Json:
             f"{figures.max_budget:.3g}",
             f"{figures.rms_error:.3g}",
             f"{figures.rms_budget:.3g}",
+            f"{figures.line}: {figures.line_error:.3g} of {figures.line_budget:.3g}" if figures.line else "",
             f"{figures.beyond_count} of {figures.elements}" if figures.beyond_count else "",
             str(figures.nan_count + figures.inf_count + figures.finite_count or ""),
             f"{list(figures.worst_index)} {format_around(figures)}".strip() if figures.worst_index else "",

@@ -1,0 +1,152 @@
+"""Budgets of single rows, columns and other lines of an output, beside those of the whole.
+
+One lost column of a thousand, or one lost row of a hundred thousand, is little beside the rounding of all others; and
+where single rows are large, as planted ones are, their rounding would excuse the loss of an ordinary one. So the root
+mean square of the errors is judged along every line on its own: each row of the last axis, and for every axis all that
+lies at one index of it.
+
+A line may be off by
+
+    4 * multiplier * max(plain, typical * size) + eps * max(size, whole)
+
+where `plain` is what the plain computation is off by on that line, `size` the root mean square of the reference on it,
+but no less than that of the median line, `whole` that of the whole reference, `typical` the mean of plain / size over
+the lines of that kind, and `eps` the rounding step of the output type. Four times the multiplier of the whole, because
+the plain computation is lucky on one of many lines.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.correctness import scan
+
+if TYPE_CHECKING:
+    import torch
+
+ELEMENTS_MIN = 32
+"""Shorter lines are not judged: the root mean square of a few rounding errors is a matter of luck."""
+
+LINE_FACTOR = 4.0
+"""Times the multiplier of the whole. A lost line is off by its own size, hundreds of rounding steps; twice the
+multiplier accused honest fp32 gradients of rows on which the plain computation was lucky."""
+
+
+@dataclass(frozen=True)
+class LineBudget:
+    """What lines of one kind may be off by.
+
+    plain   the larger of the plain computation's error on each line and what is typical, fp64
+    size    the size of each line, no less than that of the whole reference, fp64
+    """
+
+    plain: torch.Tensor
+    size: torch.Tensor
+
+    def joined(self, other: LineBudget) -> LineBudget:
+        """The larger plain errors of two plain computations of the same inputs."""
+        import torch
+
+        return LineBudget(torch.maximum(self.plain, other.plain), self.size)
+
+    def allowed(self, multiplier: float, eps: float) -> torch.Tensor:
+        """The root mean square of the errors that each line is allowed."""
+        return LINE_FACTOR * multiplier * self.plain + eps * self.size
+
+
+Lines = dict[str, LineBudget]
+"""By kind of line: 'row', or 'axis 0' ..."""
+
+
+@dataclass(frozen=True)
+class WorstLine:
+    """The line that exceeds its budget most, e.g. 'row (3, 17)' or 'index 999 of axis 1'."""
+
+    name: str
+    error: float
+    allowed: float
+
+
+def measure_lines(plain: torch.Tensor, reference: torch.Tensor) -> Lines:
+    """Budgets of the lines of one output; none for outputs of one dimension, and where anything is not finite."""
+    import torch
+
+    budgets: Lines = {}
+    errors, sizes = (dict(_by_kind(plain, reference, of)) for of in ("error", "size"))
+    for kind, error in errors.items():
+        size = sizes[kind]
+        floor = size.median()
+        size = torch.maximum(size, floor)
+        if not bool(torch.isfinite(error).all() & torch.isfinite(size).all()) or not float(floor) > 0:
+            continue
+        typical = (error / size).mean()
+        whole = sizes[kind].square().mean().sqrt()
+        budgets[kind] = LineBudget(torch.maximum(error, typical * size), torch.maximum(size, whole))
+    return budgets
+
+
+def worst_line(
+    got: torch.Tensor, reference: torch.Tensor, lines: Lines, multiplier: float, eps: float
+) -> WorstLine | None:
+    """The line nearest to its budget, or furthest beyond it; None where none is judged. All elements are finite."""
+    found: list[WorstLine] = []
+    for kind, error in _by_kind(got, reference, "error") if lines else ():
+        if kind not in lines:
+            continue
+        allowed = lines[kind].allowed(multiplier, eps)
+        # Where nothing is allowed, nothing may be off: 0 / 0 is no excess.
+        excess = (error / allowed).nan_to_num(nan=0.0, posinf=math.inf)
+        place = int(excess.argmax())
+        found.append(WorstLine(_name(kind, place, got.shape), float(error[place]), float(allowed[place])))
+    return max(found, key=lambda line: line.error / line.allowed if line.allowed else math.inf, default=None)
+
+
+def _by_kind(one: torch.Tensor, other: torch.Tensor, of: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """(kind, root mean square on each line) of one - other, or of other itself for the 'size'."""
+    if one.dim() < 2 or not one.numel():
+        return
+    rows, columns = _sums_of_squares(one, other, of)
+    last = one.shape[-1]
+    leading = rows.view(one.shape[:-1])
+    if last >= ELEMENTS_MIN and one.dim() > 2:
+        yield "row", (rows / last).sqrt()
+    for axis in range(one.dim() - 1):
+        elements = one.numel() // one.shape[axis]
+        if elements >= ELEMENTS_MIN and one.shape[axis] > 1:
+            others = tuple(dim for dim in range(leading.dim()) if dim != axis)
+            sums = leading.sum(dim=others) if others else leading
+            yield f"axis {axis}", (sums / elements).sqrt()
+    if rows.numel() >= ELEMENTS_MIN and last > 1:
+        yield f"axis {one.dim() - 1}", (columns / rows.numel()).sqrt()
+
+
+def _sums_of_squares(one: torch.Tensor, other: torch.Tensor, of: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of every row of the last axis, and of every index of it, in fp64; some rows at a time."""
+    import torch
+
+    last = one.shape[-1]
+    step = max(1, scan.CHUNK // max(1, last))
+    ours, theirs = one.reshape(-1, last), other.reshape(-1, last)
+    rows = torch.empty(ours.shape[0], dtype=torch.float64, device=one.device)
+    columns = torch.zeros(last, dtype=torch.float64, device=one.device)
+    for first in range(0, ours.shape[0], step):
+        values = theirs[first : first + step].double()
+        if of == "error":
+            values = ours[first : first + step].double() - values
+        squares = values.square()
+        rows[first : first + step] = squares.sum(-1)
+        columns += squares.sum(0)
+    return rows, columns
+
+
+def _name(kind: str, place: int, shape: torch.Size) -> str:
+    if kind == "row":
+        index: tuple[int, ...] = ()
+        for size in reversed(shape[:-1]):
+            place, part = divmod(place, size)
+            index = (part, *index)
+        return f"row {index}"
+    return f"index {place} of {kind}"

@@ -1,0 +1,49 @@
+"""Events around a block of eager calls that each get inputs of their own; where a graph cannot be captured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytest_attnperf.measure.timers.base import Call
+from pytest_attnperf.measure.timers.event import EventTimer
+from pytest_attnperf.measure.timers.host_fresh import FRESH_MOST, Setup
+from pytest_attnperf.measure.timers.pair_clocks import Stamps
+from pytest_attnperf.measure.timers.stream import elapsed_us, event_pair, hold_stream
+
+
+class EventFreshTimer(EventTimer):
+    """As `EventTimer`, of `work(*setup())` with every setup before the first call of a block."""
+
+    name = "event_fresh"
+    calls_most = FRESH_MOST
+
+    def __init__(self, setup: Setup, work: Call, why: str = "", stamps: Stamps | None = None) -> None:
+        super().__init__(why, stamps)
+        self._setup = setup
+        self._work = work
+
+    def _pair_us(self) -> float:
+        import torch
+
+        self._clocks.begin()
+        self._clocks.stamp()
+        self._queue(self._ready())
+        ready = self._ready()
+        torch.cuda.synchronize()
+        start, end = event_pair()
+        hold_stream(self.calls_per_block * self._launch_us + self._clocks.host_us)
+        start.record()
+        self._queue(ready)
+        end.record()
+        self._blocks += 1
+        self._exposed_blocks += bool(start.query())
+        self._clocks.stamp()
+        torch.cuda.synchronize()
+        return elapsed_us(start, end)
+
+    def _ready(self) -> list[tuple[Any, ...]]:
+        return [self._setup() for _ in range(self.calls_per_block)]
+
+    def _queue(self, ready: list[tuple[Any, ...]]) -> None:
+        for taken in ready:
+            self._work(*taken)

@@ -1,0 +1,164 @@
+"""How large the planted inputs of a user's problem may be: what its reference bears without overflow or luck."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.workloads.edge_planting import AMPLITUDES, is_free, plant
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.workloads.adhoc_reference import Reference
+
+CONDITIONED = 4
+"""Planted inputs are used where the plain computation's error, relative to the result, is at most so many times that on
+inputs as they were made, or so many rounding steps of the result: beyond, honest kernels differ by luck."""
+
+
+class Once:
+    """Results of the last planted inputs, handed out once: what a backend might search for does not stay in memory."""
+
+    def __init__(self) -> None:
+        self._inputs: Tensors = ()
+        self._outputs: Outputs = {}
+
+    def keep(self, inputs: Tensors, outputs: Outputs) -> None:
+        """Keep the results of `inputs` until they are asked for, or others are."""
+        self._inputs, self._outputs = inputs, outputs
+
+    def taken(self, inputs: Tensors) -> Outputs:
+        """The results of these very tensors; empty where others are kept. Nothing is kept afterwards."""
+        same = len(inputs) == len(self._inputs) and all(a is b for a, b in zip(inputs, self._inputs, strict=True))
+        outputs = self._outputs if same else {}
+        self._inputs, self._outputs = (), {}
+        return outputs
+
+
+@dataclass
+class Planting:
+    """Plants the inputs of one problem; remembers what it bore.
+
+    unplanted   why inputs are not planted, in words; '' while they are
+    """
+
+    reference: Reference
+    unplanted: str = ""
+    _free: tuple[int, ...] | None = None
+    _plain_error: dict[str, float] = field(default_factory=dict)
+    _amplitudes: dict[int, float] = field(default_factory=dict)
+    _truths: Once = field(default_factory=Once)
+    _plains: Once = field(default_factory=Once)
+
+    def planted(self, inputs: Tensors, seed: int) -> Tensors:
+        """`inputs` with planted elements, or as they are where the problem bears none; the same for the same seed."""
+        if self._free is None:
+            self._free = self._look_at(inputs)
+        if not self._free:
+            return inputs
+        if seed in self._amplitudes:
+            amplitude = self._amplitudes[seed]
+            return plant(inputs, self._free, seed, amplitude) if amplitude else inputs
+        for amplitude in AMPLITUDES:
+            tensors = plant(inputs, self._free, seed, amplitude)
+            if self._is_borne(tensors):
+                self._amplitudes[seed] = amplitude
+                return tensors
+        self._amplitudes[seed] = 0.0
+        self.unplanted = (
+            f"the reference overflows, or loses its precision, with elements of {AMPLITUDES[-1]:g} times the usual size"
+        )
+        return inputs
+
+    def truth(self, inputs: Tensors) -> Outputs:
+        """The truth of `inputs`, which is there already if they were just planted."""
+        if found := self._truths.taken(inputs):
+            return found
+        if self.reference.quantises is None:
+            self._plains.keep(inputs, self.reference.plain(inputs))
+        return self.reference.truth(inputs)
+
+    def plain(self, inputs: Tensors) -> Outputs:
+        """The plain result of `inputs`, likewise."""
+        return self._plains.taken(inputs) or self.reference.plain(inputs)
+
+    def _look_at(self, inputs: Tensors) -> tuple[int, ...]:
+        """Numbers of the inputs that may be planted; none where one does not count by itself."""
+        free = tuple(number for number, tensor in enumerate(inputs) if is_free(tensor))
+        if not free:
+            self.unplanted = "no input holds free numbers of both signs"
+            return ()
+        plain = self.reference.plain(inputs)
+        self._plain_error = _relative_errors(self.reference.truth(inputs), plain)
+        names = self.reference.names
+        for number in free:
+            if number not in self.reference.overwritten and self._is_ignored(inputs, number, plain):
+                self.unplanted = (
+                    f"the reference does not read {names[number]!r}, which may follow from other inputs; give "
+                    "inputs(seed, planted) to plant them yourself"
+                )
+                return ()
+        return free
+
+    def _is_ignored(self, inputs: Tensors, number: int, plain: Outputs) -> bool:
+        """Whether the result is the same with another input of that number."""
+        import torch
+
+        other = [*inputs]
+        other[number] = inputs[number].flip(-1).neg()
+        found = self.reference.plain(tuple(other))
+        return all(torch.equal(found[name].nan_to_num(), plain[name].nan_to_num()) for name in plain)
+
+    def _is_borne(self, inputs: Tensors) -> bool:
+        plain = self.reference.plain(inputs)
+        truth = self.reference.truth(inputs)
+        if not all(bool(tensor.isfinite().all()) for outputs in (truth, plain) for tensor in outputs.values()):
+            return False
+        errors = _relative_errors(truth, plain)
+        steps = {name: _step(plain[name]) for name in errors}
+        borne = all(
+            error <= CONDITIONED * max(self._plain_error.get(name, 0.0), steps[name]) for name, error in errors.items()
+        )
+        if borne:
+            self._truths.keep(inputs, truth)
+            self._plains.keep(inputs, plain)
+        return borne
+
+
+def draw_incoming(
+    specs: tuple[tuple[tuple[int, ...], torch.dtype], ...], device: str, seed: int, *, planted: bool
+) -> Tensors:
+    """Incoming gradients of these shapes and dtypes: normal; a single number is 1, as backward() begins with, and
+    another where it is to show (`planted`)."""
+    import torch
+
+    generator = torch.Generator(device).manual_seed(seed)
+    scale = random.Random(seed).uniform(0.5, 2.0) if planted else 1.0
+    return tuple(
+        torch.full(shape, scale, dtype=dtype, device=device)
+        if all(size == 1 for size in shape)
+        else torch.randn(shape, generator=generator, dtype=torch.float32, device=device).to(dtype)
+        for shape, dtype in specs
+    )
+
+
+def _relative_errors(truth: Outputs, plain: Outputs) -> dict[str, float]:
+    """Root mean square of the plain computation's errors, relative to that of the result, of floating-point outputs."""
+    import torch
+
+    errors = {}
+    for name, true in truth.items():
+        if name in plain and true.is_floating_point() and true.shape == plain[name].shape and true.numel():
+            error = torch.linalg.vector_norm(plain[name].double() - true.double())
+            size = torch.linalg.vector_norm(true.double())
+            errors[name] = float(error / size) if size else 0.0
+    return errors
+
+
+def _step(tensor: torch.Tensor) -> float:
+    import torch
+
+    return torch.finfo(tensor.dtype).eps if tensor.is_floating_point() else 0.1

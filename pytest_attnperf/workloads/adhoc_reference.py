@@ -1,0 +1,161 @@
+"""A user's reference function, run as it is: in the widest type for the truth, in its own and narrower for budgets."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.errors import WorkloadError
+from pytest_attnperf.workloads import gradients
+from pytest_attnperf.workloads.float_widths import lowered, widened, working_dtype
+from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
+from pytest_attnperf.workloads.returned import named_outputs
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors
+
+GRAD_OUTPUT = "grad_out"
+"""What an incoming gradient is called; several are 'grad_out0', 'grad_out1' ..."""
+
+
+@dataclass
+class Reference:
+    """Runs `fn(*inputs)` on copies of the inputs, gradients enabled, and names what it gives.
+
+    problem    the problem's name, for messages
+    times      '' for the function alone, else one of `gradients.PASSES`: inputs beyond the function's own are then the
+               incoming gradients, and all but 'forward' give the gradients of the inputs, too
+    in_place   names of inputs that a call may overwrite: what they hold is the result of a function that returns None
+    count      inputs of the function itself, once known
+    incoming   shape and dtype of each incoming gradient, once known
+    quantises  whether it rounds to 8-bit integers; None before the first plain result. The truth is then what it rounds
+    """
+
+    problem: str
+    fn: Callable[..., Any]
+    times: str = ""
+    in_place: tuple[str, ...] = ()
+    count: int = 0
+    incoming: tuple[tuple[tuple[int, ...], torch.dtype], ...] = ()
+    quantises: bool | None = None
+
+    def learn(self, inputs: Tensors) -> None:
+        """Find out how many inputs there are, and which outputs have gradients; `inputs` are the function's own.
+
+        Raises WorkloadError when `in_place` names an input that does not exist.
+        """
+        self.count = len(inputs)
+        if self.has_gradients:
+            graph = gradients.run(self.fn, _copies(inputs, None), None)
+            self.incoming = tuple((tuple(tensor.shape), tensor.dtype) for tensor in graph.incoming)
+        known = self.names
+        if unknown := [name for name in self.in_place if name not in known]:
+            raise WorkloadError(
+                f"in_place of {self.problem!r} names {', '.join(map(repr, unknown))}; the inputs are "
+                f"{', '.join(known)} (the parameters of the reference, in the order of what inputs() makes)"
+            )
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether gradients are computed, too."""
+        return self.times in (gradients.BOTH, gradients.BACKWARD)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all inputs, the incoming gradients last."""
+        return (*gradients.input_names(self.fn, self.count), *incoming_names(len(self.incoming)))
+
+    @property
+    def overwritten(self) -> tuple[int, ...]:
+        """Numbers of the inputs that a call may overwrite."""
+        return tuple(number for number, name in enumerate(self.names) if name in self.in_place)
+
+    def truth(self, inputs: Tensors) -> Outputs:
+        """The result in `reference_dtype` of the floating-point inputs, whatever types the function names.
+
+        Raises WorkloadError when the result is narrower all the same.
+        """
+        floats = tuple(tensor for tensor in inputs if tensor.is_floating_point())
+        if not floats:
+            return self._named(inputs, None)
+        dtype = reference_dtype(floats)
+        with widened(dtype, unrounded=bool(self.quantises)):
+            outputs = self._named(inputs, dtype)
+        for name, tensor in outputs.items():
+            if tensor.is_floating_point() and tensor.dtype.itemsize < dtype.itemsize:
+                raise WorkloadError(
+                    f"the reference of {self.problem!r} returned {name!r} as {tensor.dtype} for inputs in {dtype}, so "
+                    "that its own rounding would pass for the truth: compute it with torch's own operators, whose "
+                    "types are widened for this, and not by way of numpy or another kernel"
+                )
+        return outputs
+
+    def plain(self, inputs: Tensors) -> Outputs:
+        """The result as the function gives it for the inputs as they are; the first tells whether it quantises."""
+        import torch
+
+        outputs = self._named(inputs, None)
+        if self.quantises is None:
+            self.quantises = any(tensor.dtype in (torch.int8, torch.uint8) for tensor in outputs.values())
+        return outputs
+
+    def in_low_precision(self, inputs: Tensors) -> Outputs | None:
+        """The result in the arithmetic of the narrowest input, where the function upcasts; None where it cannot.
+
+        The truth of a kernel that rounds in between, as most do, is not that of a function that rounds once.
+        """
+        dtype = working_dtype(inputs)
+        if dtype is None:
+            return None
+        # What the function does in a type that it was not written for may fail in any way, and says nothing.
+        with contextlib.suppress(Exception), lowered(dtype):
+            return self._named(inputs, dtype)
+        return None
+
+    def _named(self, inputs: Tensors, dtype: torch.dtype | None) -> Outputs:
+        """What the function gives for copies of the inputs, floating-point ones in `dtype` unless that is None."""
+        import torch
+
+        with full_fp32_matmul(), torch.inference_mode(False), torch.enable_grad():
+            copies = _copies(inputs, dtype)
+            own = copies[: self.count] if self.count else copies
+            if self.has_gradients:
+                graph = gradients.run(self.fn, own, copies[self.count :])
+                outputs = gradients.backward(graph, self.names[: self.count])
+            else:
+                returned = self.fn(*own)
+                outputs = named_outputs(
+                    results_of(returned, copies, self.overwritten if self.count else ()), own[0].device
+                )
+        for name, tensor in outputs.items():
+            if not isinstance(tensor, torch.Tensor):
+                raise WorkloadError(
+                    f"the reference of {self.problem!r} returned a {type(tensor).__name__} for {name!r}; it must "
+                    "return a tensor, a number, or a tuple, list, dict or dataclass of them"
+                )
+        return outputs
+
+
+def results_of(returned: Any, tensors: Tensors, overwritten: tuple[int, ...]) -> Any:
+    """What a call returned; where it returned None and may overwrite inputs, what these hold."""
+    if returned is not None or not overwritten:
+        return returned
+    held = tuple(tensors[number] for number in overwritten)
+    return held[0] if len(held) == 1 else held
+
+
+def incoming_names(count: int) -> tuple[str, ...]:
+    """Names of `count` incoming gradients."""
+    return (GRAD_OUTPUT,) if count == 1 else tuple(f"{GRAD_OUTPUT}{number}" for number in range(count))
+
+
+def _copies(inputs: Tensors, dtype: torch.dtype | None) -> Tensors:
+    """Ordinary copies, also of inference tensors, that gradients can be asked of."""
+    return tuple(
+        tensor.detach().to(dtype if dtype and tensor.is_floating_point() else tensor.dtype, copy=True)
+        for tensor in inputs
+    )

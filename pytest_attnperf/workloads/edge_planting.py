@@ -1,0 +1,190 @@
+"""Inputs that show a single lost element, for any function: planted by what is seen of the tensors alone.
+
+Random inputs hide most mistakes: a sum over a thousand elements hardly changes when one is lost. Here single elements
+and single rows are made so large that they decide a result, where a kernel is likely to go wrong: first and last, at
+powers of two, at the edges of tiles and of the last tile, and one before and after each. A few rows are constant, or of
+alternating signs. Most rows stay as they are, so that ordinary mistakes still show.
+
+Only tensors of free numbers are planted: floating point, both signs, centred, not bounded. Angles, probabilities,
+decays, masks, scales and normalised rows mean something that a spike would break, so that they are left alone.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Tensors
+
+AMPLITUDES = (64.0, 16.0, 4.0)
+"""How large a planted element is, in units of its tensor's root mean square: the first that a problem bears is used.
+2^6 times a random score of attention or a logit exceeds what exp can hold in fp32, and its square what f16 can."""
+
+TILES = (16, 32, 64, 128, 256)
+PLANTED_SHARE = 8
+"""At most one of so many rows is planted, and at least one."""
+
+ENDS_REPEATED = 4
+"""The first and the last of an axis are planted at so many places: they are what is lost most often."""
+
+SMALLEST = 4.0
+"""Rows are scaled by something between this and the amplitude, so that none always outweighs the others."""
+
+ROWS_MOST = 96
+"""Rows planted in one tensor and way: every edge of an axis of 65,536 is one of about 70."""
+
+BOUND_SHARE = 0.1
+"""A tensor whose elements lie within 5 % of the largest more often than this is bounded: sines, signs, masks."""
+
+EQUAL_NORMS = 0.02
+"""Rows whose norms differ by less, relative to their mean, were normalised."""
+
+TRIES = 8
+"""To find a row that is not planted yet."""
+
+SAMPLE = 2**16
+"""Elements that are looked at to tell what a tensor holds."""
+
+
+Place = tuple[int, ...]
+
+
+def plant(tensors: Tensors, numbers: Sequence[int], seed: int, amplitude: float) -> Tensors:
+    """Copies of the tensors of these numbers with planted elements; the others are given as they are."""
+    return tuple(
+        _planted(tensor, random.Random(f"{seed} {number}"), amplitude) if number in numbers else tensor
+        for number, tensor in enumerate(tensors)
+    )
+
+
+def is_free(tensor: torch.Tensor) -> bool:
+    """Whether a tensor looks like random numbers of both signs, in which any one may be large."""
+    import torch
+
+    if not tensor.is_floating_point() or tensor.dtype.itemsize < 2 or not tensor.dim() or tensor.numel() < 2:
+        return False
+    with torch.no_grad():
+        flat = tensor.detach().reshape(-1)
+        values = flat[:: max(1, flat.numel() // SAMPLE)].double()
+        largest, mean, rms = torch.stack(
+            (values.abs().amax(), values.mean().abs(), values.square().mean().sqrt())
+        ).tolist()
+        if not 0 < largest < float("inf") or mean > rms / 2 or not bool((values < 0).any() & (values > 0).any()):
+            return False
+        near = float((values.abs() > 0.95 * largest).double().mean())
+    few = values.numel() < 64  # the largest of a few is always near itself
+    return (few or near < BOUND_SHARE) and not _rows_are_normalised(tensor)
+
+
+def _rows_are_normalised(tensor: torch.Tensor) -> bool:
+    """Whether all rows have one norm. Rows of a few elements are too few to tell by chance."""
+    import torch
+
+    if tensor.dim() < 2 or tensor.shape[-1] < 4 or tensor.numel() < 4 * tensor.shape[-1]:
+        return False
+    rows = tensor.detach().reshape(-1, tensor.shape[-1])
+    norms = torch.linalg.vector_norm(rows[:: max(1, rows.shape[0] // 256)].double(), dim=-1)
+    return float(norms.std()) < EQUAL_NORMS * float(norms.mean()) and float(norms.mean()) < 1.5
+
+
+def edges(size: int) -> list[int]:
+    """Places along an axis of `size` where kernels go wrong: its ends, powers of two, the last tile; and their
+    neighbours. In order, without repetition."""
+    marks = [0, size - 1, *(1 << power for power in range(size.bit_length())), *(size // t * t for t in TILES)]
+    return sorted({place for mark in marks for place in (mark - 1, mark, mark + 1) if 0 <= place < size})
+
+
+def _planted(tensor: torch.Tensor, draw: random.Random, amplitude: float) -> torch.Tensor:
+    import torch
+
+    with torch.no_grad():
+        planted = tensor.detach().clone(memory_format=torch.preserve_format)
+        size = float(planted.double().square().mean().sqrt())
+        scaled = [row for axis in range(planted.dim() - 1) for row in _rows_at_edges(planted.shape, axis, draw)]
+        if scaled:
+            _scale_rows(planted, list(dict.fromkeys(scaled)), draw, amplitude)
+        _plant_columns(planted, set(scaled), draw, amplitude * size)
+        _plant_shapes(planted, draw, size)
+    return planted
+
+
+def _rows_at_edges(shape: Sequence[int], axis: int, draw: random.Random) -> list[Place]:
+    """Places in all axes but the last, each at an edge of `axis` and anywhere in the others; ends come first."""
+    leading = shape[:-1]
+    allowed = max(1, min(ROWS_MOST, _product(leading) // PLANTED_SHARE // len(leading)))
+    places = edges(shape[axis])
+    ends = [shape[axis] - 1, 0]
+    rest = [place for place in places if place not in ends]
+    chosen = [*ends, *draw.sample(rest, len(rest)), *ends * (ENDS_REPEATED - 1)][:allowed]
+    return [tuple(place if dim == axis else draw.randrange(n) for dim, n in enumerate(leading)) for place in chosen]
+
+
+def _scale_rows(planted: torch.Tensor, rows: list[Place], draw: random.Random, amplitude: float) -> None:
+    """Multiply rows, the first by the whole amplitude."""
+    import torch
+
+    factors = [amplitude, *(SMALLEST * (amplitude / SMALLEST) ** draw.random() for _ in rows[1:])]
+    index = _index(rows, planted)
+    scale = torch.tensor(factors, dtype=torch.float64, device=planted.device).to(planted.dtype)
+    planted[index] = planted[index] * scale.unsqueeze(-1)
+
+
+def _plant_columns(planted: torch.Tensor, scaled: set[Place], draw: random.Random, value: float) -> None:
+    """One large element at an edge of the last axis, in rows that are not scaled as far as there are such.
+
+    The ends come first, of both signs: a softmax does not see what is small.
+    """
+    import torch
+
+    columns = planted.shape[-1]
+    ends = [columns - 1, 0]
+    rest = [column for column in edges(columns) if column not in ends]
+    both = [(column, sign * value) for _ in range(ENDS_REPEATED // 2) for sign in (1, -1) for column in ends]
+    others = [(column, draw.choice((-value, value))) for column in draw.sample(rest, len(rest))]
+    allowed = max(1, min(ROWS_MOST, _product(planted.shape[:-1]) // PLANTED_SHARE)) if planted.dim() > 1 else 2
+    chosen: dict[Place, float] = {}
+    for column, element in [*both, *others][:allowed]:
+        row = _anywhere(planted.shape, draw)
+        for _ in range(TRIES):
+            if row not in scaled and row not in {each[:-1] for each in chosen}:
+                break
+            row = _anywhere(planted.shape, draw)
+        place = (*row, column)
+        chosen[place] = element
+    elements = torch.tensor(list(chosen.values()), dtype=torch.float64, device=planted.device).to(planted.dtype)
+    planted[_index(list(chosen), planted)] = elements
+
+
+def _plant_shapes(planted: torch.Tensor, draw: random.Random, size: float) -> None:
+    """A constant row and one of alternating signs, in tensors of enough rows. Powers of two add up exactly."""
+    import torch
+
+    if planted.dim() < 2 or _product(planted.shape[:-1]) < 4 * PLANTED_SHARE:
+        return
+    even = 2.0 ** round(torch.tensor(size).log2().item())
+    signs = 1.0 - 2.0 * (torch.arange(planted.shape[-1], device=planted.device) % 2)
+    planted[_anywhere(planted.shape, draw)] = even
+    planted[_anywhere(planted.shape, draw)] = (signs * even).to(planted.dtype)
+
+
+def _anywhere(shape: Sequence[int], draw: random.Random) -> Place:
+    """A row: a place in all axes but the last."""
+    return tuple(draw.randrange(size) for size in shape[:-1])
+
+
+def _index(places: list[Place], like: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Places as torch indexes with them: one tensor for each axis."""
+    import torch
+
+    return tuple(torch.tensor(axis, device=like.device) for axis in zip(*places, strict=True))
+
+
+def _product(sizes: Sequence[int]) -> int:
+    product = 1
+    for size in sizes:
+        product *= size
+    return product
