@@ -51,4 +51,4 @@ def classes(rows: int, count: int) -> torch.Tensor:
 
 def wide(tensor: torch.Tensor) -> torch.Tensor:
     """In fp32 where it is narrower; fp64, in which the truth is computed, stays."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
