@@ -16,11 +16,11 @@ sageattention = pytest.importorskip("sageattention", reason="sageattention is no
 pytestmark = needs_gpu("sageattn refuses tensors that are not on one")
 QUANTISED = Tolerance(
     multiplier=100.0,
-    source="q and k are rounded to int8 per block (SageAttention, arXiv 2410.02367): on N(0, 1) the interpreted kernels "
-    "of 1.0.6 come to 42 to 47 times the rms error of fp16, single elements to 59 times its largest",
+    source="q and k are rounded to int8 per block (SageAttention, arXiv 2410.02367): on N(0, 1) the kernels of 1.0.6, "
+    "interpreted, come to 42 to 47 times the rms error of fp16, single elements to 59 times its largest",
 )
 COUNTS_ABSENT_KEYS = pytest.mark.xfail(
-    reason="1.0.6 without causal masks no keys beyond the last: those that fill up a tile of 64 count with a score of 0",
+    reason="1.0.6 masks no keys where nothing is causal: those that fill up the last tile of 64 score 0, and count",
     strict=True,
 )
 # A length that is no multiple of 64 has keys in its last tile that are not there.
