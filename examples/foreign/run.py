@@ -56,7 +56,9 @@ def arguments() -> argparse.Namespace:
     modes.add_argument(
         "--record", dest="mode", action="store_const", const="record", help="time, and store as baselines"
     )
-    parser.add_argument("--into", type=Path, default=HERE / "build", metavar="DIR", help="where packages are installed")
+    parser.add_argument(
+        "--into", type=Path, default=Path("build/foreign"), metavar="DIR", help="where packages are installed"
+    )
     parser.add_argument("--wheels", type=Path, metavar="DIR", help="install from the wheels here, without a network")
     parser.add_argument(
         "--timeout", type=float, default=1800.0, metavar="S", help="seconds for one suite (default 1800)"

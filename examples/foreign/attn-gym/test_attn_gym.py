@@ -13,7 +13,7 @@ pytest.importorskip("attn_gym", reason="attn-gym is not installed")
 
 from attn_gym import masks, mods
 
-BATCH, HEADS, LENGTH, WIDTH = sizes((2, 16, 4096, 128), (1, 4, 256, 32))
+BATCH, HEADS, LENGTH, WIDTH = sizes((1, 16, 4096, 128), (1, 4, 256, 32))
 WINDOW, PREFIX, CAP, DILATION = LENGTH // 8, LENGTH // 4, 20, 3
 ENDS = [0, LENGTH // 5, LENGTH // 2, LENGTH]
 

@@ -17,14 +17,14 @@ pytestmark = needs_gpu("sageattn refuses tensors that are not on one")
 QUANTISED = Tolerance(
     multiplier=100.0,
     source="q and k are rounded to int8 per block (SageAttention, arXiv 2410.02367): on N(0, 1) the kernels of 1.0.6, "
-    "interpreted, come to 42 to 47 times the rms error of fp16, single elements to 59 times its largest",
+    "interpreted, come to 42 to 60 times the rms error of fp16, single elements to 59 times its largest",
 )
 COUNTS_ABSENT_KEYS = pytest.mark.xfail(
     reason="1.0.6 masks no keys where nothing is causal: those that fill up the last tile of 64 score 0, and count",
     strict=True,
 )
 # A length that is no multiple of 64 has keys in its last tile that are not there.
-WHOLE, RAGGED = sizes([(2, 32, 4096, 128), (2, 32, 1025, 64)], [(1, 2, 256, 128), (1, 2, 193, 64)])
+WHOLE, RAGGED = sizes([(1, 32, 4096, 128), (2, 32, 1025, 64)], [(1, 2, 256, 128), (1, 2, 193, 64)])
 CASES = [
     pytest.param(False, *WHOLE, id="full-whole"),
     pytest.param(False, *RAGGED, id="full-ragged", marks=COUNTS_ABSENT_KEYS),
