@@ -8,6 +8,7 @@ Triton decides at its import whether it interprets.
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from typing import Any
 
 _ABSENT = object()
 
+EVERY_FUNCTION = "*"
+"""In place of a name: each function that the module itself defines."""
+
 
 @dataclass(frozen=True)
 class Patch:
@@ -24,7 +28,7 @@ class Patch:
 
     module      full name of its module
     owner       name in that module of the class or object that has it; '' for the module itself
-    attribute   its name; where an installed version lacks it, nothing is done
+    attribute   its name; where an installed version lacks it, nothing is done. Or EVERY_FUNCTION of a module
     wrap        what stands there -> what shall stand there
     """
 
@@ -86,10 +90,26 @@ class Patches:
     def _placed_one(self, patch: Patch) -> bool:
         module = sys.modules.get(patch.module)
         owner = getattr(module, patch.owner, None) if patch.owner else module
-        previous = _ABSENT if owner is None else getattr(owner, patch.attribute, _ABSENT)
+        if owner is None:
+            return False
+        names = _functions_of(owner) if patch.attribute == EVERY_FUNCTION else [patch.attribute]
+        placed = [self._stands(owner, name, patch.wrap) for name in names]
+        return any(placed)
+
+    def _stands(self, owner: Any, attribute: str, wrap: Callable[[Any], Any]) -> bool:
+        previous = getattr(owner, attribute, _ABSENT)
         if previous is _ABSENT:
             return False
-        ours = patch.wrap(previous)
-        setattr(owner, patch.attribute, ours)
-        self._placed.append((owner, patch.attribute, previous, ours))
+        ours = wrap(previous)
+        setattr(owner, attribute, ours)
+        self._placed.append((owner, attribute, previous, ours))
         return True
+
+
+def _functions_of(module: Any) -> list[str]:
+    """Names of the functions that a module defines, and does not import."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__
+    ]

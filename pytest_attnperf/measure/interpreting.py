@@ -1,0 +1,142 @@
+"""What a process that interprets Triton's kernels does otherwise, and the kernels that ran interpreted in a case.
+
+Autotuners run their first configuration: timing an interpreter chooses nothing. Triton's driver says that it is an
+interpreter, torch's CUDA device of a tensor on the CPU is none, and libdevice is computed on the CPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from pytest_attnperf.measure import interpreted_libdevice, interpreter_driver
+from pytest_attnperf.measure.autotuners import TRITON
+from pytest_attnperf.measure.patching import EVERY_FUNCTION, Patch, Patches
+
+INTERPRETER = "triton.runtime.interpreter"
+LIBDEVICE = "triton.language.extra.libdevice"
+
+NOT_TIMED = "interpreted: Triton runs without compiling here; its time says nothing"
+"""Why a case of interpreted kernels has no time."""
+
+NO_DEVICE = -1
+"""An index that makes torch's `torch.cuda.device(...)` do nothing."""
+
+
+class Interpreted:
+    """Whether a case's calls have run an interpreted kernel."""
+
+    def __init__(self) -> None:
+        self.seen = False
+
+
+class _Process:
+    """What stands in this process; None while Triton is left as it is."""
+
+    patches: Patches | None = None
+
+
+def interprets(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether Triton interprets in this process."""
+    return environ.get("TRITON_INTERPRET") == "1"
+
+
+def begin() -> None:
+    """Make this process ready to interpret, until `end`; once is enough. Nothing is imported for it."""
+    if _Process.patches is None and interprets():
+        _Process.patches = Patches(_patches())
+        _Process.patches.__enter__()
+
+
+def end() -> None:
+    """Leave Triton as it was, but for the active driver and what took functions from libdevice meanwhile."""
+    if _Process.patches is not None:
+        _Process.patches.__exit__(None, None, None)
+        _Process.patches = None
+
+
+@contextlib.contextmanager
+def watching(interpreted: Interpreted) -> Iterator[None]:
+    """Note kernels that run interpreted until the context ends, autograd's backward included."""
+    with Patches([Patch(INTERPRETER, "GridExecutor", "__call__", functools.partial(_noting, interpreted))]):
+        yield
+
+
+def _patches() -> list[Patch]:
+    return [
+        Patch("triton.runtime.driver", "", "driver", interpreter_driver.active),
+        Patch(*TRITON, "prune_configs", _first_only),
+        Patch(*TRITON, "_bench", lambda previous: _not_benchmarked),
+        Patch(INTERPRETER, "InterpretedFunction", "run", _saying_what_was_warmed),
+        Patch(INTERPRETER, "", "_implicit_cvt", _floats_as_tensors),
+        Patch(LIBDEVICE, "", EVERY_FUNCTION, interpreted_libdevice.interpreted),
+        Patch("torch.cuda", "device", "__init__", _without_device),
+    ]
+
+
+def _noting(interpreted: Interpreted, previous: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(previous)
+    def call(executor: Any, *args: Any, **kwargs: Any) -> Any:
+        interpreted.seen = True
+        return previous(executor, *args, **kwargs)
+
+    return call
+
+
+def _first_only(previous: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(previous)
+    def prune_configs(autotuner: Any, *args: Any, **kwargs: Any) -> Any:
+        model, autotuner.perf_model = autotuner.perf_model, None  # it is about a GPU, and asks for one
+        try:
+            return list(previous(autotuner, *args, **kwargs))[:1]
+        finally:
+            autotuner.perf_model = model
+
+    return prune_configs
+
+
+def _not_benchmarked(autotuner: Any, *args: Any, **kwargs: Any) -> list[float]:
+    """Answer as a benchmark does; Triton up to 3.8 times a configuration that is the only one, too."""
+    return [0.0, 0.0, 0.0]
+
+
+def _floats_as_tensors(previous: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiled, an argument that is a float is a float32 that has `.to()`; Triton's interpreter leaves it a float."""
+
+    @functools.wraps(previous)
+    def implicit_cvt(arg: Any) -> Any:
+        return _scalar(arg) if isinstance(arg, float) else previous(arg)
+
+    return implicit_cvt
+
+
+def _scalar(value: float) -> Any:
+    """A number as a float32 of Triton's interpreter."""
+    import numpy
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    return tl.tensor(TensorHandle(numpy.array([value], dtype=numpy.float32), tl.float32), tl.float32)
+
+
+def _saying_what_was_warmed(previous: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(previous)
+    def run(function: Any, *args: Any, **kwargs: Any) -> Any:
+        result = previous(function, *args, **kwargs)
+        return interpreter_driver.NotCompiled(function.__name__) if kwargs.get("warmup") else result
+
+    return run
+
+
+def _without_device(previous: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(previous)
+    def init(context: Any, device: Any) -> None:
+        import torch
+
+        on_cpu = isinstance(device, (str, torch.device)) and torch.device(device).type == "cpu"
+        previous(context, NO_DEVICE if on_cpu or device is None else device)
+
+    return init

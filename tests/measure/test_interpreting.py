@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_attnperf.measure import interpreting
+from pytest_attnperf.measure.interpreting import Interpreted
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
+
+
+@pytest.fixture(scope="module")
+def facts() -> dict[str, Any]:
+    """What `interpreted_kernels.py` prints in a process that interprets."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    env = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": path}
+    program = str(HERE / "interpreted_kernels.py")
+    ran = subprocess.run([sys.executable, program], env=env, cwd=HERE, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found
+
+
+@needs_triton
+def test_an_autotuner_runs_its_first_configuration(facts: dict[str, Any]) -> None:
+    """Once, after early pruning, without its model of a GPU and without a benchmark; the launch is noted."""
+    assert facts["blocks"] == [64]
+    assert facts["scaled"]
+    assert facts["watched"] == [False, True]
+
+
+@needs_triton
+def test_libdevice_is_computed_on_the_cpu(facts: dict[str, Any]) -> None:
+    """What numpy has is right; what it lacks needs a GPU, and a type that libdevice lacks is the kernel's error."""
+    assert facts["library"]
+    kind, text = facts["unknown"]
+    assert kind == "UnsupportedError"
+    assert text.startswith(
+        "needs a GPU, and is interpreted here: libdevice.erfcx was asked for, which only a GPU has ("
+    )
+    kind, text = facts["half"]
+    assert kind == "InterpretedKernelError"
+    assert "TypeError: libdevice.pow takes fp32 or fp64, got fp16; convert it with .to()" in text
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    ("fact", "kind", "text"),
+    [
+        ("loop_index", "UnsupportedError", "cannot be interpreted: AttributeError: 'int' object has no attribute 'to'"),
+        ("misspelt", "InterpretedKernelError", "interpreted kernel raised AttributeError: 'tensor' object has no "),
+        ("asserting", "InterpretedKernelError", "interpreted kernel raised AssertionError: BLOCK is too small\n  at "),
+        ("stream", "UnsupportedError", "needs a GPU, and is interpreted here: triton.runtime.driver.active.get_curr"),
+        ("warmed", "UnsupportedError", ""),
+        ("name", "UnsupportedError", "needs a GPU, and is interpreted here: "),
+    ],
+)
+def test_what_needs_a_gpu_is_told_from_what_is_broken(facts: dict[str, Any], fact: str, kind: str, text: str) -> None:
+    """What Triton's interpreter or driver, or torch.cuda, cannot do is unsupported; a kernel's own error is not."""
+    assert facts[fact][0] == kind
+    assert facts[fact][1].startswith(text)
+    assert "interpreted_kernels.py:" in facts[fact][1]
+
+
+@needs_triton
+def test_a_warm_up_compiles_nothing(facts: dict[str, Any]) -> None:
+    """What is asked of the compiled kernel is named; Triton 3.5 cannot warm up an interpreted kernel at all."""
+    assert re.search(
+        r"the compiled kernel of_library\.n_regs was asked for|has no attribute 'warmup'", facts["warmed"][1]
+    )
+
+
+@needs_triton
+def test_the_driver_says_that_it_is_an_interpreter(facts: dict[str, Any]) -> None:
+    """Its target is a CPU, and its tensors lie there: no GPU is claimed."""
+    assert facts["device"] == "cpu"
+    assert facts["target"] == ["cpu", "interpreter"]
+
+
+def test_nothing_is_changed_where_triton_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without TRITON_INTERPRET=1 beginning does nothing; with it, twice is as once, and ending takes it back."""
+    before = list(sys.meta_path)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    interpreting.begin()
+    assert sys.meta_path == before
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setattr(interpreting, "_patches", list)
+    interpreting.begin()
+    interpreting.begin()
+    assert len(sys.meta_path) == len(before) + 1
+    interpreting.end()
+    interpreting.end()
+    assert sys.meta_path == before
+
+
+def test_a_case_without_a_kernel_is_not_interpreted() -> None:
+    """Nothing is noted, and nothing is left behind, where no kernel runs."""
+    before, seen = list(sys.meta_path), Interpreted()
+    with interpreting.watching(seen):
+        assert len(sys.meta_path) == len(before) + 1
+    assert not seen.seen
+    assert sys.meta_path == before
