@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.errors import UnknownNameError, UnsupportedError, UsageError, WorkloadError
+from pytest_attnperf.measure import interpreting
 from pytest_attnperf.workloads.families import Families, Family
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def run_case(registered: Registered, options: argparse.Namespace) -> int:
     if kind == "cpu":
         os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is imported: without a GPU it cannot compile
         _say(f"runs on the CPU ({reason}): this says nothing about a GPU")
+        interpreting.begin()
     from pytest_attnperf.measure.single_run import SingleRun
 
     case = SingleRun.here(backend, workload, on_gpu=kind == "gpu", interpreted=kind == "cpu")

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pytest_attnperf.correctness.judge import PLANTED, Judge
 from pytest_attnperf.errors import CaseFailedError
-from pytest_attnperf.measure import inspection, trace
+from pytest_attnperf.measure import inspection, interpreting, trace
 from pytest_attnperf.measure.chosen_configs import recording
 from pytest_attnperf.measure.inspection import OtherWorkError
 from pytest_attnperf.measure.live_profile import profile_case
 from pytest_attnperf.measure.memory import PeakMemory, peak_memory
+from pytest_attnperf.measure.not_interpreted import explaining
 from pytest_attnperf.measure.out_of_memory import free_cached_memory, guarded
 from pytest_attnperf.measure.proving import Prover, ReplayWrongError, forget_references
 from pytest_attnperf.measure.ran_code import RanCode
@@ -59,6 +60,7 @@ class TorchSubject:
         self._launches: tuple[Launch, ...] = ()
         self._launches_unknown = ""
         self._ran = RanCode()
+        self._interpreted = interpreting.Interpreted()
         self._chosen: dict[str, str] = {}
         self._build_ms = self._first_call_ms = 0.0
 
@@ -68,10 +70,12 @@ class TorchSubject:
 
     def not_timed_reason(self) -> str:
         """Why a time taken here would say nothing; '' when it says something."""
+        if self._interpreted.seen:
+            return interpreting.NOT_TIMED
         if self._device.torch_device != "cpu" or self._backend.times_on_cpu:
             return ""
         if self._device.interpreted:
-            return "interpreted: Triton runs without compiling here; its time says nothing"
+            return interpreting.NOT_TIMED
         return f"on a CPU: {self._backend.name} says that its time there says nothing (times_on_cpu is False)"
 
     def prepare(self) -> None:
@@ -169,19 +173,25 @@ class TorchSubject:
             raise NotProvenRightError(
                 f"{self._name} may not be timed: no check of it has passed in this process; ask for check() first"
             )
+        self._require_meaning()
+
+    def _require_meaning(self) -> None:
         if reason := self.not_timed_reason():
             raise CaseFailedError(f"{self._name} is not timed {reason}")
 
     def _guarded(self, work: Callable[[], T]) -> T:
-        return guarded(work, self._name, self._release_everything)
+        with explaining(self._device.interpreted), interpreting.watching(self._interpreted):
+            return guarded(work, self._name, self._release_everything)
 
     def _timed(self, work: Callable[[Timing], T]) -> T:
         """What `work` gives; the case is no longer proven when what it times is found to be something else."""
         try:
-            return self._guarded(lambda: work(self._ready_timing))
+            found = self._guarded(lambda: work(self._ready_timing))
         except (ReplayWrongError, OtherWorkError):
             self._proven = False
             raise
+        self._require_meaning()
+        return found
 
     def _prepare(self) -> None:
         workload, torch_device = self._workload, self._device.torch_device
@@ -191,6 +201,7 @@ class TorchSubject:
             self._prepared = prepared
             if not self.not_timed_reason():
                 _, self._first_call_ms = self._waited_for(prepared.run)
+            if not self.not_timed_reason():
                 warm_up(prepared.run, torch_device)
         self._chosen = chosen.config()
         self._judge = judge = self._prover.judge(prepared)
@@ -247,7 +258,7 @@ class TorchSubject:
 
     def _what_ran(self, *, profiled: bool) -> CheckReport:
         """Judge one more call by what it does. Triton's interpreter runs Python, of which there is nothing to say."""
-        if self._device.interpreted and not self._backend.times_on_cpu:
+        if self._interpreted.seen or (self._device.interpreted and not self._backend.times_on_cpu):
             return CheckReport()
         on_gpu = self._device.torch_device == "cuda"
         if on_gpu and profiled:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.errors import AttnperfError
-from pytest_attnperf.measure import flight_recorder
+from pytest_attnperf.measure import flight_recorder, interpreting
 from pytest_attnperf.plugin import main
 from pytest_attnperf.plugin.cases import case_key
 from pytest_attnperf.plugin.code_items import build_key
@@ -39,6 +39,13 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     """Load the main plugin where it is not installed as an entry point (another interpreter, a source tree)."""
     if not pluginmanager.has_plugin("attnperf"):
         pluginmanager.register(main, "attnperf")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Make ready to interpret, before any conftest imports a library that asks Triton for its driver."""
+    interpreting.begin()
+    early_config.add_cleanup(interpreting.end)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -182,10 +189,11 @@ def device_for(config: pytest.Config) -> Device:
     provided: Device | None = config.hook.pytest_attnperf_device(config=config, kind=kind)
     if provided is not None:
         return provided
+    interpreting.begin()
     try:
         from pytest_attnperf.measure.torch_device import TorchDevice
 
-        return TorchDevice.open(kind, interpreted=os.environ.get("TRITON_INTERPRET") == "1")
+        return TorchDevice.open(kind, interpreted=interpreting.interprets())
     except AttnperfError as error:
         raise pytest.UsageError(str(error)) from error
     except ModuleNotFoundError as error:

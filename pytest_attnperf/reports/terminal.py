@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from pytest_attnperf.records import ErrorFigures, ProcessSummary, Tolerance, Verdict
@@ -31,6 +32,7 @@ from pytest_attnperf.results import CaseResult, RunResult
 LOG_LINES = 40
 PROBLEM_LINES = 12
 QUARANTINED_LINES = 10
+REASON_LINES = 5
 TEXT_LIMIT = 2000
 
 
@@ -55,9 +57,12 @@ def closing_lines(run: RunResult, results_path: str = "", *, ink: Ink = PLAIN) -
 
 
 def _not_timed_lines(run: RunResult) -> list[str]:
-    """How many cases count as gated without a time, and how many the run's tier left out."""
+    """How many cases count as gated without a time, why others have none, and how many the run's tier left out."""
     unchanged, left = sum(case.unchanged for case in run.cases), len(run.left_to_nightly)
     lines = [f"{max(0, run.gated - unchanged)} gated, {unchanged} unchanged (not timed)"] if unchanged else []
+    if run.mode != "check":
+        why = Counter(case.summary for case in run.cases if case.verdict is Verdict.RIGHT and not case.unchanged)
+        lines += [f"{count} right, {one_line(text, TEXT_LIMIT)}" for text, count in why.most_common(REASON_LINES)]
     return [*lines, f"{left} case{'s' if left != 1 else ''} left to nightly runs"] if left else lines
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from pytest_attnperf.errors import CaseFailedError, WorkerError
+from pytest_attnperf.errors import CaseFailedError, UnsupportedError, WorkerError
 from pytest_attnperf.records import CaseKey, CheckReport, DeviceInfo, Fingerprint, NotProvenRightError, Role
 from pytest_attnperf.workers.believable import unbelievable
 from pytest_attnperf.workers.command_plan import CommandPlan
@@ -277,6 +277,8 @@ class Worker:
             return NotProvenRightError(message)
         if kind != "case":
             return self._died(f"{self._title} refused {operation!r}: {message}")
+        if operation == "check" and error.get("unsupported") and not error.get("poisoned"):
+            return UnsupportedError(message)
         if error.get("report"):
             return WrongAsTimedError(message, self.told(operation, error["report"], CheckReport))
         trace, out_of_memory = str(error.get("traceback", "")), bool(error.get("out_of_memory"))

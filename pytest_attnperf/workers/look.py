@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field, replace
 
-from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.errors import CaseFailedError, UnsupportedError
 from pytest_attnperf.pairs import TurnPlan
 from pytest_attnperf.profile_records import CaseProfile
 from pytest_attnperf.records import (
@@ -130,7 +130,11 @@ def begin(case: Conversation, ready: Ready, *, profiled: bool) -> Look:
     if opened.unsupported:
         case.close()
         return replace(look, ending=Ending.UNSUPPORTED, reasons=tuple(opened.unsupported))
-    look = replace(look, report=case.check(profiled=profiled))
+    try:
+        look = replace(look, report=case.check(profiled=profiled))
+    except UnsupportedError as error:  # only its first call shows that a kernel cannot be interpreted
+        case.close()
+        return replace(look, ending=Ending.UNSUPPORTED, reasons=(str(error),))
     if look.report.right:
         return look
     case.close()

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf import __version__
-from pytest_attnperf.errors import CaseFailedError, CodeObjectError, UsageError
+from pytest_attnperf.errors import CaseFailedError, CodeObjectError, UnsupportedError, UsageError
 from pytest_attnperf.measure import flight_recorder
+from pytest_attnperf.measure.not_interpreted import InterpretedKernelError
 from pytest_attnperf.records import METHOD_VERSION, CaseKey, FinalReport, NotProvenRightError, Role
 from pytest_attnperf.workers.device import Device, prepared_or_reasons
 from pytest_attnperf.workers.protocol import ALLOWED, PROTOCOL_VERSION, Channel, State, plain, protocol_error
@@ -36,6 +37,9 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 COMPILER_VARIABLES = "TRITON_"
 """Begins the names of what `_own_compilers` looks after."""
+
+TOLD = (CodeObjectError, InterpretedKernelError)
+"""Errors whose text says all that a traceback would."""
 
 
 class Server:
@@ -183,10 +187,12 @@ class Server:
 
     def _failure(self, error: Exception) -> dict[str, Any]:
         flight_recorder.stop()  # what is launched to learn whether the device still answers is not to blame
+        unsupported = isinstance(error, UnsupportedError)
         return {
             "kind": "case",
-            "message": f"{type(error).__name__}: {error}",
-            "traceback": "" if isinstance(error, CodeObjectError) else "".join(traceback.format_exception(error)[-12:]),
+            "message": str(error) if unsupported else f"{type(error).__name__}: {error}",
+            "unsupported": unsupported,
+            "traceback": "" if isinstance(error, TOLD) else "".join(traceback.format_exception(error)[-12:]),
             "out_of_memory": isinstance(error, CaseFailedError) and error.out_of_memory,
             "report": plain(getattr(error, "report", None)),
             "poisoned": not self._device.healthy(),
