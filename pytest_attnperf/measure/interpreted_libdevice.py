@@ -62,9 +62,8 @@ def interpreted(stub: Callable[..., Any]) -> Callable[..., Any]:
 
 def _computed(name: str, args: tuple[Any, ...]) -> Any:
     """The value of the function; its first tensor decides the type. Raises TypeError for other types than `FLOATS`."""
-    import numpy
     import triton.language as tl
-    from triton.runtime.interpreter import TensorHandle
+    from triton.runtime import interpreter
 
     tensors = [arg for arg in args if isinstance(arg, tl.tensor)]
     for tensor in tensors:
@@ -73,11 +72,12 @@ def _computed(name: str, args: tuple[Any, ...]) -> Any:
     if not tensors:
         raise TypeError(f"libdevice.{name} takes a tensor of {' or '.join(FLOATS)}, got {args}")
     values = [_value(arg, tl, tensors[0].handle.data.dtype) for arg in args]
+    numpy: Any = interpreter.np  # whichever it computes with itself
     with numpy.errstate(all="ignore"):
         data = 1 / numpy.sqrt(values[0]) if name == "rsqrt" else getattr(numpy, NUMPY_NAMES[name])(*values)
     dtype = tensors[0].dtype
     shape = list(data.shape) if any(tensor.type.is_block() for tensor in tensors) else []
-    return tl.tensor(TensorHandle(data, dtype), tl.block_type(dtype, shape) if shape else dtype)
+    return tl.tensor(interpreter.TensorHandle(data, dtype), tl.block_type(dtype, shape) if shape else dtype)
 
 
 def _value(arg: Any, tl: Any, dtype: Any) -> Any:

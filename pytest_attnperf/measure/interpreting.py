@@ -115,11 +115,11 @@ def _floats_as_tensors(previous: Callable[..., Any]) -> Callable[..., Any]:
 
 def _scalar(value: float) -> Any:
     """A number as a float32 of Triton's interpreter."""
-    import numpy
     import triton.language as tl
-    from triton.runtime.interpreter import TensorHandle
+    from triton.runtime import interpreter
 
-    return tl.tensor(TensorHandle(numpy.array([value], dtype=numpy.float32), tl.float32), tl.float32)
+    numpy: Any = interpreter.np
+    return tl.tensor(interpreter.TensorHandle(numpy.array([value], dtype=numpy.float32), tl.float32), tl.float32)
 
 
 def _saying_what_was_warmed(previous: Callable[..., Any]) -> Callable[..., Any]:

@@ -52,7 +52,7 @@ class Raised:
     """The error behind all others, and the frames that it came through.
 
     root        what was raised first, inside the kernel where there is one
-    in_kernel   whether an interpreted kernel raised it
+    in_kernel   whether an interpreted kernel raised it, or its launch
     frames      (frame, line), outermost first
     """
 
@@ -68,6 +68,7 @@ class Raised:
         while _is_interpreter_error(root) and root.__cause__ is not None:
             root, in_kernel = root.__cause__, True
             frames += traceback.walk_tb(root.__traceback__)
+        in_kernel = in_kernel or any(_module(frame) == INTERPRETER for frame, _ in frames)
         return cls(root, in_kernel, tuple(frames))
 
     def needs_gpu(self) -> str:

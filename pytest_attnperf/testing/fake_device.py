@@ -23,10 +23,11 @@ unless said). `device.canary` holds the canaries' times in us, `device.gpus` the
 ...), `device.card_bias` how much slower than scripted one is, by its number. Faults: wrong, nan, nothing, late (right
 first, wrong on the last replay), replay (right when called, wrong when replayed), fallback (another kernel than
 declared), stage (one cannot be timed), crossing (one goes through the host), prepare, finish (raises there),
-slow_finish (does not end there), unsupported (found out by preparing), chatter, unprofiled (the profiler sees nothing),
-profile_crash, profile_hang; and those of `fake_faults`, which strike where `fault_at` says: open, check (unless said),
-block, turn or finish: crash, segfault, kill, exit, hang, stuck (in C, signals ignored), raise, oom, poison and assert
-(which leave no device behind). `device.canary_fault` is one of these for the process named by `device.canary_worker`.
+slow_finish (does not end there), chatter, unprofiled (the profiler sees nothing), profile_crash, profile_hang; and
+those of `fake_faults`, which strike where `fault_at` says: open, check (unless said), block, turn or finish: crash,
+segfault, kill, exit, hang, stuck (in C, signals ignored), raise, oom and unsupported (in open unless said), poison and
+assert (which leave no device behind). `device.canary_fault` is one of these for the process named by
+`device.canary_worker`.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.backends import Backend, Registry
-from pytest_attnperf.errors import CaseFailedError, UnsupportedError
+from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure.pinned_backend import PINNED_KEY, PinnedBackend
 from pytest_attnperf.pairs import Turn, TurnPlan
 from pytest_attnperf.profile_records import CaseProfile, KernelShape, LiveKernel
@@ -107,13 +108,11 @@ class FakeSubject:
         """Faults of building."""
         if self.fault == "prepare":
             raise RuntimeError("scripted compile error in kernel fake_kernel.cu:7")
-        if self.fault == "unsupported":
-            raise UnsupportedError("scripted: hipcc missing")
         self._strike("open")
 
     def _strike(self, operation: str) -> None:
         """Break where the script says so; memory runs out in building unless it does."""
-        if operation == self.script.get("fault_at", "open" if self.fault == "oom" else "check"):
+        if operation == self.script.get("fault_at", "open" if self.fault in fake_faults.IN_BUILDING else "check"):
             fake_faults.strike(self.fault)
 
     def not_timed_reason(self) -> str:

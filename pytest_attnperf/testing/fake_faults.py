@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 
-from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.errors import CaseFailedError, UnsupportedError
 from pytest_attnperf.measure import flight_recorder
 
 KERNEL = "fake_kernel"
@@ -19,8 +19,13 @@ LONG_SECONDS = 3600
 OPERATIONS = ("open", "check", "block", "turn", "finish")
 """Where a script's `fault_at` lets a fault strike; 'check' unless it says so."""
 
-FAULTS = frozenset({"crash", "segfault", "kill", "exit", "hang", "stuck", "raise", "poison", "assert", "oom"})
+FAULTS = frozenset(
+    {"crash", "segfault", "kill", "exit", "hang", "stuck", "raise", "poison", "assert", "oom", "unsupported"}
+)
 """Faults that strike at any operation."""
+
+IN_BUILDING = frozenset({"oom", "unsupported"})
+"""Faults that strike in building unless a script says otherwise."""
 
 POISONING = frozenset({"poison", "assert"})
 """Faults behind which the device answers nothing."""
@@ -33,6 +38,8 @@ def strike(fault: str) -> None:
     """Break this process as `fault` says, inside a launch of `KERNEL`. Returns for a word that is none of `FAULTS`."""
     if fault == "oom":
         raise CaseFailedError("out of memory: tried to allocate 8.00 GiB", out_of_memory=True)
+    if fault == "unsupported":
+        raise UnsupportedError("scripted: hipcc missing")
     if fault in FAULTS:
         with flight_recorder.launch(KERNEL):
             _broken(fault)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from pytest_attnperf.errors import CaseFailedError, WorkerError
+from pytest_attnperf.errors import CaseFailedError, UnsupportedError, WorkerError
 from pytest_attnperf.records import CaseKey, ProcessSummary, Role, Samples
 from pytest_attnperf.stats.summaries import summarise
 from pytest_attnperf.workers.command_plan import CommandPlan
@@ -148,7 +148,8 @@ class WorkerPool:
         try:
             opened = case.open()
             if opened.state == "open" and not opened.unsupported:
-                case.check()
+                with contextlib.suppress(UnsupportedError):
+                    case.check()
         finally:
             self._end(worker)
 

@@ -7,12 +7,21 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
+from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import interpreting
 from pytest_attnperf.measure.interpreting import Interpreted
+from pytest_attnperf.measure.seeds import Seeds
+from pytest_attnperf.measure.subject import TorchSubject
+from pytest_attnperf.records import DeviceInfo
+from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
+
+CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="test")
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -102,6 +111,32 @@ def test_nothing_is_changed_where_triton_compiles(monkeypatch: pytest.MonkeyPatc
     interpreting.end()
     interpreting.end()
     assert sys.meta_path == before
+
+
+def test_a_kernel_that_is_interpreted_late_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that only later runs an interpreted kernel is refused a time when it does, timed or about to be."""
+    module: Any = ModuleType("triton.runtime.interpreter")
+    module.GridExecutor = type("GridExecutor", (), {"__call__": lambda self: None})
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    interprets = [False]
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        if interprets[0]:
+            module.GridExecutor()()
+        return 2 * x
+
+    workload = AdHoc("late", lambda seed: torch.randn(8, generator=torch.manual_seed(seed)), lambda x: 2 * x)
+    timed, checked = (TorchSubject(CallableBackend("mine", call), workload, CPU, Seeds(0, 1, 2)) for _ in range(2))
+    for subject in (timed, checked):
+        subject.prepare()
+    assert timed.check().right
+    assert timed.blocks(2, 100.0, 1e6).block_us
+    interprets[0] = True
+    assert checked.check().right
+    for subject in (timed, checked):
+        with pytest.raises(CaseFailedError, match="is not timed interpreted: Triton runs without compiling here"):
+            subject.blocks(2, 100.0, 1e6)
+        assert subject.not_timed_reason() == interpreting.NOT_TIMED
 
 
 def test_a_case_without_a_kernel_is_not_interpreted() -> None:

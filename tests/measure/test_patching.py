@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.measure.patching import Patch, Patches
+from pytest_attnperf.measure.patching import EVERY_FUNCTION, Patch, Patches
 
 NAME = "patched_while_watched"
 
@@ -90,6 +90,16 @@ def test_a_function_of_the_module_itself(monkeypatch: pytest.MonkeyPatch) -> Non
     with Patches([Patch(NAME, "", "say", louder)]):
         assert module.say() == "HELLO"
     assert module.say() == "hello"
+
+
+def test_every_function_of_a_module(on_disk: None, tmp_path: Path) -> None:
+    """Each that the module defines is another one inside; what it imports and its values stay."""
+    source = "from os.path import join\nTEN = 10\ndef one():\n    return 'a'\ndef two():\n    return 'b'\n"
+    (tmp_path / f"{NAME}.py").write_text(source)
+    with Patches([Patch(NAME, "", EVERY_FUNCTION, louder)]):
+        module: Any = importlib.import_module(NAME)
+        assert (module.one(), module.two(), module.TEN, module.join("a", "b")) == ("A", "B", 10, "a/b")
+    assert (module.one(), module.two()) == ("a", "b")
 
 
 def test_what_another_put_there_stays(on_disk: None) -> None:

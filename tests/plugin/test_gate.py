@@ -148,12 +148,13 @@ def test_unsupported_is_skipped_with_its_reason(attnperf_project: FakeProject) -
 
 
 @pytest.mark.parametrize("options", [("--attnperf",), ("--attnperf", "--attnperf-isolate=none"), ()])
-def test_what_prepare_finds_unsupported_is_skipped(attnperf_project: FakeProject, options: tuple[str, ...]) -> None:
-    """A backend whose library cannot be loaded here is skipped with the reason that only loading it gave."""
+def test_what_trying_finds_unsupported_is_skipped(attnperf_project: FakeProject, options: tuple[str, ...]) -> None:
+    """A backend whose library cannot be loaded, or called, here is skipped with the reason that only trying it gave."""
     attnperf_project.backend("fake.a", fault="unsupported")
+    attnperf_project.backend("fake.b", fault="unsupported", fault_at="check")
     result = attnperf_project.run(*options, "-rs")
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["*scripted: hipcc missing*"])
+    result.assert_outcomes(skipped=2)
+    result.stdout.fnmatch_lines(["SKIPPED [[]2] *scripted: hipcc missing*"])
 
 
 def test_support_that_vanished_fails(stored: FakeProject) -> None:

@@ -283,3 +283,12 @@ def test_what_was_not_timed_and_what_is_held_stand_at_the_end(case: CaseFactory,
     ]
     many = closing_lines(run(*(held,) * 12))
     assert (len(many), many[-1]) == (12, "and 2 more quarantined cases")
+
+
+def test_why_cases_have_no_time_stands_at_the_end(case: CaseFactory, run: RunFactory) -> None:
+    """Each reason once with the number of its cases, where times were asked for."""
+    right = case(verdict=Verdict.RIGHT, fails=False, median_us=None, summary="interpreted: says nothing")
+    other = case("c", verdict=Verdict.RIGHT, fails=False, median_us=None, summary="on a CPU: says nothing")
+    lines = ["2 right, interpreted: says nothing", "1 right, on a CPU: says nothing"]
+    assert closing_lines(run(right, right, other))[1:3] == lines
+    assert closing_lines(run(right, right, other, mode="check"))[1:] == []

@@ -144,6 +144,14 @@ def test_what_prepare_finds_unsupported_is_unsupported(tmp_path: Path) -> None:
     assert bench.open()["ok"]["unsupported"] == ["scripted: hipcc missing"]
 
 
+def test_what_a_check_finds_unsupported_is_said(tmp_path: Path) -> None:
+    """A kernel that only its first call shows to need a GPU gives a reason that is no error's text."""
+    bench = Bench(tmp_path, {"time_us": 1.0, "fault": "unsupported", "fault_at": "check"})
+    assert not bench.open()["ok"]["unsupported"]
+    error = bench.ask("check")["error"]
+    assert (error["unsupported"], error["message"]) == (True, "scripted: hipcc missing")
+
+
 def test_the_canary_is_measured_between_cases(bench: Bench) -> None:
     """`canary` answers with the samples of every fixed kernel while no case is open, and is refused inside one."""
     answer = bench.ask("canary")["ok"]
