@@ -180,18 +180,25 @@ class TorchSubject:
             raise CaseFailedError(f"{self._name} is not timed {reason}")
 
     def _guarded(self, work: Callable[[], T]) -> T:
-        with explaining(self._device.interpreted), interpreting.watching(self._interpreted):
+        with explaining(self._device.interpreted):
             return guarded(work, self._name, self._release_everything)
+
+    def _watched(self, run: Callable[[], T]) -> Callable[[], T]:
+        """The call, noting whether it runs an interpreted kernel; one that its reference runs says nothing of it."""
+
+        def watched() -> T:
+            with interpreting.watching(self._interpreted):
+                return run()
+
+        return watched
 
     def _timed(self, work: Callable[[Timing], T]) -> T:
         """What `work` gives; the case is no longer proven when what it times is found to be something else."""
         try:
-            found = self._guarded(lambda: work(self._ready_timing))
+            return self._guarded(lambda: work(self._ready_timing))
         except (ReplayWrongError, OtherWorkError):
             self._proven = False
             raise
-        self._require_meaning()
-        return found
 
     def _prepare(self) -> None:
         workload, torch_device = self._workload, self._device.torch_device
@@ -200,7 +207,7 @@ class TorchSubject:
             prepared, self._build_ms = self._waited_for(lambda: self._backend.prepare(workload, inputs))
             self._prepared = prepared
             if not self.not_timed_reason():
-                _, self._first_call_ms = self._waited_for(prepared.run)
+                _, self._first_call_ms = self._waited_for(self._watched(prepared.run))
             if not self.not_timed_reason():
                 warm_up(prepared.run, torch_device)
         self._chosen = chosen.config()
@@ -230,7 +237,7 @@ class TorchSubject:
         return replace(found, build_ms=self._build_ms, first_call_ms=self._first_call_ms)
 
     def _check(self, *, profiled: bool, repeats: int) -> CheckReport:
-        run = self._ready.run
+        run = self._watched(self._ready.run)
         self._proven = False
         assert self._judge is not None, "prepare() comes first"
         self._judge.watch(run())  # a buffer that the backend owns holds a right result by now: it must not survive
@@ -280,8 +287,10 @@ class TorchSubject:
     def _final_report(self) -> FinalReport:
         prepared, timer = self._ready, self._ready_timing.timer
         name = "last replay" if timer is not None and timer.replays else "last call"
-        run = prepared.run if timer is None else timer.run_once
+        run = self._watched(prepared.run if timer is None else timer.run_once)
         check = self._judged(name, run, self._seeds.final, planted=True)
+        if timer is not None:
+            self._require_meaning()
         if check.right and isinstance(timer, (EventTimer, ProfilerTimer)):
             # Without a graph only a profiler tells, and only now may it be used.
             seen = inspection.of_gpu_work(prepared, self._backend.name, self._ran)

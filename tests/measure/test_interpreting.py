@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -113,30 +114,48 @@ def test_nothing_is_changed_where_triton_compiles(monkeypatch: pytest.MonkeyPatc
     assert sys.meta_path == before
 
 
-def test_a_kernel_that_is_interpreted_late_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that only later runs an interpreted kernel is refused a time when it does, timed or about to be."""
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Doubles a tensor by what looks like an interpreted kernel."""
     module: Any = ModuleType("triton.runtime.interpreter")
-    module.GridExecutor = type("GridExecutor", (), {"__call__": lambda self: None})
+    module.GridExecutor = type("GridExecutor", (), {"__call__": lambda self, x: 2 * x})
     monkeypatch.setitem(sys.modules, module.__name__, module)
+    return lambda x: module.GridExecutor()(x)
+
+
+def _prepared(call: Callable[..., Any], reference: Callable[..., Any]) -> TorchSubject:
+    workload = AdHoc("late", lambda seed: torch.randn(8, generator=torch.manual_seed(seed)), reference)
+    subject = TorchSubject(CallableBackend("mine", call), workload, CPU, Seeds(0, 1, 2))
+    subject.prepare()
+    return subject
+
+
+def test_a_kernel_that_is_interpreted_late_is_not_timed(kernel: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """A call that runs an interpreted kernel in its check has no time, and one in its last run loses it."""
     interprets = [False]
 
     def call(x: torch.Tensor) -> torch.Tensor:
-        if interprets[0]:
-            module.GridExecutor()()
-        return 2 * x
+        return kernel(x) if interprets[0] else 2 * x
 
-    workload = AdHoc("late", lambda seed: torch.randn(8, generator=torch.manual_seed(seed)), lambda x: 2 * x)
-    timed, checked = (TorchSubject(CallableBackend("mine", call), workload, CPU, Seeds(0, 1, 2)) for _ in range(2))
-    for subject in (timed, checked):
-        subject.prepare()
+    timed, checked = _prepared(call, lambda x: 2 * x), _prepared(call, lambda x: 2 * x)
     assert timed.check().right
     assert timed.blocks(2, 100.0, 1e6).block_us
     interprets[0] = True
     assert checked.check().right
-    for subject in (timed, checked):
-        with pytest.raises(CaseFailedError, match="is not timed interpreted: Triton runs without compiling here"):
-            subject.blocks(2, 100.0, 1e6)
-        assert subject.not_timed_reason() == interpreting.NOT_TIMED
+    with pytest.raises(CaseFailedError, match="is not timed interpreted: Triton runs without compiling here"):
+        checked.blocks(2, 100.0, 1e6)
+    with pytest.raises(CaseFailedError, match="is not timed interpreted: "):
+        timed.finish()
+    assert checked.not_timed_reason() == timed.not_timed_reason() == interpreting.NOT_TIMED
+
+
+def test_a_reference_may_be_interpreted(kernel: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """A torch function is timed, whatever computes what it is held against."""
+    subject = _prepared(lambda x: 2 * x, kernel)
+    assert subject.check().right
+    assert subject.blocks(2, 100.0, 1e6).block_us
+    assert subject.finish().check.right
+    assert subject.not_timed_reason() == ""
 
 
 def test_a_case_without_a_kernel_is_not_interpreted() -> None:
