@@ -252,7 +252,8 @@ class TorchSubject:
         self._proven = report.right
         if not report.right:
             return report
-        report = self._prover.with_warning(report, self._ready)
+        if not self._interpreted.seen:  # interpreting runs millions of Python's functions
+            report = self._prover.with_warning(report, self._ready)
         if repeats:
             report = replace(report, repeats=repeats, bit_equal=self._judge.bit_equal(run, repeats))
         if reason := self.not_timed_reason():
