@@ -93,6 +93,7 @@ class CaseHandle:
                               is judged by what they hold
         host_sync             the call may wait for the device (.item()), and is timed by the host's clock
         """
+        _require_callables(fn=fn, reference=reference, inputs=inputs)
         from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 
         workload = AdHoc(
@@ -107,6 +108,17 @@ class CaseHandle:
             host_sync=host_sync,
         )
         self._server.rendezvous(CallableBackend(name=name, fn=fn, tolerance=tolerance or Tolerance()), workload)
+
+
+def _require_callables(**given: object) -> None:
+    """Fail the test in one message where a function of `attnperf.gate()` is none: each is called more than once."""
+    wrong = [f"{name} is a {type(value).__name__}" for name, value in given.items() if not callable(value)]
+    if wrong:
+        pytest.fail(
+            f"attnperf.gate(): {', '.join(wrong)}, and must be a function: fn(*tensors), reference(*tensors) and "
+            "inputs(seed), which makes the tensors, are each called several times",
+            pytrace=False,
+        )
 
 
 class CodeObjectHandle:

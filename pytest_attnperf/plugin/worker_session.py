@@ -176,9 +176,9 @@ def _ending(reports: list[pytest.TestReport]) -> tuple[str, str]:
 
 
 def _what_failed(report: pytest.TestReport) -> str:
-    """The error's first line, so that it can stand alone, and the traceback behind it."""
+    """The error's first line, so that it can stand alone, and the traceback behind it, where there is one."""
     crash = getattr(report.longrepr, "reprcrash", None)
-    if crash is None:
+    if crash is None or crash.message == f"Failed: {report.longreprtext}":  # pytest.fail(..., pytrace=False)
         return report.longreprtext
     return f"{crash.message.partition(chr(10))[0]}\n{report.longreprtext}"
 

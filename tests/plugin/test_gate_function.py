@@ -101,6 +101,28 @@ def test_the_timer_needs_no_gate(project: pytest.Pytester, own_process: None) ->
     _run(project).assert_outcomes(passed=1)
 
 
+def test_what_is_no_function_is_said_in_one_message(attnperf_project: FakeProject) -> None:
+    """inputs=, reference= or fn that cannot be called is named with its type, without a traceback."""
+    attnperf_project.backend("fake.a")
+    suite = attnperf_project.path / "suites" / "test_prefill.py"
+    suite.write_text(
+        "def test_a(attnperf):\n    attnperf.gate('a', print, reference=print, inputs=(1, 2))\n"
+        "def test_b(attnperf):\n    attnperf.gate('b', None, reference='x', inputs=print)\n"
+    )
+    result = attnperf_project.run()
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "ERROR: prefill/gate/test_a",
+            "call: attnperf.gate(): inputs is a tuple, and must be a function: fn(*tensors), *called several times",
+            "ERROR: prefill/gate/test_b",
+            "call: attnperf.gate(): fn is a NoneType, reference is a str, and must be a function: *",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*Traceback*")
+    result.stdout.no_fnmatch_line("*gate('a', print*")
+
+
 @pytest.mark.parametrize("again", ["gate('b', print, reference=print, inputs=print)", "run(None, None)"])
 def test_a_second_case_in_one_test_is_an_error(attnperf_project: FakeProject, again: str) -> None:
     """A test is one case; a second call would be judged by nobody, and its error is the failure's second line."""

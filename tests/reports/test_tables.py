@@ -87,6 +87,17 @@ def test_mixed_families_keep_their_name(case: CaseFactory) -> None:
     assert "decode-b1-s16-h4-d32-f16" in table
 
 
+def test_a_tests_name_is_a_whole_heading(case: CaseFactory) -> None:
+    """The workload of `attnperf.gate()` is a test's name, whose parameters hold hyphens and brackets: nothing is cut."""
+    for names in (
+        ["test_softmax[16-1000]"],
+        ["test_softmax[16-1000]", "test_softmax[32-1000]"],
+        ["test_softmax[f16-[1, 2]-a-b]", "test_softmax[f16-[3]-c-d]"],
+    ):
+        table = suite_table([case("gate", workload=name) for name in names], width=120)
+        assert all(name in table for name in names)
+
+
 def test_speedup_is_against_the_same_workload(case: CaseFactory) -> None:
     """A reference of another workload or label gives no speedup."""
     cases = [case("native.eager_fp32", workload=LONG, median_us=261.0), case(), case(workload=LONG), case(label="x")]
