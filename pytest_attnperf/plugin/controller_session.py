@@ -13,6 +13,7 @@ from pytest_attnperf.plugin.code_items import build_key
 from pytest_attnperf.plugin.following import next_case
 from pytest_attnperf.plugin.session_setup import Collectors, make_collectors, usage_errors
 from pytest_attnperf.plugin.several_gpus import is_xdist_controller, prepare_xdist, timed
+from pytest_attnperf.plugin.unheeded import refuse_unheeded, refuse_useless_base
 from pytest_attnperf.records import Verdict
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def configure(config: pytest.Config) -> None:
         options.check_rootdir(config)
         collectors = make_collectors(config)
         refuse_contradictions(config)
+        refuse_unheeded(config)
         if timed(config) and is_xdist_controller(config) and not config.getoption("collectonly"):
             prepare_xdist(config)
         if timed(config) and not _records(config):
@@ -159,8 +161,6 @@ def _refuse_two_modes(config: pytest.Config) -> None:
         raise pytest.UsageError("--attnperf-candidate needs --attnperf-against: what is it to be held against?")
     if options.run_text(config, "against") and options.run_text(config, "isolate") == "none":
         raise pytest.UsageError("--attnperf-against needs processes of its own; drop --attnperf-isolate=none")
-    if options.run_text(config, "accept") and not updates:
-        raise pytest.UsageError("--attnperf-accept says why a recorded slowdown is wanted; it needs --update-baselines")
 
 
 class ControllerSession:
@@ -202,6 +202,8 @@ class ControllerSession:
         builds = [item for item in session.items if build_key(item) is not None]
         if (cases or builds) and not self._config.getoption("collectonly"):
             with usage_errors():
+                if not builds:
+                    refuse_useless_base(self._config)
                 self._start(cases, builds)
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)

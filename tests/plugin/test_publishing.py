@@ -44,8 +44,9 @@ def test_a_folder_of_reports(project: FakeProject) -> None:
 
 
 def test_a_check_leaves_no_report(project: FakeProject) -> None:
-    """A run that measures nothing has none."""
-    project.run("--attnperf-report=out").assert_outcomes(passed=1)
+    """A run that measures nothing has none, where the ini file names a folder for those that do."""
+    project.pytester.makeini("[pytest]\nattnperf_report = out\n")
+    project.run().assert_outcomes(passed=1)
     assert not (project.path / "out").exists()
 
 

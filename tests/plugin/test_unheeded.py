@@ -1,0 +1,72 @@
+"""Options that the run would not heed."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_attnperf.testing.project import FakeProject
+
+ALONE = [
+    *("interleave=all", "pairs=3", "timer=host", "processes=9", "second-look=4", "blocks=9", "block-us=99"),
+    *("budget-ms=9", "results=r.json", "report=out", "history=h.db", "benchmark=off", "threshold=3", "floor-us=1"),
+    *("creep=9", "suite-rate=0.1", "record-local", "strict", "against=."),
+]
+
+
+@pytest.fixture
+def project(attnperf_project: FakeProject) -> FakeProject:
+    """One right backend."""
+    attnperf_project.backend("fake.a", time_us=100)
+    return attnperf_project
+
+
+def test_options_of_timing_need_attnperf(project: FakeProject) -> None:
+    """Without --attnperf each is a usage error of one line that names both, and nothing runs."""
+    for option in ALONE:
+        result = project.run(f"--attnperf-{option}")
+        assert result.ret == pytest.ExitCode.USAGE_ERROR, option
+        said = [line for line in result.stderr.lines if line]
+        assert len(said) == 1, said
+        assert said[0].startswith(f"ERROR: --attnperf-{option} needs --attnperf: without it this run only proves"), said
+        assert said[0].endswith(f"Add --attnperf, or drop --attnperf-{option}")
+
+
+def test_a_value_of_its_own_word_is_found_too(project: FakeProject) -> None:
+    """`--attnperf-report out` is the same as `--attnperf-report=out`."""
+    result = project.run("--attnperf-report", "out")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --attnperf-report needs --attnperf: *"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--attnperf", "--attnperf-pairs=3"), "--attnperf-pairs=3 needs --attnperf-against: *"),
+        (("--attnperf", "--attnperf-interleave=all"), "--attnperf-interleave=all needs --attnperf-against: *"),
+        (("--attnperf-build=make",), "--attnperf-build=make needs --attnperf-against or --attnperf-candidate: *"),
+        (("--attnperf-accept=why",), "--attnperf-accept=why needs --update-baselines: *"),
+        (("--attnperf-warm", "--attnperf-report=out"), "--attnperf-report=out needs --attnperf: *"),
+    ],
+)
+def test_other_pairs(project: FakeProject, words: tuple[str, ...], said: str) -> None:
+    """What belongs to a base side, to a recording or to a timed run is refused without it."""
+    result = project.run(*words)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {said}"])
+
+
+def test_what_a_proof_heeds_is_let_through(project: FakeProject) -> None:
+    """Options of proofs work without --attnperf; of timing, they may stand in the ini file for runs that time."""
+    project.pytester.makeini(
+        "[pytest]\naddopts = --attnperf-threshold=3 --attnperf-report=out\nattnperf_results = x.json\n"
+    )
+    options = "device=cpu backend=fake.a isolate=case case-limit=99 seed=3 determinism=2 baselines=b tier=pr".split()
+    result = project.run(*(f"--attnperf-{option}" for option in options), "--no-attnperf-strict", "--attnperf-fail-on=")
+    result.assert_outcomes(passed=1)
+
+
+def test_results_of_a_profile_are_written(project: FakeProject) -> None:
+    """--attnperf-profile times nothing, and --attnperf-results says where its results go."""
+    result = project.run("--attnperf-profile", "--attnperf-results=mine.json")
+    assert "needs --attnperf" not in result.stderr.str()
+    assert result.ret == 0
