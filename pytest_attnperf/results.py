@@ -4,8 +4,8 @@
 
 Format history: 1 = first published form; added to it with defaults, so that files without them are read:
 `CaseResult.code`, `.breakdown`, `.profile`, `.stored_us`, `.stored_commit`, `.stored_at`, `.detection_limit`,
-`.unchanged`, `.quarantined`, `.together`, `.fault`, `.resumed` and `.card_error`, `RunResult.run_id`, `.provenance`,
-`.tier`, `.left_to_nightly` and `.gpus`.
+`.unchanged`, `.quarantined`, `.together`, `.fault`, `.resumed`, `.card_error`, `.new` and `.skipped`,
+`RunResult.run_id`, `.provenance`, `.tier`, `.left_to_nightly` and `.gpus`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ class CaseResult:
     counts as judged. `quarantined` is the issue and the date that keep its verdict from failing the test, else ''.
     `together` is how it ran on all cards at once, where that was asked for; `fault` what broke its process or device.
     `resumed` says that an interrupted run had judged it, and this one took that over. `card_error` is the part of
-    `standard_error` that comes of unlike cards; the squares of its parts add.
+    `standard_error` that comes of unlike cards; the squares of its parts add. `new` says of a case without a baseline
+    that the base side `against` does not have it: there is nothing to hold it against. `skipped` is why its test was
+    skipped before its case was opened, by a mark, a fixture or itself, else ''.
     """
 
     key: CaseKey
@@ -121,6 +123,8 @@ class CaseResult:
     fault: Fault | None = None
     resumed: bool = False
     card_error: float = 0.0
+    new: bool = False
+    skipped: str = ""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.calibrating import calibration_lines
 from pytest_attnperf.plugin.findings import crept, loosened, quarantined_anew, unused_entries
 from pytest_attnperf.plugin.problems import noted
+from pytest_attnperf.plugin.selection import is_unfiltered
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports import json_results
 from pytest_attnperf.reports.code_objects import code_line, code_table, code_warning_lines
@@ -27,7 +28,7 @@ from pytest_attnperf.reports.colour import Ink
 from pytest_attnperf.reports.conditions import condition_lines, interleaved_line
 from pytest_attnperf.reports.figures import one_line
 from pytest_attnperf.reports.joined import of_one
-from pytest_attnperf.reports.overview import UNRESOLVED, is_unresolved
+from pytest_attnperf.reports.overview import UNRESOLVED, is_unresolved, only_new
 from pytest_attnperf.reports.profile_cases import case_lines
 from pytest_attnperf.reports.proof import cost_line, determinism_lines
 from pytest_attnperf.reports.run_text import is_long, one_line_of, section_title, suite_sections
@@ -94,7 +95,7 @@ class Closing:
                 self._failed_for += problems
         elif run.mode == "gate":
             findings += quarantined_anew(run, store)
-            whole = self.unfiltered() and run.complete
+            whole = is_unfiltered(self._config) and run.complete
             findings += unused_entries(run, store) if whole else []
             findings += self._kernel_findings(run, store, whole=whole) if run.code else []
         run = replace(run, findings=tuple(findings), baseline_paths=merged)
@@ -220,7 +221,7 @@ class Closing:
             reasons.append(f"strict: {len(unresolved)} cases are {', '.join(kinds)}")
         if run.findings:
             reasons.append(f"strict: {len(run.findings)} findings")
-        if run.gated == 0:
+        if run.gated == 0 and not only_new(run):
             reasons.append(f"strict: gated 0 of {run.selected}")
         return reasons
 
@@ -233,19 +234,6 @@ class Closing:
         registered = [kernel.name for kernel in collector.registry] if collector else []
         kernels = CodeStore(*store.roots)
         return [*not_compiled(run, kernels), *(unused_code(run, kernels, registered) if whole else [])]
-
-    def unfiltered(self) -> bool:
-        """Whether everything was selected: only then does an entry without a case mean that a case has gone."""
-        get = self._config.getoption
-        filters = (
-            options.run_text(self._config, "code-set"),
-            get("keyword", default=""),
-            get("markexpr", default=""),
-            get("lf", default=False),
-        )
-        narrowed = any(filters) or any("::" in str(arg) for arg in self._config.args)
-        by_us = any(options.run_text(self._config, name) for name in ("backend", "workload", "model", "code-set"))
-        return not narrowed and not by_us
 
 
 def unresolved_lines(run: RunResult) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,6 +31,9 @@ CODE_RESULT = "attnperf_code_result"
 
 SELECTED = "attnperf_selected"
 """The same of how many cases were selected, which the controller of xdist, who collects none, knows from there."""
+
+_SKIPPED = pytest.StashKey[str]()
+"""Why an item was skipped before its body would have run."""
 
 RECORDING = (("update_baselines", "--update-baselines"), ("calibrate", "--attnperf-calibrate"))
 OWN_PROCESS = (("profile", "--attnperf-profile"), ("warm", "--attnperf-warm"))
@@ -218,6 +222,19 @@ class ControllerSession:
         self._run = Run.of(self._config, cases, builds)
         self._config.pluginmanager.register(self._run, "attnperf-run")
 
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Let a case that a mark or a fixture skips come to its verdict: it may not be left out where it was timed."""
+        if _SKIPPED in item.stash:
+            del item.stash[_SKIPPED]
+        try:
+            return (yield)
+        except pytest.skip.Exception as skip:
+            if self._run is None or case_key(item) is None:
+                raise
+            item.stash[_SKIPPED] = str(skip.msg)
+            return None
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> object | None:
         """Judge a case instead of running its body; ordinary tests run as ever."""
@@ -227,6 +244,11 @@ class ControllerSession:
         key = case_key(pyfuncitem)
         if key is None or self._run is None:
             return None
+        if (reason := pyfuncitem.stash.get(_SKIPPED, None)) is not None:
+            result = self._run.skipped(pyfuncitem, key, reason)
+            self._run.attach(pyfuncitem, result)
+            raise_verdict(result)
+            return True
         following = self._next_key(pyfuncitem)
         if self._run.in_process:
             self._run.serve_in_process(pyfuncitem, key)
@@ -255,6 +277,8 @@ class ControllerSession:
             return None
         if case and case.get("quarantined"):
             return QUARANTINED
+        if case and case.get("new") and case["verdict"] == Verdict.NO_BASELINE.value:
+            return NEW
         return UNCHANGED if case and case.get("unchanged") else STATUS.get(Verdict(encoded["verdict"]))
 
     def _next_key(self, item: pytest.Item) -> Any:
@@ -282,6 +306,7 @@ STATUS: dict[Verdict, tuple[str, str, str]] = {
 
 QUARANTINED = ("quarantined", "q", "QUARANTINED")
 UNCHANGED = ("unchanged", "u", "UNCHANGED")
+NEW = ("new", "n", "NEW")
 
 
 def raise_verdict(result: CaseResult) -> None:

@@ -16,6 +16,7 @@ import pytest
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.gpu_choice import Chosen, choose
+from pytest_attnperf.plugin.selection import whole_parts
 from pytest_attnperf.plugin.session_setup import device_kind, role_of
 from pytest_attnperf.session.acceptable import CANDIDATE
 from pytest_attnperf.session.interleaved import Against
@@ -23,6 +24,7 @@ from pytest_attnperf.session.settings import RunSettings
 from pytest_attnperf.workers.base_side import BaseSide, base_plan, resolve_base_side
 from pytest_attnperf.workers.command_plan import CommandPlan
 from pytest_attnperf.workers.controller import WorkerPlan
+from pytest_attnperf.workers.counterparts import refuse_without_suite
 from pytest_attnperf.workers.interleave import InterleavePlan
 from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.pool import START_LIMIT_SECONDS, WorkerPool
@@ -78,13 +80,18 @@ def make_sides(config: pytest.Config, cases: Sequence[pytest.Item], settings: Ru
         notes=(*notes, *side_notes(base)),
         plan=interleave_plan(config),
         everything=options.choice(config, "interleave", ("suspects", "all")) == "all",
+        empty=base.empty,
+        vanished=base.vanished,
     )
     return Sides(pool, gpus, base, against)
 
 
 def _candidate(text: str, plan: LaunchPlan, build: str) -> BaseSide:
     try:
-        return resolve_base_side(text, plan, build=build)
+        side = resolve_base_side(text, plan, build=build)
+        if side.empty:
+            refuse_without_suite(side.missing_files, f"the candidate {side.label}")
+        return side
     except UsageError as error:
         raise UsageError(str(error).replace("--attnperf-against", "--attnperf-candidate")) from error
 
@@ -124,6 +131,8 @@ def launch_plan(config: pytest.Config, cases: Sequence[pytest.Item]) -> LaunchPl
         config_file=config.inipath,
         import_mode=config.getoption("importmode"),
         passed_options=passed_options(config, kind),
+        selected=whole_parts(config),
+        patterns=tuple(config.getini("python_files")),
     )
 
 

@@ -24,6 +24,7 @@ from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.environment.provenance import provenance, without_credentials
 from pytest_attnperf.errors import UsageError, WorkerError
 from pytest_attnperf.plugin import options, several_gpus
+from pytest_attnperf.plugin.base_findings import only_on_base, renamed_unseen
 from pytest_attnperf.plugin.budgeting import Budgeting, budget_seconds
 from pytest_attnperf.plugin.card_watch import CardWatch
 from pytest_attnperf.plugin.cases import switches
@@ -78,6 +79,8 @@ class Run:
     gpus: Chosen = field(default_factory=Chosen)
     budgeting: Budgeting | None = None
     warming: Warming | None = None
+    notes: tuple[str, ...] = ()
+    """What a reader must know of the process of pytest."""
 
     @classmethod
     def of(cls, config: pytest.Config, cases: Sequence[pytest.Item], builds: Sequence[pytest.Item]) -> Run:
@@ -141,6 +144,13 @@ class Run:
         case = Case(key, item.nodeid, policy_for(self.config, item), following, **switches(item))
         return self.session.judge(case) if self.warming is None else self.warming.judge(case)
 
+    def skipped(self, item: pytest.Item, key: CaseKey, reason: str) -> CaseResult:
+        """The result of an item that is skipped before it comes to its case."""
+        self.progress.before(key)
+        return self.session.skipped(
+            Case(key, item.nodeid, policy_for(self.config, item), None, **switches(item)), reason
+        )
+
     def serve_in_process(self, item: pytest.Function, key: CaseKey) -> None:
         """Let the body run here; its `attnperf.run()` is judged where it stands."""
         from pytest_attnperf.plugin.controller_session import raise_verdict
@@ -201,7 +211,7 @@ class Run:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """End the workers, write what there is, and set the run's exit status."""
         device, fingerprint = self._where()
-        missing = self._only_on_base()
+        missing = only_on_base(self.config, self.session.against, self.results)
         interrupted = int(exitstatus) in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR)
         with _uninterrupted():
             if self.warming is not None:
@@ -261,8 +271,10 @@ class Run:
             notes=(
                 *(self.session.against.notes if self.session.against else ()),
                 *(self.budgeting.notes() if self.budgeting else ()),
+                *renamed_unseen(self.config, self.session.against, self.results.values()),
                 *self.journal.notes(),
                 *self.gpus.notes,
+                *self.notes,
                 *measured_on(gpus),
             ),
             code=tuple(self.code.results.values()),
@@ -270,15 +282,6 @@ class Run:
             provenance=provenance(self.config.rootpath, os.environ),
             gpus=gpus,
         )
-
-    def _only_on_base(self) -> tuple[str, ...]:
-        """Findings about cases that the base side has and this tree has lost, where everything was selected."""
-        against = self.session.against
-        if against is None or not self.closing.unfiltered() or not against.started:
-            return ()
-        left = getattr(self.config.pluginmanager.get_plugin("attnperf-cases"), "left_to_nightly", ())
-        gone = (key for key in against.only_there(self.results) if key not in left)
-        return tuple(f"{key} exists on {against.name} and not here: it was removed or renamed" for key in gone)
 
     def _where(self) -> tuple[DeviceInfo | None, Fingerprint | None]:
         fingerprints = [result.fingerprint for result in self.results.values() if result.fingerprint]

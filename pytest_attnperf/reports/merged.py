@@ -12,7 +12,15 @@ from pytest_attnperf.gpu_records import GpuRecord
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.reports.figures import one_line
 from pytest_attnperf.reports.joined import Joined, join
-from pytest_attnperf.reports.overview import FAILS_BY_ITSELF, UNKNOWN, UNRESOLVED, counted, device_of, is_unresolved
+from pytest_attnperf.reports.overview import (
+    FAILS_BY_ITSELF,
+    UNKNOWN,
+    UNRESOLVED,
+    counted,
+    device_of,
+    is_unresolved,
+    only_new,
+)
 from pytest_attnperf.results import CaseResult, RunResult
 
 Named = tuple[str, RunResult]
@@ -79,7 +87,7 @@ def why_failed(run: RunResult, *, strict: bool, fatal: Sequence[str] = (MIXED, M
     open_ones += [result.verdict.value for result in run.code if result.verdict in UNRESOLVED]
     reasons += [f"strict: {len(open_ones)} cases are {', '.join(sorted(set(open_ones)))}"] if open_ones else []
     reasons += [f"strict: {len(run.findings)} findings"] if run.findings else []
-    return [*reasons, *([] if run.gated else [f"strict: gated 0 of {run.selected}"])]
+    return [*reasons, *([] if run.gated or only_new(run) else [f"strict: gated 0 of {run.selected}"])]
 
 
 def _should_fail(case: CaseResult) -> bool:

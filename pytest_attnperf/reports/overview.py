@@ -55,8 +55,9 @@ COMMIT_LENGTH = 12
 UNKNOWN = "unknown"
 """The commit of a tree without git history."""
 
-QUARANTINED, UNCHANGED = "quarantined", "unchanged"
-"""Words of cases whose verdict does not fail, and of those that were not timed: they are counted apart."""
+QUARANTINED, UNCHANGED, NEW = "quarantined", "unchanged", "new"
+"""Words of cases whose verdict does not fail, of those that were not timed, and of those that the base side lacks: they
+are counted apart."""
 
 FAILS_BY_ITSELF = frozenset({Verdict.SLOWER, Verdict.WORSE, Verdict.INCORRECT, Verdict.ERROR, Verdict.SUSPICIOUS})
 """Verdicts of cases that nobody takes for passed where their quarantine is over."""
@@ -82,18 +83,32 @@ def word_of(result: CaseResult | CodeResult) -> str:
             return EXPIRED
         if not result.fails and (result.quarantined or result.unchanged):
             return QUARANTINED if result.quarantined else UNCHANGED
+        if is_new(result):
+            return NEW
     return word(result.verdict)
 
 
 def is_unresolved(case: CaseResult) -> bool:
-    """Whether a strict run fails by the case: it neither passed nor failed, and nobody has quarantined it."""
-    return case.verdict in UNRESOLVED and not case.quarantined
+    """Whether a strict run fails by the case: it neither passed nor failed, and is neither quarantined nor new."""
+    return case.verdict in UNRESOLVED and not case.quarantined and not is_new(case)
+
+
+def is_new(case: CaseResult) -> bool:
+    """Whether there is nothing that the case could be slower than: the base side does not have it."""
+    return case.new and case.verdict is Verdict.NO_BASELINE and not case.fails
+
+
+def only_new(run: RunResult) -> bool:
+    """Whether a whole run gated nothing because its cases are new, apart from those that are not timed anyway."""
+    untimed = (Verdict.UNSUPPORTED, Verdict.RIGHT)
+    plain = all(is_new(case) or case.verdict in untimed for case in run.cases)
+    return run.complete and not run.gated and not run.code and plain and any(map(is_new, run.cases))
 
 
 def verdict_text(case: CaseResult) -> str:
     """The verdict's word; a case that was proven right and not timed says so, and one that is quarantined."""
     said = word_of(case)
-    if said in (EXPIRED, QUARANTINED, UNCHANGED):
+    if said in (EXPIRED, QUARANTINED, UNCHANGED, NEW):
         return f"{case.verdict.value}, {said}"
     if case.verdict is Verdict.RIGHT and case.median_us is None:
         return f"{case.verdict.value}, not timed"
@@ -125,10 +140,11 @@ def counts(verdicts: Iterable[Verdict]) -> str:
 
 
 def counted(results: Iterable[CaseResult | CodeResult]) -> str:
-    """As `counts`, with quarantined and unchanged cases counted as such: '1 slower, 2 quarantined, 30 unchanged'."""
+    """As `counts`, with quarantined, new and unchanged cases counted as such: '1 slower, 2 new, 30 unchanged'."""
     found = Counter(map(word_of, results))
     words = [EXPIRED, *(word(verdict) for verdict in ORDER)]
-    words.insert(words.index(word(Verdict.UNSUPPORTED)), QUARANTINED)
+    at = words.index(word(Verdict.UNSUPPORTED))
+    words[at:at] = [QUARANTINED, NEW]
     return ", ".join(f"{found[name]} {name}" for name in [*words, UNCHANGED] if found[name]) or "no cases"
 
 

@@ -22,7 +22,9 @@ from pytest_attnperf.reports.figures import (
 )
 from pytest_attnperf.reports.overview import (
     compared,
+    is_new,
     median_detection_limit,
+    only_new,
     quarantined_lines,
     rank,
     verdict_line,
@@ -33,6 +35,7 @@ LOG_LINES = 40
 PROBLEM_LINES = 12
 QUARANTINED_LINES = 10
 REASON_LINES = 5
+SKIPPED_SHOWN = 5
 TEXT_LIMIT = 2000
 
 
@@ -44,8 +47,8 @@ def closing_lines(run: RunResult, results_path: str = "", *, ink: Ink = PLAIN) -
     if run.code:
         lines.append(ink.verdict(code_line(run.code), _worst(result.verdict for result in run.code)))
     lines += limit_lines(run.cases)
-    lines += [*_not_timed_lines(run), *_quarantine_lines(run.cases)]
-    if run.mode == "gate" and run.gated == 0:
+    lines += [*_not_timed_lines(run), *_quarantine_lines(run.cases), *_new_lines(run), *_skipped_lines(run.cases)]
+    if run.mode == "gate" and run.gated == 0 and not only_new(run):
         lines.append(f"gated 0 of {run.selected}: nothing was compared with a baseline")
     if not run.complete:
         lines.append(f"incomplete: {len(run.cases) + len(run.code)} of {run.selected} selected cases have a result")
@@ -66,6 +69,34 @@ def _not_timed_lines(run: RunResult) -> list[str]:
     return [*lines, f"{left} case{'s' if left != 1 else ''} left to nightly runs"] if left else lines
 
 
+def _new_lines(run: RunResult) -> list[str]:
+    """How many cases the base side lacks, and that nothing was held against them."""
+    found = [case for case in run.cases if is_new(case)]
+    if not found:
+        return []
+    sides = ", ".join(dict.fromkeys(case.against for case in found))
+    gated = f"gated 0 of {run.selected}, because all that were timed are" if only_new(run) else f"{len(found)}"
+    said = f"{gated} new in this revision: not in {sides}, so proven and timed, and compared with nothing"
+    return [one_line(said, TEXT_LIMIT)]
+
+
+def _skipped_lines(cases: Sequence[CaseResult]) -> list[str]:
+    """Which cases were skipped before they were looked at, a line per reason."""
+    by_reason: dict[str, list[str]] = {}
+    for case in cases:
+        if case.skipped:
+            by_reason.setdefault(case.skipped, []).append(str(case.key))
+    return [
+        one_line(f"skipped by a mark, a fixture or the test itself ({reason}): {_first(names)}", TEXT_LIMIT)
+        for reason, names in by_reason.items()
+    ]
+
+
+def _first(names: Sequence[str]) -> str:
+    more = len(names) - SKIPPED_SHOWN
+    return ", ".join([*names[:SKIPPED_SHOWN], *([f"and {more} more"] if more > 0 else [])])
+
+
 def _quarantine_lines(cases: Sequence[CaseResult]) -> list[str]:
     """Each quarantined case with its link, as far as a screen holds them."""
     lines = [one_line(line, TEXT_LIMIT) for line in quarantined_lines(cases)]
@@ -83,8 +114,8 @@ def limit_lines(cases: Sequence[CaseResult]) -> list[str]:
 
 
 def _counting(cases: Iterable[CaseResult]) -> Iterable[Verdict]:
-    """Verdicts of the cases that are not quarantined."""
-    return (case.verdict for case in cases if not case.quarantined)
+    """Verdicts of the cases that are neither quarantined nor new."""
+    return (case.verdict for case in cases if not case.quarantined and not is_new(case))
 
 
 def _worst(verdicts: Iterable[Verdict]) -> Verdict | None:

@@ -11,7 +11,7 @@ from pytest_attnperf.reports.colour import PLAIN, Ink
 from pytest_attnperf.reports.figures import ABSENT, format_change, format_interval, format_ms
 from pytest_attnperf.reports.grid import Column, Group, Row, grid
 from pytest_attnperf.reports.joined import Joined
-from pytest_attnperf.reports.overview import rank
+from pytest_attnperf.reports.overview import is_new, rank
 from pytest_attnperf.reports.tables import headings
 
 MOST = 20
@@ -77,7 +77,7 @@ def _bad(joined: Joined) -> list[_Bad]:
             shown.case.interval,
         )
         for shown in joined.cases
-        if not shown.case.quarantined
+        if not shown.case.quarantined and not is_new(shown.case)
     ]
     code = [_Bad(result.verdict, result.fails, result.key, "") for result in joined.code]
     return [one for one in [*cases, *code] if one.fails or rank(one.verdict) <= LEAST_BAD]

@@ -61,6 +61,9 @@ def from_look(case: Case, verdict: Verdict, summary: str, look: Look) -> CaseRes
     return by_code(result, codes, matrix=final.matrix) if _timed_on_amd(look) else result
 
 
+NO_REASON = "no reason given"
+"""Said of a test that skips without a word."""
+
 NOT_MEASURED = {
     Ending.INCORRECT: Verdict.INCORRECT,
     Ending.BODY_FAILED: Verdict.ERROR,
@@ -73,8 +76,10 @@ NOT_MEASURED = {
 
 def not_measured(case: Case, look: Look) -> CaseResult:
     """What is said of a look without a time."""
-    summary = look.reasons[0].splitlines()[0] if look.reasons else (look.note or "right; not timed")
-    return from_look(case, NOT_MEASURED[look.ending], summary, look)
+    said = next((line for reason in look.reasons for line in reason.splitlines()), NO_REASON)
+    summary = said if look.reasons else (look.note or "right; not timed")
+    result = from_look(case, NOT_MEASURED[look.ending], summary, look)
+    return replace(result, skipped=summary) if look.ending is Ending.SKIPPED else result
 
 
 def not_to_be_timed(result: CaseResult, *, recording: bool) -> CaseResult:

@@ -46,6 +46,8 @@ class Against:
     pool         its processes; `label` names it in verdicts, e.g. 'origin/main (4f2c1ab)'
     everything   every case is interleaved, not only those that a stored baseline leaves open
     notes        what a reader of the run must know of the side
+    empty        it has no file of this run's suites, so that no process of it is ever started
+    vanished     files with cases that it has and this tree lacks, relative to the rootdir
     """
 
     pool: Pool
@@ -53,6 +55,8 @@ class Against:
     plan: InterleavePlan = field(default_factory=InterleavePlan)
     everything: bool = False
     notes: tuple[str, ...] = ()
+    empty: bool = False
+    vanished: tuple[str, ...] = ()
     _measured: dict[CaseKey, tuple[PairSummary, ...]] = field(default_factory=dict)
     _bounds: dict[CaseKey, str] = field(default_factory=dict)
 
@@ -68,11 +72,11 @@ class Against:
 
     def has(self, key: CaseKey) -> bool:
         """Whether the base side has this case. Raises WorkerError, naming the side, when it cannot start."""
-        return key in self._ready().known
+        return not self.empty and key in self._ready().known
 
     def cases(self) -> tuple[CaseKey, ...]:
         """Every case of the base side's suites. Raises as `has`."""
-        return self._ready().cases
+        return () if self.empty else self._ready().cases
 
     def _ready(self) -> Ready:
         try:

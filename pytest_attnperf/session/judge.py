@@ -22,6 +22,7 @@ from pytest_attnperf.session.case_records import (
     from_another_tree,
     from_look,
     joined_measurement,
+    not_measured,
     not_to_be_timed,
     over_stored,
     with_creep,
@@ -264,6 +265,12 @@ class Session(Looking):
         return Suspect(case, base, True, settle, screen)
 
     def _without_baseline(self, case: Case, base: CaseResult) -> CaseResult:
+        if self._is_new(case):
+            assert self.against is not None
+            text = f"new in this revision: {self.against.name} does not have it, so there is nothing to compare it with"
+            return replace(
+                base, verdict=Verdict.NO_BASELINE, summary=text, reasons=(text,), new=True, against=self.against.label
+            )
         device = self.device()
         others = [p for p in self.store.products(device.arch, case.key.suite) if p != device.product]
         if others:
@@ -274,6 +281,31 @@ class Session(Looking):
             f"store one with: pytest --update-baselines {pasted(case.nodeid)}"
         )
         return replace(base, verdict=Verdict.NO_BASELINE, summary=text, reasons=(text,))
+
+    def _is_new(self, case: Case) -> bool:
+        """Whether neither the base side has the case nor a baseline of this architecture does."""
+        if self.against is None or self.against.has(case.key):
+            return False
+        arch, suite, entry = self.device().arch, case.key.suite, case.key.entry
+        return not any(self.store.find(arch, other, suite, entry) for other in self.store.products(arch, suite))
+
+    def skipped(self, case: Case, reason: str) -> CaseResult:
+        """The result of a case whose test is skipped before it comes to it.
+
+        It fails where a baseline or the base side has a time of it. Where no process starts nobody can say so.
+        """
+        look = Look(Ending.SKIPPED, (reason,))
+
+        def settled() -> CaseResult:
+            if not self.settings.gates:
+                return not_measured(case, look)
+            try:
+                return self.not_measured(case, look)
+            except WorkerError as error:
+                note = f"whether it was timed before could not be asked: {first_line(error)}"
+                return replace(not_measured(case, look), notes=(note,))
+
+        return self.finished(case, self.guarded(case, settled), 0.0)
 
     def _reproduce(self, result: CaseResult) -> str:
         seed = f" --attnperf-seed={self.settings.seed}" if result.verdict is Verdict.INCORRECT else ""

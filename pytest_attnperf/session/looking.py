@@ -29,6 +29,9 @@ RECORD_PLACES = 100
 UNTIMED = (Mode.CHECK, Mode.WARM)
 """Modes in which nothing is timed, so that a process may use a profiler."""
 
+LEFT_OUT = {Ending.UNSUPPORTED: "unsupported", Ending.SKIPPED: "skipped"}
+"""Endings of cases that are neither right nor wrong, each in a word."""
+
 RECORDING = (Mode.UPDATE, Mode.CALIBRATE)
 
 
@@ -100,17 +103,17 @@ class Looking:
     def not_measured(self, case: Case, look: Look) -> CaseResult:
         """The result of a look without a time."""
         result = not_measured(case, look)
-        if look.ending is Ending.UNSUPPORTED and self.settings.mode not in UNTIMED:
-            return self._was_supported(case, result)
+        if look.ending in LEFT_OUT and self.settings.mode not in UNTIMED:
+            return self._was_supported(case, result, LEFT_OUT[look.ending])
         return result
 
-    def _was_supported(self, case: Case, result: CaseResult) -> CaseResult:
+    def _was_supported(self, case: Case, result: CaseResult, now: str) -> CaseResult:
         """A case that the baseline holds a time for, or the base side runs, must not disappear by calling itself so."""
         found = self.find(case)
         if found is not None:
-            return disappeared(result, f"unsupported now, but a baseline is stored in {found.path.name}")
+            return disappeared(result, f"{now} now, but a baseline is stored in {found.path.name}")
         if self.against is not None and self.against.supports(self.request(case, None)):
-            return disappeared(result, f"unsupported now, but {self.against.name} runs it")
+            return disappeared(result, f"{now} now, but {self.against.name} runs it")
         return result
 
     def differences(self, look: Look, found: Found) -> list[str]:

@@ -67,7 +67,7 @@ def why_again(result: CaseResult, beside: Mapping[str, str], now: Standing) -> s
         return "its policy has changed"
     if result.quarantined and now.today != now.then:
         return "its quarantine may have ended"
-    if result.pairs and not (now.base_fixed and result.against == now.base):
+    if (result.pairs or result.new) and not (now.base_fixed and result.against == now.base):
         return "the base side may have changed"
     if _entry_changed(result, now.found()):
         return "its stored entry has changed"

@@ -17,10 +17,17 @@ from pytest_attnperf.workers.base_build import (
 )
 from pytest_attnperf.workers.base_spec import OPTION, BaseKind, BaseSpec, parse
 from pytest_attnperf.workers.command_plan import container_image
-from pytest_attnperf.workers.counterparts import config_file, missing_files, relative_files
+from pytest_attnperf.workers.counterparts import (
+    config_file,
+    has_folder_of_suite,
+    missing_files,
+    refuse_without_suite,
+    relative_files,
+)
 from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.revisions import USE_A_COPY, Repository
 from pytest_attnperf.workers.trees import Tree, cache_folder, exclusive, opened_tree
+from pytest_attnperf.workers.vanished import vanished_files
 
 SHORT_COMMIT = 8
 
@@ -37,6 +44,8 @@ class BaseSide:
     environment    variables set for its workers beside what every worker gets
     notes          what a reader must know, a sentence each
     missing_files  files of the suite, relative to the rootdir, that this side lacks: their cases exist on one side only
+    empty          it lacks all of them
+    vanished       files with cases that it has and the working tree lacks
     commit         full commit id, '+dirty' behind it where a directory differs from it; 'unknown' without git history
     moved          (folder of the working tree, its counterpart here); None where both sides are one tree
     held           keep it as long as workers run: while it lives no other run removes the tree
@@ -50,6 +59,8 @@ class BaseSide:
     environment: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     missing_files: tuple[str, ...] = ()
+    empty: bool = False
+    vanished: tuple[str, ...] = ()
     commit: str = "unknown"
     moved: tuple[Path, Path] | None = None
     held: object = field(default=None, repr=False, compare=False)
@@ -62,7 +73,7 @@ def resolve_base_side(text: str, plan: LaunchPlan, *, build: str = "", cache_roo
     (commit, command, toolchain), in a tree of its own; for a directory once per call, because nothing tells cheaply
     whether its files changed; never in the working tree itself. `cache_root` stands for $XDG_CACHE_HOME.
 
-    Raises UsageError when nothing fits, the suite is missing there, or the build fails.
+    Raises UsageError when nothing fits, no tree of this project is there, or the build fails.
     """
     spec = parse(text, Path.cwd())
     if spec.kind is BaseKind.COMMAND:
@@ -126,13 +137,19 @@ def _directory_side(spec: BaseSpec, plan: LaunchPlan, build: str, cache: Path) -
     assert spec.path is not None
     root, commit = spec.path, _state_of(spec.path)
     same = root == plan.rootdir.resolve()
+    missing = missing_files(plan, root)
+    hint, empty = _subfolder_hint(spec, plan), len(missing) == len(plan.files)
+    if empty and (hint.startswith("; use") or not has_folder_of_suite(plan, root)):
+        refuse_without_suite(missing, f"the directory {root}", hint)
     side = BaseSide(
         spec.kind,
         f"{spec.text} ({'the working tree itself: same-code control' if same else _short(commit)})",
         root=plan.rootdir if same else root,
         environment=build_folders(_run_folder(plan, spec), own_aiter=_brings_aiter(root)),
         notes=_also_a_revision(spec, plan) if not same else _not_built(build, "the directory is the working tree"),
-        missing_files=missing_files(plan, root, f"the directory {root}", _subfolder_hint(spec, plan)),
+        missing_files=missing,
+        empty=empty,
+        vanished=() if same else vanished_files(plan, root),
         commit=commit,
         moved=None if same else (plan.rootdir.resolve(), root),
     )
@@ -170,13 +187,16 @@ def _side_in(
         raise UsageError(f"{OPTION}={spec.text}: {label} has no folder {part}, where the suite's rootdir is")
     if tree.alone:
         remove_stale_locks(builds)
+    missing = missing_files(plan, root)
     return BaseSide(
         spec.kind,
         label,
         root=root,
         environment=build_folders(builds, own_aiter=_brings_aiter(root)),
         notes=tree.notes,
-        missing_files=missing_files(plan, root, f"the revision {label}"),
+        missing_files=missing,
+        empty=len(missing) == len(plan.files),
+        vanished=vanished_files(plan, root),
         commit=commit,
         moved=(repository.top, tree.top),
         held=tree.held,

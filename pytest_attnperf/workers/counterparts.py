@@ -26,17 +26,25 @@ def relative_files(plan: LaunchPlan) -> list[str]:
     return [name for file in plan.files if (name := _relative(file, plan.rootdir)) is not None]
 
 
-def missing_files(plan: LaunchPlan, root: Path, where: str, hint: str = "") -> tuple[str, ...]:
-    """Files of the suite that are not under `root`. Raises UsageError when none is."""
+def missing_files(plan: LaunchPlan, root: Path) -> tuple[str, ...]:
+    """Files of the suite that are not under `root`."""
     names = [_relative(file, plan.rootdir) for file in plan.files]
-    missing = tuple(
+    return tuple(
         str(file) if name is None else name
         for file, name in zip(plan.files, names, strict=True)
         if name is None or not (root / name).is_file()
     )
-    if len(missing) == len(plan.files):
-        raise UsageError(f"{where} lacks the suite: {_listed(missing)} is not there{hint}")
-    return missing
+
+
+def refuse_without_suite(missing: Sequence[str], where: str, hint: str = "") -> None:
+    """Raise UsageError: none of these files, the whole suite, is in that tree."""
+    raise UsageError(f"{where} lacks the suite: {_listed(missing)} is not there{hint}")
+
+
+def has_folder_of_suite(plan: LaunchPlan, root: Path) -> bool:
+    """Whether a folder that holds the suite here stands under `root`, too: the tree may be an older one of this."""
+    folders = {Path(name).parent for name in relative_files(plan)}
+    return any((root / folder).is_dir() for folder in folders)
 
 
 def _listed(names: Sequence[str]) -> str:

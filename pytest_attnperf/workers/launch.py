@@ -39,6 +39,8 @@ class LaunchPlan:
     passed_options options of the user's command line that a worker needs too
     moved          for a base side in another tree (old, new): the folder it stands in for and the folder it is.
                    Entries of the inherited PYTHONPATH inside the old are read as inside the new
+    selected       files and folders that were asked for as a whole; empty where only some of their cases were
+    patterns       names of test files
     """
 
     files: Sequence[str]
@@ -51,6 +53,8 @@ class LaunchPlan:
     python: str = sys.executable
     extra_environment: Mapping[str, str] = field(default_factory=dict)
     moved: tuple[Path, Path] | None = None
+    selected: Sequence[Path] = ()
+    patterns: Sequence[str] = ("test_*.py", "*_test.py")
 
     @property
     def harness(self) -> Path:

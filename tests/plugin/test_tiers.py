@@ -10,8 +10,8 @@ import pytest
 
 from pytest_attnperf.cli import main
 from pytest_attnperf.gate.policy import Policy
+from pytest_attnperf.plugin import base_findings
 from pytest_attnperf.plugin.cases import CaseCollector
-from pytest_attnperf.plugin.run import Run
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.results import EXPIRED
 from pytest_attnperf.session.case_records import LOOSENED
@@ -181,18 +181,14 @@ def test_a_worker_of_xdist_tells_what_it_left_out() -> None:
     assert controller.left_to_nightly == (key,)
 
 
-def test_what_is_left_to_nightly_runs_has_not_gone_from_the_base_side() -> None:
+def test_what_is_left_to_nightly_runs_has_not_gone_from_the_base_side(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of cases that only the base side has judged, those that this run leaves to nightly ones are no finding."""
     left, gone = CaseKey("prefill", "fake.a", WORKLOAD, "long"), CaseKey("prefill", "fake.b", WORKLOAD)
     collector = SimpleNamespace(left_to_nightly=(left,))
-    against = SimpleNamespace(started=True, name="base side", only_there=lambda _results: [left, gone])
-    run: Any = SimpleNamespace(
-        config=SimpleNamespace(pluginmanager=SimpleNamespace(get_plugin=lambda _name: collector)),
-        session=SimpleNamespace(against=against),
-        closing=SimpleNamespace(unfiltered=lambda: True),
-        results={},
-    )
-    (finding,) = Run._only_on_base(run)
+    against: Any = SimpleNamespace(name="base side", only_there=lambda _results: [left, gone], vanished=())
+    config: Any = SimpleNamespace(pluginmanager=SimpleNamespace(get_plugin=lambda _name: collector))
+    monkeypatch.setattr(base_findings, "is_unfiltered", lambda _config: True)
+    (finding,) = base_findings.only_on_base(config, against, {})
     assert finding == f"{gone} exists on base side and not here: it was removed or renamed"
 
 

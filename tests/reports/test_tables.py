@@ -88,7 +88,7 @@ def test_mixed_families_keep_their_name(case: CaseFactory) -> None:
 
 
 def test_a_tests_name_is_a_whole_heading(case: CaseFactory) -> None:
-    """The workload of `attnperf.gate()` is a test's name, whose parameters hold hyphens and brackets: nothing is cut."""
+    """The workload of `attnperf.gate()` is a test's name: of its parameters, hyphens and brackets nothing is cut."""
     for names in (
         ["test_softmax[16-1000]"],
         ["test_softmax[16-1000]", "test_softmax[32-1000]"],

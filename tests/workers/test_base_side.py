@@ -105,14 +105,16 @@ def test_a_rootdir_below_the_top_is_found_in_the_tree(
 
 
 def test_what_one_side_lacks_is_named(repository: GitRepository, plan: LaunchPlan, resolve: Resolve) -> None:
-    """A new suite file exists on one side only; a revision without any of the files is an error."""
+    """A new suite file exists on one side only; a revision without any of the files is empty, and no error."""
     new = repository.path / "suites/test_new.py"
     repository.commit(suites__test_new_py="")
     side = resolve("HEAD~1", both := replace(plan, files=[*plan.files, str(new)]))
     assert side.missing_files == ("suites/test_new.py",)
     assert [Path(file).name for file in base_plan(both, side).files] == ["test_a.py"]
-    with pytest.raises(UsageError, match=r"the revision HEAD~1 \(.*\) lacks the suite: suites/test_new.py"):
-        resolve("HEAD~1", replace(plan, files=[str(new)]))
+    assert not side.empty
+    alone = resolve("HEAD~1", replace(plan, files=[str(new)]))
+    assert alone.empty
+    assert alone.missing_files == ("suites/test_new.py",)
 
 
 def test_a_directory_is_a_side(repository: GitRepository, plan: LaunchPlan, resolve: Resolve, tmp_path: Path) -> None:

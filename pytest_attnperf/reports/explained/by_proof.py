@@ -272,6 +272,15 @@ def no_baseline(told: Told) -> Words:
     """Nothing is stored."""
     case = told.case
     timed = f" It took {format_us(case.median_us)} us per call." if case.median_us is not None else ""
+    if case.new:
+        return Words(
+            (
+                f"The result is right, and {one_line(case.against)} does not have the case.{timed}",
+                "It is new there, or was renamed: a run of whole suites names what that side has and this one lacks.",
+                "It does not fail, and is not passed: there is nothing that it could be slower than.",
+            ),
+            (steps.recorded(case.nodeid, "record a baseline with the change that brings it, on an idle machine:"),),
+        )
     return Words(
         (
             f"The result is right, and nothing is stored that its time could be held against.{timed}",
