@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import contextlib
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +12,9 @@ from pytest_attnperf.gate.policy import require_tier
 from pytest_attnperf.plugin import options, several_gpus, xdist_gpus
 from pytest_attnperf.plugin.cases import case_key
 from pytest_attnperf.plugin.code_items import build_key
+from pytest_attnperf.plugin.device_here import DeviceHere
 from pytest_attnperf.plugin.following import next_case
+from pytest_attnperf.plugin.repeats import refuse_flaky, refuse_repeats
 from pytest_attnperf.plugin.session_setup import Collectors, make_collectors, usage_errors
 from pytest_attnperf.plugin.several_gpus import is_xdist_controller, prepare_xdist, timed
 from pytest_attnperf.plugin.unheeded import refuse_unheeded, refuse_useless_base
@@ -97,11 +100,7 @@ def refuse_contradictions(config: pytest.Config) -> None:
     if not timed(config):
         return
     _refuse_two_modes(config)
-    if config.getoption("reruns", default=None):
-        raise pytest.UsageError(
-            "--reruns turns a SLOWER into a pass by repeating it until it is lucky; with --attnperf the second look "
-            "in fresh processes does the repeating. Drop --reruns (or add -p no:rerunfailures)"
-        )
+    refuse_repeats(config)
     if config.getoption("attnperf_together"):
         several_gpus.refuse_together(config)
     several_gpus.refuse_workers(config)
@@ -174,6 +173,8 @@ class ControllerSession:
         self._config = config
         self._collectors = collectors
         self._run: Run | None = None
+        self._device = DeviceHere()
+        config.pluginmanager.register(self._device, "attnperf-device-here")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
@@ -190,11 +191,7 @@ class ControllerSession:
         """Refuse the marker that repeats a failing case until it passes."""
         if not timed(self._config) or not self._config.pluginmanager.has_plugin("rerunfailures"):
             return
-        for item in items:
-            if case_key(item) is not None and item.get_closest_marker("flaky"):
-                raise pytest.UsageError(
-                    f"{item.nodeid} carries @pytest.mark.flaky: a case is never repeated until lucky"
-                )
+        refuse_flaky(items)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -220,6 +217,7 @@ class ControllerSession:
         from pytest_attnperf.plugin.run import Run
 
         self._run = Run.of(self._config, cases, builds)
+        self._run.notes = () if self._run.in_process else self._device.notes
         self._config.pluginmanager.register(self._run, "attnperf-run")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -228,12 +226,30 @@ class ControllerSession:
         if _SKIPPED in item.stash:
             del item.stash[_SKIPPED]
         try:
-            return (yield)
+            with self._without_fixtures(item):
+                return (yield)
         except pytest.skip.Exception as skip:
             if self._run is None or case_key(item) is None:
                 raise
             item.stash[_SKIPPED] = str(skip.msg)
             return None
+
+    @contextlib.contextmanager
+    def _without_fixtures(self, item: pytest.Item) -> Iterator[None]:
+        """Set up no fixture of what a worker runs: there they are needed, and here they could initialise the GPU."""
+        remote = self._run is not None and (build_key(item) is not None or case_key(item) is not None)
+        if self._run is None or self._run.in_process or not remote or not isinstance(item, pytest.Function):
+            yield
+            return
+        names, item.fixturenames = item.fixturenames, []
+        try:
+            yield
+        finally:
+            item.fixturenames = names
+
+    def pytest_report_collectionfinish(self) -> list[str]:
+        """Warn of a GPU that an import has initialised here."""
+        return [f"attnperf: warning: {note}" for note in self._run.notes] if self._run is not None else []
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> object | None:

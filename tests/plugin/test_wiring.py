@@ -36,6 +36,23 @@ def test_reruns_are_refused(slower: FakeProject, other_plugins: None) -> None:
     result.stderr.fnmatch_lines(["*--reruns turns a SLOWER into a pass*Drop --reruns*"])
 
 
+@pytest.mark.parametrize(
+    ("ini", "typed", "said"),
+    [
+        ("reruns = 2", "", "reruns, in the ini file, turns a SLOWER *Give --reruns=0 *"),
+        ("", "--force-reruns=2", "--force-reruns *"),
+    ],
+)
+def test_reruns_by_other_roads_are_refused(
+    slower: FakeProject, other_plugins: None, ini: str, typed: str, said: str
+) -> None:
+    """The ini file's number and --force-reruns repeat a case as --reruns does."""
+    slower.pytester.makeini(f"[pytest]\n{ini}\n")
+    result = slower.run("--attnperf", *filter(None, [typed]))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {said}"])
+
+
 def test_the_flaky_marker_is_refused(slower: FakeProject, other_plugins: None) -> None:
     """A marker that repeats one case is the same by another road."""
     suite = slower.path / "suites" / "test_prefill.py"
