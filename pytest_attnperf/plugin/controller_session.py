@@ -222,14 +222,17 @@ class ControllerSession:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Let a case that a mark or a fixture skips come to its verdict: it may not be left out where it was timed."""
+        """Let a case that a mark or a hook skips come to its verdict: it may not be left out where it was timed.
+
+        A compiled kernel is skipped once more by its worker, which says so.
+        """
         if _SKIPPED in item.stash:
             del item.stash[_SKIPPED]
         try:
             with self._without_fixtures(item):
                 return (yield)
         except pytest.skip.Exception as skip:
-            if self._run is None or case_key(item) is None:
+            if self._run is None or (case_key(item) is None and build_key(item) is None):
                 raise
             item.stash[_SKIPPED] = str(skip.msg)
             return None

@@ -107,6 +107,18 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> CodeP
     return CodeProject(pytester, monkeypatch)
 
 
+def test_a_skip_mark_leaves_the_run_whole(project: CodeProject) -> None:
+    """A kernel that a mark skips is UNSUPPORTED with its reason, and a finding where one is stored."""
+    project.run("--update-baselines")
+    suite = project.path / "suites/test_code_objects.py"
+    marked = "@pytest.mark.skip(reason='not today')\n@pytest.mark.attnperf_code"
+    suite.write_text(suite.read_text().replace("@pytest.mark.attnperf_code", marked))
+    result = project.run("--attnperf")
+    assert {found["verdict"] for found in project.results()} == {"UNSUPPORTED"}
+    result.stdout.fnmatch_lines(["finding: * stored code objects for gfx942 were not compiled here: *not today"])
+    result.stdout.no_fnmatch_line("*incomplete*")
+
+
 def test_recorded_then_unchanged(project: CodeProject) -> None:
     """What --update-baselines stores for the default architecture is found again, and called unchanged."""
     recorded = project.run("--update-baselines")
