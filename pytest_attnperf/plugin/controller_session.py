@@ -244,7 +244,8 @@ class ControllerSession:
         if self._run is None or self._run.in_process or not remote or not isinstance(item, pytest.Function):
             yield
             return
-        names, item.fixturenames = item.fixturenames, []
+        names = item.fixturenames
+        item.fixturenames = [name for name in names if name == "request"]  # sets nothing up; other plugins read it
         try:
             yield
         finally:

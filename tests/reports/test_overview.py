@@ -13,8 +13,10 @@ from pytest_attnperf.reports.overview import (
     counted,
     counts,
     held_against,
+    is_new,
     is_unresolved,
     median_detection_limit,
+    only_new,
     quarantined_lines,
     rank,
     verdict_line,
@@ -106,6 +108,26 @@ def test_detection(case: Make) -> None:
     assert median_detection_limit([case(detection_limit=0.01), case(detection_limit=None)]) == 0.01
     assert median_detection_limit([case(detection_limit=0.01), *[case(detection_limit=None)] * 2]) is None
     assert median_detection_limit([case(verdict=Verdict.NO_BASELINE, ratio=None)]) is None
+
+
+def test_new_cases_are_counted_apart(case: Make, run: MakeRun) -> None:
+    """A case that the base side lacks is neither passed nor unresolved; only a run of nothing else that could be gated
+    gates nothing without failing, and one that fails or has a baseline is not new, whatever a file says."""
+    new = case("a", verdict=Verdict.NO_BASELINE, fails=False, new=True, against="main (4f2c1ab)")
+    right = case("b", verdict=Verdict.RIGHT, fails=False, median_us=None)
+    unknown = case("c", verdict=Verdict.NO_BASELINE, fails=False)
+    assert counted([new, unknown]) == "1 without baseline, 1 new"
+    assert verdict_text(new) == "NO_BASELINE, new"
+    assert [is_unresolved(one) for one in (new, unknown)] == [False, True]
+    assert [is_new(replace(new, **how)) for how in ({}, {"fails": True}, {"verdict": Verdict.SLOWER})] == [
+        True, False, False
+    ]  # fmt: skip
+    assert verdict_word(of_one(run(new, gated=0))) == "NOT COMPARED"
+    assert [
+        only_new(run(*cases, gated=0)) for cases in ((new,), (new, right), (new, unknown), (right,))
+    ] == [True, True, False, False]  # fmt: skip
+    assert not only_new(run(new, gated=0, complete=False))
+    assert not only_new(run(new, gated=1))
 
 
 def test_quarantined_and_unchanged_cases_are_counted_apart(case: Make, run: MakeRun) -> None:

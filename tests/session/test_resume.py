@@ -51,6 +51,7 @@ NOW = Standing(
 REVISION = replace(NOW, base="main (4f2c1ab)", base_fixed=True)
 INTERLEAVED = replace(JUDGED, pairs=PAIRS, against="main (4f2c1ab)")
 NEW = replace(JUDGED, stored_us=(), stored_at="", verdict=Verdict.NO_BASELINE)
+ONLY_HERE = replace(NEW, new=True, against="main (4f2c1ab)")
 NEWLY_RECORDED = replace(NEW, verdict=Verdict.RECORDED)
 
 
@@ -64,6 +65,7 @@ NEWLY_RECORDED = replace(NEW, verdict=Verdict.RECORDED)
         (NEWLY_RECORDED, replace(NOW, found=lambda: None)),
         (replace(NEWLY_RECORDED, baseline_us=100.5), NOW),
         (replace(NEW, verdict=Verdict.RIGHT), NOW),
+        (ONLY_HERE, replace(REVISION, found=lambda: None)),
         (replace(JUDGED, quarantined="#1 until 2026-02-01"), NOW),
     ],
 )
@@ -85,6 +87,7 @@ def test_what_holds_is_taken_over(result: CaseResult, now: Standing) -> None:
         (JUDGED, replace(NOW, policy=Policy(threshold_percent=5).record()), "its policy has changed"),
         (replace(JUDGED, quarantined="#1"), replace(NOW, today="2026-02-01"), "its quarantine may have ended"),
         (INTERLEAVED, replace(REVISION, base="main (77aa)"), "the base side may have changed"),
+        (ONLY_HERE, replace(REVISION, base="main (77aa)"), "the base side may have changed"),
         (INTERLEAVED, replace(REVISION, base_fixed=False), "the base side may have changed"),
         (JUDGED, replace(NOW, found=lambda: found(100.0, 102.0)), "its stored entry has changed"),
         (JUDGED, replace(NOW, found=lambda: found(100.0, 101.0, recorded="later")), "its stored entry has changed"),

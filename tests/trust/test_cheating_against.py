@@ -65,4 +65,6 @@ def test_deleted_entries_loosened_settings_and_cases_that_vanish_are_found(repos
     assert f"{loosened} fail_on no longer has INCORRECT, SLOWER, SUSPICIOUS" in text
     assert f"finding: prefill/fake.b/{WORKLOAD} has a baseline but no case" in text
     assert f"UNSUPPORTED: prefill/fake.c/{WORKLOAD}" in text
-    assert "strict: 1 cases are NO_BASELINE" in text
+    assert "1 new in this revision: not in main (" in text
+    assert f"finding: prefill/fake.b/{WORKLOAD} exists on base side main (" in text
+    assert "exit status 1: strict: " in text

@@ -233,6 +233,8 @@ def error(told: Told) -> Words:
 def unsupported(told: Told) -> Words:
     """The backend says that it cannot; and whether it could before."""
     case = told.case
+    if case.skipped:
+        return _skipped(told)
     if case.fails:
         sentences = (
             f"The backend says that it cannot run this: {_sentence(case.summary, lower=True)}.",
@@ -252,6 +254,18 @@ def unsupported(told: Told) -> Words:
         ),
         (steps.repeated(case), steps.doctor()),
     )
+
+
+def _skipped(told: Told) -> Words:
+    """A mark, a fixture or the test itself left the case out."""
+    case = told.case
+    before = (
+        "A baseline, or the base side, has a time for it: leaving a case out is no way to pass, so the test fails."
+        if case.fails
+        else "Nothing is stored for the case, so nothing is lost by it; it was not run, and nothing is proven."
+    )
+    why = one_line(case.skipped, TEXT_LIMIT)
+    return Words((f"A skip mark, a fixture or the test itself skips it: {why}.", before), (steps.repeated(case),))
 
 
 def incomparable(told: Told) -> Words:

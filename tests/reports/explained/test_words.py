@@ -98,6 +98,9 @@ def test_incorrect_says_which_output_by_how_much_and_where() -> None:
         (Verdict.ERROR, {"summary": "out of memory: x"}, "ran out of memory"),
         (Verdict.ERROR, {"summary": "figures contradict each other: x"}, "contradicts itself"),
         (Verdict.NO_BASELINE, {"median_us": 12.5}, "12.50 us"),
+        (Verdict.NO_BASELINE, {"new": True, "against": "main"}, "main does not have the case"),
+        (Verdict.UNSUPPORTED, {"skipped": "no fp8"}, "skips it: no fp8"),
+        (Verdict.UNSUPPORTED, {"skipped": "no fp8", "fails": True}, "no way to pass"),
     ],
 )
 def test_causes_are_told_apart(verdict: Verdict, fields: dict[str, Any], part: str) -> None:
