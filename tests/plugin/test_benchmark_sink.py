@@ -193,7 +193,8 @@ def test_only_leaves_out_what_is_no_benchmark(project: FakeProject) -> None:
     (project.path / "suites" / "test_plain.py").write_text("def test_plain():\n    pass\n")
     result = project.run(*GATE, "--benchmark-only")
     assert result.parseoutcomes()["skipped"] == 2
-    assert [case["key"]["suite"] for case in project.results()["cases"]] == ["prefill"]
+    said = {case["key"]["suite"]: case["verdict"] for case in project.results()["cases"]}
+    assert said == {"prefill": "NO_BASELINE", "proofs": "UNSUPPORTED"}
     assert tables(result) == [f"benchmark 'prefill/{SMALL}': 1 tests"]
 
 
