@@ -47,8 +47,3 @@ def uniform(*shape: int, dtype: torch.dtype = DTYPE) -> torch.Tensor:
 def classes(rows: int, count: int) -> torch.Tensor:
     """A class for each row."""
     return torch.randint(count, (rows,), device=DEVICE)
-
-
-def wide(tensor: torch.Tensor) -> torch.Tensor:
-    """In fp32 where it is narrower; fp64, in which the truth is computed, stays."""
-    return tensor if tensor.dtype == torch.float64 else tensor.float()

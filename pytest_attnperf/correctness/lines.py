@@ -7,12 +7,12 @@ lies at one index of it.
 
 A line may be off by
 
-    4 * multiplier * max(plain, typical * size) + eps * max(size, whole)
+    8 * multiplier * max(plain, typical * size) + 4 * eps * max(size, whole)
 
 where `plain` is what the plain computation is off by on that line, `size` the root mean square of the reference on it,
 but no less than that of the median line, `whole` that of the whole reference, `typical` the mean of plain / size over
-the lines of that kind, and `eps` the rounding step of the output type. Four times the multiplier of the whole, because
-the plain computation is lucky on one of many lines.
+the lines of that kind, and `eps` the rounding step of the output type. That is much, because the plain computation is
+lucky on one of many lines, and a line may hold one large element only; a lost line is off by its own size all the same.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 ELEMENTS_MIN = 32
 """Shorter lines are not judged: the root mean square of a few rounding errors is a matter of luck."""
 
-LINE_FACTOR = 4.0
-"""Times the multiplier of the whole. A lost line is off by its own size, hundreds of rounding steps; twice the
-multiplier accused honest fp32 gradients of rows on which the plain computation was lucky."""
+LINE_FACTOR = 8.0
+LINE_STEPS = 4.0
+"""How many times the multiplier of the whole, and how many rounding steps, a line may be off by. With half of both,
+honest fp32 gradients were accused of columns on which the plain computation was lucky."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class LineBudget:
 
     def allowed(self, multiplier: float, eps: float) -> torch.Tensor:
         """The root mean square of the errors that each line is allowed."""
-        return LINE_FACTOR * multiplier * self.plain + eps * self.size
+        return LINE_FACTOR * multiplier * self.plain + LINE_STEPS * eps * self.size
 
 
 Lines = dict[str, LineBudget]

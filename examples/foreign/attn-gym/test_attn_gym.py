@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 import torch
-from foreign import DEVICE, HAS_GPU, needs_gpu, normal, sizes, wide
+from foreign import DEVICE, HAS_GPU, needs_gpu, normal, sizes
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 pytest.importorskip("attn_gym", reason="attn-gym is not installed")
@@ -34,7 +34,7 @@ def plain(change=None, seen=None):
     """Attention by all of its scores, each changed first, those that are not seen without weight."""
 
     def reference(q, k, v):
-        scores = wide(q @ k.transpose(-1, -2)) * WIDTH**-0.5
+        scores = (q @ k.transpose(-1, -2)).float() * WIDTH**-0.5
         if change is not None:
             scores = change(scores)
         if seen is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from foreign import DEVICE, TRITON, needs_gpu, normal, sizes, uniform, wide
+from foreign import DEVICE, TRITON, needs_gpu, normal, sizes, uniform
 from torch.nn import functional as F
 
 pytest.importorskip("conch", reason="conch-triton-kernels is not installed")
@@ -31,7 +31,7 @@ STEP = 1 / 32
 
 
 def root_mean_square(x, w):
-    return (wide(x) * torch.rsqrt(wide(x).square().mean(-1, keepdim=True) + EPS) * wide(w)).to(x.dtype)
+    return (x.float() * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + EPS) * w.float()).to(x.dtype)
 
 
 @pytest.mark.parametrize(("rows", "columns"), ROWS)
@@ -62,7 +62,7 @@ def test_gemma_rms_norm(attnperf, rows, columns):
     attnperf.gate(
         "conch.gemma_rms_norm",
         lambda x, w: gemma_rms_norm(x, w, EPS),
-        reference=lambda x, w: root_mean_square(x, 1 + wide(w)),
+        reference=lambda x, w: root_mean_square(x, 1 + w.float()),
         inputs=lambda: (normal(rows, columns), uniform(columns)),
         in_place=("x",),
     )
@@ -176,7 +176,7 @@ def plain_paged(q, keys, values, table, length):
     k, v = (cache[table].flatten(1, 2).repeat_interleave(groups, 2) for cache in (keys, values))
     scores = torch.einsum("bhd,bthd->bht", q, k) * q.shape[-1] ** -0.5
     seen = torch.arange(k.shape[1], device=q.device) < length[:, None]
-    weights = wide(scores).masked_fill(~seen[:, None], float("-inf")).softmax(-1)
+    weights = scores.float().masked_fill(~seen[:, None], float("-inf")).softmax(-1)
     return torch.einsum("bht,bthd->bhd", weights.to(q.dtype), v)
 
 

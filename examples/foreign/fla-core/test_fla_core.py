@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from foreign import DEVICE, DTYPE, TRITON, needs_gpu, normal, sizes, uniform, wide
+from foreign import DEVICE, DTYPE, TRITON, needs_gpu, normal, sizes, uniform
 from torch.nn import functional as F
 
 from pytest_attnperf.records import Tolerance
@@ -44,16 +44,16 @@ def recurrent(q, k, v, gate=None, beta=None, unit=False):
     With `beta` it takes in, of v, only what it does not yet answer to k (the delta rule); with `unit`, q and k have
     length 1 before.
     """
-    dtype, q, k, v = q.dtype, wide(q), wide(k), wide(v)
+    dtype, q, k, v = q.dtype, q.float(), k.float(), v.float()
     if unit:
         q, k = (x * torch.rsqrt(x.square().sum(-1, keepdim=True) + EPS) for x in (q, k))
     state, outputs = q.new_zeros(*q[:, 0].shape, v.shape[-1]), []
     for token in range(q.shape[1]):
         if gate is not None:
-            state = state * wide(gate[:, token]).exp()[..., None]
+            state = state * gate[:, token].float().exp()[..., None]
         new = v[:, token]
         if beta is not None:
-            new = wide(beta[:, token])[..., None] * (new - torch.einsum("bhk,bhkv->bhv", k[:, token], state))
+            new = beta[:, token].float()[..., None] * (new - torch.einsum("bhk,bhkv->bhv", k[:, token], state))
         state = state + k[:, token, ..., None] * new[..., None, :]
         outputs.append(torch.einsum("bhk,bhkv->bhv", q[:, token], state))
     return (torch.stack(outputs, 1) * q.shape[-1] ** -0.5).to(dtype)
@@ -80,7 +80,7 @@ def test_retention(attnperf, kernel, shape):
     attnperf.gate(
         f"fla.{kernel}",
         lambda q, k, v: getattr(ops, kernel)(q, k, v)[0],
-        reference=lambda q, k, v: recurrent(q, k, v, decay.expand(*q.shape[:3], 1).to(wide(q).dtype)),
+        reference=lambda q, k, v: recurrent(q, k, v, decay.expand(*q.shape[:3], 1).to(q.float().dtype)),
         inputs=lambda: heads(*shape),
         backward=True,
         tolerance=ROUNDED_BETWEEN,
@@ -175,9 +175,9 @@ def plain_attention(q, k, v, gate=None):
     """Causal; with `gate`, each score has lost what its keys' successors forget."""
     groups = q.shape[2] // k.shape[2]
     k, v = (x.repeat_interleave(groups, 2) for x in (k, v))
-    scores = wide(torch.einsum("bqhd,bkhd->bhqk", q, k)) * q.shape[-1] ** -0.5
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k).float() * q.shape[-1] ** -0.5
     if gate is not None:
-        past = wide(gate).cumsum(1).transpose(1, 2)
+        past = gate.float().cumsum(1).transpose(1, 2)
         scores = scores + past[..., :, None] - past[..., None, :]
     hidden = torch.ones_like(scores[0, 0], dtype=torch.bool).triu(1)
     return torch.einsum("bhqk,bkhd->bqhd", scores.masked_fill(hidden, float("-inf")).softmax(-1).to(v.dtype), v)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from foreign import DEVICE, TRITON, classes, normal, sizes, uniform, wide
+from foreign import DEVICE, TRITON, classes, normal, sizes, uniform
 from torch.nn import functional as F
 
 pytest.importorskip("einops", reason="fla-core needs einops, which is not installed")
@@ -28,8 +28,8 @@ TOKENS = sizes([(4, 2048, 2048), (4, 1000, 1000)], [(2, 40, 64), (2, 17, 50)])
 @pytest.mark.parametrize(("rows", "columns"), ROWS)
 def test_gated_rms_norm(attnperf, rows, columns):
     def reference(x, gate, w):
-        norm = wide(x) * torch.rsqrt(wide(x).square().mean(-1, keepdim=True) + EPS) * wide(w)
-        return (norm * F.silu(wide(gate))).to(x.dtype)
+        norm = x.float() * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + EPS) * w.float()
+        return (norm * F.silu(gate.float())).to(x.dtype)
 
     attnperf.gate(
         "fla.rms_norm_gated",
@@ -45,7 +45,7 @@ def test_l2_norm(attnperf, rows, columns):
     attnperf.gate(
         "fla.l2norm",
         lambda x: l2norm(x, EPS),
-        reference=lambda x: (wide(x) * torch.rsqrt(wide(x).square().sum(-1, keepdim=True) + EPS)).to(x.dtype),
+        reference=lambda x: (x.float() * torch.rsqrt(x.float().square().sum(-1, keepdim=True) + EPS)).to(x.dtype),
         inputs=lambda: normal(rows, columns),
         backward=True,
     )
@@ -56,7 +56,7 @@ def test_swiglu(attnperf, rows, columns):
     attnperf.gate(
         "fla.swiglu",
         swiglu,
-        reference=lambda x, y: (F.silu(wide(x)) * wide(y)).to(x.dtype),
+        reference=lambda x, y: (F.silu(x.float()) * y.float()).to(x.dtype),
         inputs=lambda: (normal(rows, columns), normal(rows, columns)),
         backward=True,
     )
@@ -89,8 +89,8 @@ def test_causal_convolution(attnperf, batch, length, width):
     """Of each channel with its own four taps, and SiLU."""
 
     def reference(x, w):
-        padded = F.pad(wide(x).transpose(1, 2), (w.shape[-1] - 1, 0))
-        return F.silu(F.conv1d(padded, wide(w)[:, None], groups=width)).transpose(1, 2).to(x.dtype)
+        padded = F.pad(x.float().transpose(1, 2), (w.shape[-1] - 1, 0))
+        return F.silu(F.conv1d(padded, w.float()[:, None], groups=width)).transpose(1, 2).to(x.dtype)
 
     attnperf.gate(
         "fla.causal_conv1d",
@@ -119,7 +119,7 @@ def test_cross_entropy(attnperf, rows, count):
     attnperf.gate(
         "fla.cross_entropy_loss",
         lambda logits, target: cross_entropy_loss(logits, target)[0],
-        reference=lambda logits, target: F.cross_entropy(wide(logits), target, reduction="none"),
+        reference=lambda logits, target: F.cross_entropy(logits.float(), target, reduction="none"),
         inputs=lambda: (normal(rows, count), classes(rows, count)),
         backward=True,
     )
@@ -130,7 +130,7 @@ def test_fused_linear_cross_entropy(attnperf, rows, width, count):
     attnperf.gate(
         "fla.fused_linear_cross_entropy_loss",
         fused_linear_cross_entropy_loss,
-        reference=lambda x, target, w: F.cross_entropy(wide(x @ w.T), target),
+        reference=lambda x, target, w: F.cross_entropy((x @ w.T).float(), target),
         inputs=lambda: (normal(rows, width), classes(rows, count), normal(count, width, scale=width**-0.5)),
         backward=True,
     )

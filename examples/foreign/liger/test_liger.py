@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from foreign import DEVICE, TRITON, classes, needs_gpu, normal, sizes, uniform, wide
+from foreign import DEVICE, TRITON, classes, needs_gpu, normal, sizes, uniform
 from torch.nn import functional as F
 
 pytest.importorskip("liger_kernel", reason="liger-kernel is not installed")
@@ -20,7 +20,7 @@ GATED = sizes([(4096, 11008), (4096, 1000)], [(16, 512), (9, 100)])
 
 def root_mean_square(x, w):
     """Llama's: normalised in fp32, rounded, then scaled."""
-    return w * (wide(x) * torch.rsqrt(wide(x).square().mean(-1, keepdim=True) + EPS)).to(x.dtype)
+    return w * (x.float() * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + EPS)).to(x.dtype)
 
 
 @pytest.mark.parametrize("times", ["forward", "backward", "both"])
@@ -38,13 +38,14 @@ def test_rms_norm(attnperf, rows, columns, times):
 
 @pytest.mark.parametrize(("rows", "columns"), ROWS)
 def test_rms_norm_over_its_gradient(attnperf, rows, columns):
-    """As Liger's users call it: backward writes dx over the incoming gradient, which is nobody's parameter."""
+    """As Liger's users call it: backward writes dx over the incoming gradient."""
     attnperf.gate(
         "liger.rms_norm_in_place",
         lambda x, w: liger.liger_rms_norm(x, w, EPS, in_place=True),
         reference=root_mean_square,
         inputs=lambda: (normal(rows, columns), uniform(columns)),
         backward=True,
+        in_place=("grad_out",),
     )
 
 
@@ -157,7 +158,7 @@ def test_sparsemax(attnperf, rows, columns):
 
 @pytest.mark.parametrize(("heads", "length", "width"), sizes([(32, 4096, 128), (32, 1000, 64)], [(2, 9, 32)]))
 def test_rope(attnperf, heads, length, width):
-    """Rotates q and k where they are, when they are views of what the projections wrote."""
+    """Rotates q and k where they are, when they are views of what the projections wrote, and their gradients back."""
     angles = torch.outer(torch.arange(length), 10000 ** (-torch.arange(0, width, 2) / width)).repeat(1, 2)[None]
     cos, sin = angles.cos().to(DEVICE), angles.sin().to(DEVICE)
 
@@ -171,7 +172,7 @@ def test_rope(attnperf, heads, length, width):
         reference=lambda q, k: (rotated(q), rotated(k)),
         inputs=lambda: tuple(normal(1, length, count, width).transpose(1, 2) for count in (heads, heads // 2)),
         backward=True,
-        in_place=("q", "k"),
+        in_place=("q", "k", "grad_out0", "grad_out1"),
     )
 
 

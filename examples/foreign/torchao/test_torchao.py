@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from foreign import DEVICE, needs_gpu, normal, sizes, uniform, wide
+from foreign import DEVICE, needs_gpu, normal, sizes, uniform
 
 pytest.importorskip("torchao", reason="torchao is not installed")
 
@@ -19,7 +19,7 @@ SHAPES = sizes([(4096, 4096), (1024, 7168)], [(128, 256)])
 
 def in_blocks(x):
     """(rows of blocks, rows, columns of blocks, columns)."""
-    return wide(x).unflatten(-1, (-1, BLOCK)).unflatten(0, (-1, BLOCK))
+    return x.float().unflatten(-1, (-1, BLOCK)).unflatten(0, (-1, BLOCK))
 
 
 def quantised(tiles, dims):
@@ -43,7 +43,7 @@ def test_activations_to_fp8(attnperf, rows, columns):
     """One scale for 128 neighbours of a row."""
 
     def reference(x):
-        values, step = quantised(wide(x).unflatten(-1, (-1, BLOCK)), -1)
+        values, step = quantised(x.float().unflatten(-1, (-1, BLOCK)), -1)
         return values.flatten(-2), step.squeeze(-1)
 
     attnperf.gate(
@@ -88,7 +88,7 @@ def test_product_of_fp8(attnperf, rows, columns, depth):
     """Activations with a scale for 128 neighbours, by weights with one for each tile; the result is bf16."""
 
     def reference(x, x_step, w, w_step):
-        left = (wide(x).unflatten(-1, (-1, BLOCK)) * x_step[..., None]).flatten(1)
+        left = (x.float().unflatten(-1, (-1, BLOCK)) * x_step[..., None]).flatten(1)
         right = (in_blocks(w) * w_step[:, None, :, None]).flatten(2).flatten(0, 1)
         product = left @ right.T
         return product if product.dtype == torch.float64 else product.bfloat16()
@@ -115,7 +115,7 @@ def test_product_of_int8(attnperf, rows, columns, depth):
     """With a scale for each row and each column."""
 
     def reference(x, w, row, column):
-        return (wide((x.double() @ w.double()).to(row.dtype)) * wide(row) * wide(column).T).to(row.dtype)
+        return (((x.double() @ w.double()).to(row.dtype)).float() * row.float() * column.float().T).to(row.dtype)
 
     attnperf.gate(
         "torchao.scaled_int8_mm",
