@@ -36,6 +36,7 @@ PROBLEM_LINES = 12
 QUARANTINED_LINES = 10
 REASON_LINES = 5
 SKIPPED_SHOWN = 5
+TIMING_MODES = ("gate", "update")
 TEXT_LIMIT = 2000
 
 
@@ -63,7 +64,7 @@ def _not_timed_lines(run: RunResult) -> list[str]:
     """How many cases count as gated without a time, why others have none, and how many the run's tier left out."""
     unchanged, left = sum(case.unchanged for case in run.cases), len(run.left_to_nightly)
     lines = [f"{max(0, run.gated - unchanged)} gated, {unchanged} unchanged (not timed)"] if unchanged else []
-    if run.mode != "check":
+    if run.mode in TIMING_MODES:
         why = Counter(case.summary for case in run.cases if case.verdict is Verdict.RIGHT and not case.unchanged)
         lines += [f"{count} right, {one_line(text, TEXT_LIMIT)}" for text, count in why.most_common(REASON_LINES)]
     return [*lines, f"{left} case{'s' if left != 1 else ''} left to nightly runs"] if left else lines
