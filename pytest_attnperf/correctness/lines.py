@@ -7,7 +7,7 @@ lies at one index of it.
 
 A line may be off by
 
-    8 * multiplier * max(plain, typical * size) + 4 * eps * max(size, whole)
+    8 * multiplier * max(plain, typical * size) + eps * (4 * size + whole)
 
 where `plain` is what the plain computation is off by on that line, `size` the root mean square of the reference on it,
 but no less than that of the median line, `whole` that of the whole reference, `typical` the mean of plain / size over
@@ -41,21 +41,23 @@ class LineBudget:
     """What lines of one kind may be off by.
 
     plain   the larger of the plain computation's error on each line and what is typical, fp64
-    size    the size of each line, no less than that of the whole reference, fp64
+    size    the size of each line, fp64
+    whole   that of the whole reference, fp64, shape ()
     """
 
     plain: torch.Tensor
     size: torch.Tensor
+    whole: torch.Tensor
 
     def joined(self, other: LineBudget) -> LineBudget:
         """The larger plain errors of two plain computations of the same inputs."""
         import torch
 
-        return LineBudget(torch.maximum(self.plain, other.plain), self.size)
+        return LineBudget(torch.maximum(self.plain, other.plain), self.size, self.whole)
 
     def allowed(self, multiplier: float, eps: float) -> torch.Tensor:
         """The root mean square of the errors that each line is allowed."""
-        return LINE_FACTOR * multiplier * self.plain + LINE_STEPS * eps * self.size
+        return LINE_FACTOR * multiplier * self.plain + eps * (LINE_STEPS * self.size + self.whole)
 
 
 Lines = dict[str, LineBudget]
@@ -85,7 +87,7 @@ def measure_lines(plain: torch.Tensor, reference: torch.Tensor) -> Lines:
             continue
         typical = (error / size).mean()
         whole = sizes[kind].square().mean().sqrt()
-        budgets[kind] = LineBudget(torch.maximum(error, typical * size), torch.maximum(size, whole))
+        budgets[kind] = LineBudget(torch.maximum(error, typical * size), size, whole)
     return budgets
 
 

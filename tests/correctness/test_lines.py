@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pytest_attnperf.correctness.lines import measure_lines, worst_line
+from pytest_attnperf.correctness.metrics import compare, measure
+from pytest_attnperf.records import Tolerance
+
+EPS = 2.0**-7
+
+
+def rounded(truth: torch.Tensor) -> torch.Tensor:
+    """As a kernel gives it."""
+    return truth.bfloat16()
+
+
+def normal(*shape: int) -> torch.Tensor:
+    """The truth, in fp64."""
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def named(truth: torch.Tensor, got: torch.Tensor) -> tuple[str, bool]:
+    """The worst line of `got`, and whether it is beyond its budget."""
+    line = worst_line(got, truth, measure_lines(rounded(truth), truth), 2.0, EPS)
+    assert line is not None
+    return line.name, line.error > line.allowed
+
+
+@pytest.mark.parametrize(
+    ("shape", "lost", "name"),
+    [
+        ((4096, 40), (-1,), "index 4095 of axis 0"),
+        ((100, 1000), (slice(None), 999), "index 999 of axis 1"),
+        ((2, 8, 50, 64), (1, 3, 49), "row (1, 3, 49)"),
+        ((4, 64, 8), (1,), "index 1 of axis 0"),
+    ],
+)
+def test_a_lost_line_is_beyond_its_budget_and_named(
+    shape: tuple[int, ...], lost: tuple[object, ...], name: str
+) -> None:
+    """A row, a column, a head or a batch that is zero, of whatever many; without it nothing is beyond."""
+    truth = normal(*shape)
+    got = rounded(truth)
+    assert not named(truth, got)[1]
+    got[lost] = 0
+    assert named(truth, got) == (name, True)
+
+
+def test_large_rows_do_not_excuse_a_lost_ordinary_one() -> None:
+    """With rows 64 times as large, their rounding is larger than an element elsewhere: only lines tell."""
+    truth = normal(512, 100)
+    truth[::8] *= 64
+    truth[3] *= 0.25
+    truth[5] *= 0.25
+    got = rounded(truth)
+    got[3] = 0
+    figures = compare("check", "out", got, truth, measure("out", truth, rounded(truth)), Tolerance())
+    assert figures.max_error <= figures.max_budget
+    assert (figures.line, figures.line_error > figures.line_budget) == ("index 3 of axis 0", True)
+
+
+def test_short_lines_are_not_judged() -> None:
+    """The root mean square of a few elements is a matter of luck, as is that of vectors and single numbers."""
+    assert not measure_lines(rounded(normal(8, 8)), normal(8, 8))
+    assert not measure_lines(rounded(normal(1000)), normal(1000))
+    assert worst_line(rounded(normal(4, 4)), normal(4, 4), {}, 2.0, EPS) is None
+
+
+def test_a_lucky_plain_computation_accuses_nobody() -> None:
+    """Where it happens to be exact on a row, others may still round there; an exact reference allows a few steps."""
+    truth = normal(64, 64)
+    plain = rounded(truth)
+    truth[5] = plain[5].double()
+    got = plain.clone()
+    got[5] = (truth[5] * (1 + EPS)).bfloat16()
+    line = worst_line(got, truth, measure_lines(plain, truth), 2.0, EPS)
+    assert line is not None
+    assert line.error < line.allowed
