@@ -157,7 +157,7 @@ class AdHoc:
         return self.planting.plain(inputs)
 
     def in_low_precision(self, inputs: Tensors) -> Outputs | None:
-        """`reference_fn` in the arithmetic of the narrowest input; None where that says nothing."""
+        """`reference_fn` rounded at random in between, as the narrowest input is; None where that cannot be had."""
         return self.learned.in_low_precision(inputs)
 
     def _made(self, seed: int, device: str, *, planted: bool) -> Tensors:

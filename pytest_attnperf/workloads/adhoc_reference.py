@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import gradients
-from pytest_attnperf.workloads.float_widths import lowered, widened, working_dtype
+from pytest_attnperf.workloads.float_widths import rounded_in_between, widened, working_step
 from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
 from pytest_attnperf.workloads.returned import named_outputs
 
@@ -104,15 +104,18 @@ class Reference:
         return outputs
 
     def in_low_precision(self, inputs: Tensors) -> Outputs | None:
-        """The result in the arithmetic of the narrowest input, where the function upcasts; None where it cannot.
+        """The result with every intermediate one rounded at random to the precision of the narrowest input; None where
+        that cannot be had.
 
-        The truth of a kernel that rounds in between, as most do, is not that of a function that rounds once.
+        Most kernels round in between, where a function that upcasts rounds once.
         """
-        dtype = working_dtype(inputs)
-        if dtype is None:
+        floats = tuple(tensor for tensor in inputs if tensor.is_floating_point())
+        step = working_step(inputs)
+        if not step:
             return None
-        # What the function does in a type that it was not written for may fail in any way, and says nothing.
-        with contextlib.suppress(Exception), lowered(dtype):
+        dtype = reference_dtype(floats)
+        # It says nothing against anybody if the function cannot be looked into.
+        with contextlib.suppress(Exception), widened(dtype, unrounded=bool(self.quantises)), rounded_in_between(step):
             return self._named(inputs, dtype)
         return None
 

@@ -1,13 +1,14 @@
 """Running a reference as it is in another floating-point width, whatever widths it names itself.
 
 References are written for one width: they upcast inside (`x.float()`), sum in fp32 and round at the end. Given fp64
-inputs such a function would still round to fp32, and given bf16 inputs it shows no error of bf16 arithmetic. So every
-width that it names is replaced: by the widest for the truth, by that of its inputs for the plain computation.
+inputs such a function would still round to fp32, so that for the truth every width that it names is replaced by the
+widest. And given bf16 inputs it shows no error of bf16 arithmetic, so that what it has in between is rounded at random.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -35,21 +36,28 @@ def widened(dtype: torch.dtype, *, unrounded: bool = False) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def lowered(dtype: torch.dtype) -> Iterator[None]:
-    """Replace fp32 and fp64 by the narrower `dtype` (f16 or bf16) meanwhile."""
-    import torch
+def rounded_in_between(step: float) -> Iterator[None]:
+    """Multiply the result of every operator by 1 + a random number within +-`step` meanwhile.
 
-    with _width_mode({torch.float32: dtype, torch.float64: dtype}, unrounded=False):
+    That is what storing every intermediate result in a narrow type does, without its range. How far a result moves says
+    what any honest algorithm of that precision may be off by, which one plain computation does not: it may be lucky, or
+    round once where a kernel rounds often (Monte Carlo arithmetic: D. S. Parker, UCLA CSD-970002, 1997). Operators of
+    the backward pass are rounded, too; those that only move, fill or choose elements are not.
+    """
+    with _noise_mode(step):
         yield
 
 
-def working_dtype(tensors: Tensors) -> torch.dtype | None:
-    """f16 or bf16, where that is the narrowest type among the floating-point inputs; None where none of both is."""
+def working_step(tensors: Tensors) -> float:
+    """Half a rounding step of the narrowest floating-point input, a whole one of fp32, whose fast instructions are off
+    by more than half; 0 where no input is f16, bf16 or fp32, or one is narrower."""
     import torch
 
+    steps = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-23}
     floats = [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
-    narrow = [dtype for dtype in floats if dtype in (torch.float16, torch.bfloat16)]
-    return narrow[0] if narrow and all(dtype.itemsize >= narrow[0].itemsize for dtype in floats) else None
+    if not floats or any(dtype.itemsize < 2 for dtype in floats):
+        return 0.0
+    return max(steps.get(dtype, 0.0) for dtype in floats)
 
 
 def _fp8() -> list[torch.dtype]:
@@ -100,3 +108,37 @@ def _width_mode(replaced: dict[torch.dtype, torch.dtype], unrounded: bool) -> An
             return func(*map(other, args), **named)
 
     return Mode()
+
+
+_EXACT = re.compile(
+    "clone|_to_copy|copy|cat|stack|index.*|gather|where|masked_fill|constant_pad_nd|zeros.*|ones.*|full.*|empty.*|new_.*|"
+    "arange|scalar_tensor|repeat.*|flip|roll|tri[lu]|sort|topk|a?max|a?min|max_dim|min_dim|neg|abs|relu|clamp.*|embedding|"
+    "rand.*|normal.*|select_backward|slice_backward|threshold_backward|one_hot|maximum|minimum|sign|round|floor|ceil"
+)
+"""Operators whose results are rounded in no type: they move, fill or choose elements."""
+
+
+def _noise_mode(step: float) -> Any:
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_map
+
+    generators: dict[torch.device, torch.Generator] = {}
+
+    def noisy(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.dtype not in (torch.float32, torch.float64):
+            return value
+        generator = generators.setdefault(value.device, torch.Generator(value.device))
+        noise = torch.rand(value.shape, dtype=value.dtype, device=value.device, generator=generator)
+        return value * noise.mul_(2 * step).add_(1 - step)
+
+    class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        ) -> Any:
+            result = func(*args, **(kwargs or {}))
+            aliases = any(returned.alias_info is not None for returned in func._schema.returns)
+            exact = _EXACT.fullmatch(func._schema.name.partition("::")[2])
+            return result if aliases or exact else tree_map(noisy, result)
+
+    return Mode()  # type: ignore[no-untyped-call]

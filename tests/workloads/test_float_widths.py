@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_attnperf.workloads.float_widths import lowered, widened, working_dtype
+from pytest_attnperf.workloads.float_widths import rounded_in_between, widened, working_step
 
 REFERENCES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "method": lambda x: (x.float() * 2).to(x.dtype),
@@ -32,14 +32,38 @@ def test_every_width_that_a_reference_names_is_widened(name: str) -> None:
         assert torch.equal(found, x)
 
 
-def test_lowered_computes_in_the_narrow_type() -> None:
-    """What a reference upcasts stays in bf16, and is as far off as bf16 arithmetic is."""
-    x = torch.randn(64, 64).bfloat16()
-    with lowered(torch.bfloat16):
-        low = REFERENCES["to"](x)
-    exact, as_is = x.double().pow(2).mean(-1, keepdim=True), REFERENCES["to"](x)
-    assert low.dtype == torch.bfloat16
-    assert (low - exact).abs().max() > 100 * (as_is - exact).abs().max()
+def test_what_is_rounded_in_between_is_as_far_off_as_the_narrow_type() -> None:
+    """A sum of squares in fp64 with random rounding to bf16 moves like one whose steps are stored in bf16."""
+    x = torch.randn(64, 64, dtype=torch.float64)
+    exact = x.pow(2).sum(-1).sqrt()
+    with rounded_in_between(2.0**-8):
+        noisy = x.pow(2).sum(-1).sqrt()
+    stored = x.pow(2).bfloat16().double().sum(-1).bfloat16().double().sqrt().bfloat16().double()
+    ratio = (noisy - exact).std() / (stored - exact).std()
+    assert 0.4 < ratio < 2.5
+    assert (noisy != exact).all()
+
+
+def test_moving_elements_rounds_nothing() -> None:
+    """Views, copies, masks and choices keep every bit; so do integers."""
+    x = torch.randn(8, 8, dtype=torch.float64)
+    with rounded_in_between(2.0**-8):
+        moved = torch.cat([x.t().contiguous(), x.masked_fill(x > 0, 0.0)]).amax(-1)
+        index = x.argmax(-1) + 1
+    assert torch.equal(moved, torch.cat([x.t(), x.masked_fill(x > 0, 0.0)]).amax(-1))
+    assert torch.equal(index, x.argmax(-1) + 1)
+
+
+def test_backward_passes_are_rounded_too() -> None:
+    """The cancellation in softmax's gradient shows, which one plain computation may miss by luck."""
+    x, dout = (torch.randn(4, 64, dtype=torch.float64) for _ in range(2))
+    gradients = []
+    for step in (0.0, 2.0**-8):
+        leaf = x.clone().requires_grad_()
+        with rounded_in_between(step):
+            gradients += torch.autograd.grad(torch.softmax(leaf, -1), leaf, dout)
+    exact, noisy = gradients
+    assert 1e-4 < (noisy - exact).norm() / exact.norm() < 0.1
 
 
 def test_a_quantising_reference_gives_the_values_before_it_quantises() -> None:
@@ -63,15 +87,14 @@ def test_everything_is_as_before_afterwards() -> None:
 @pytest.mark.parametrize(
     ("dtypes", "expected"),
     [
-        ((torch.bfloat16, torch.float32), torch.bfloat16),
-        ((torch.float16, torch.int64), torch.float16),
-        ((torch.float32,), None),
-        ((torch.float8_e4m3fn, torch.bfloat16), None),
-        ((), None),
+        ((torch.bfloat16, torch.float32), 2.0**-8),
+        ((torch.float16, torch.int64), 2.0**-11),
+        ((torch.float32,), 2.0**-23),
+        ((torch.float8_e4m3fn, torch.bfloat16), 0.0),
+        ((torch.float64,), 0.0),
+        ((), 0.0),
     ],
 )
-def test_the_working_type_is_the_narrowest_that_has_arithmetic(
-    dtypes: tuple[torch.dtype, ...], expected: torch.dtype | None
-) -> None:
-    """f16 or bf16; none beside fp8, and none where all inputs are wide."""
-    assert working_dtype(tuple(torch.zeros(2, dtype=dtype) for dtype in dtypes)) == expected
+def test_the_working_step_is_that_of_the_narrowest_input(dtypes: tuple[torch.dtype, ...], expected: float) -> None:
+    """f16, bf16 or fp32; none beside fp8, which no intermediate result is stored in."""
+    assert working_step(tuple(torch.zeros(2, dtype=dtype) for dtype in dtypes)) == expected
