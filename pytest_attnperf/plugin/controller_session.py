@@ -56,7 +56,9 @@ def configure(config: pytest.Config) -> None:
             from pytest_attnperf.plugin import benchmark_sink
 
             benchmark_sink.register(config)
-    config.pluginmanager.register(ControllerSession(config, collectors), "attnperf-controller")
+    session = ControllerSession(config, collectors)
+    config.pluginmanager.register(session, "attnperf-controller")
+    config.pluginmanager.register(session.device, "attnperf-device-here")
 
 
 def scheduler(config: pytest.Config, log: Any) -> Any:
@@ -173,8 +175,7 @@ class ControllerSession:
         self._config = config
         self._collectors = collectors
         self._run: Run | None = None
-        self._device = DeviceHere()
-        config.pluginmanager.register(self._device, "attnperf-device-here")
+        self.device = DeviceHere()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
@@ -217,7 +218,7 @@ class ControllerSession:
         from pytest_attnperf.plugin.run import Run
 
         self._run = Run.of(self._config, cases, builds)
-        self._run.notes = () if self._run.in_process else self._device.notes
+        self._run.notes = () if self._run.in_process else self.device.notes
         self._config.pluginmanager.register(self._run, "attnperf-run")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
