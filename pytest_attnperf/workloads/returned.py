@@ -22,7 +22,8 @@ def named_outputs(returned: Any, device: torch.device | str | None = None, *, ke
     dataclass or named tuple have its keys or fields. Nested names are joined: 'state.k', 'state0'.
 
     Tensors are detached unless their graph is to be kept: the same memory without the autograd graph that made them.
-    Python numbers become tensors of their own on `device`. Anything else is given as it is, for the caller to refuse.
+    Python numbers become tensors of their own on `device`, in torch's default type. Anything else is given as it is,
+    for the caller to refuse.
     """
     named = dict(_named(OUT, "", returned, device))
     return named if keep_graph else {name: detached(value) for name, value in named.items()}
@@ -78,4 +79,4 @@ def _dtype_of(number: bool | float) -> torch.dtype:
 
     if isinstance(number, bool):
         return torch.bool
-    return torch.int64 if isinstance(number, int) else torch.float64
+    return torch.int64 if isinstance(number, int) else torch.get_default_dtype()

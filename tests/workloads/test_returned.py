@@ -65,7 +65,7 @@ def test_numbers_become_tensors() -> None:
     """A Python number is a tensor of its own kind: a bool is no integer."""
     found = named_outputs((2.5, 3, True))
     assert [(tensor.item(), tensor.dtype) for tensor in found.values()] == [
-        (2.5, torch.float64),
+        (2.5, torch.float32),
         (3, torch.int64),
         (True, torch.bool),
     ]
