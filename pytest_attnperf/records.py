@@ -174,6 +174,15 @@ class ErrorFigures:
     line_error: float = 0.0
     line_budget: float = 0.0
 
+    @property
+    def budgets(self) -> tuple[tuple[float, float], ...]:
+        """(error, what is allowed) of the worst element, of the whole and of the worst line."""
+        return (
+            (self.max_error, self.max_budget),
+            (self.rms_error, self.rms_budget),
+            (self.line_error, self.line_budget),
+        )
+
 
 @dataclass(frozen=True)
 class CheckReport:

@@ -7,12 +7,13 @@ lies at one index of it.
 
 A line may be off by
 
-    8 * multiplier * max(plain, typical * size) + eps * (4 * size + whole)
+    8 * multiplier * max(plain, typical * size) + step * (4 * size + whole)
 
 where `plain` is what the plain computation is off by on that line, `size` the root mean square of the reference on it,
 but no less than that of the median line, `whole` that of the whole reference, `typical` the mean of plain / size over
-the lines of that kind, and `eps` the rounding step of the output type. That is much, because the plain computation is
-lucky on one of many lines, and a line may hold one large element only; a lost line is off by its own size all the same.
+the lines of that kind, and `step` the rounding step of the output type at 1, but no less than 2^-16. That is much,
+because the plain computation is lucky on one of many lines, and a line may hold one large element only; a lost line is
+off by its own size all the same.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 ELEMENTS_MIN = 32
 """Shorter lines are not judged: the root mean square of a few rounding errors is a matter of luck."""
+
+LEAST_STEP = 2.0**-16
+"""Lines of fp32 are judged no more closely: nothing that loses a part of a line hides below."""
 
 LINE_FACTOR = 8.0
 LINE_STEPS = 4.0
@@ -57,7 +61,8 @@ class LineBudget:
 
     def allowed(self, multiplier: float, eps: float) -> torch.Tensor:
         """The root mean square of the errors that each line is allowed."""
-        return LINE_FACTOR * multiplier * self.plain + eps * (LINE_STEPS * self.size + self.whole)
+        step = max(eps, LEAST_STEP)
+        return LINE_FACTOR * multiplier * self.plain + step * (LINE_STEPS * self.size + self.whole)
 
 
 Lines = dict[str, LineBudget]

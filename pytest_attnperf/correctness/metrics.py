@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_attnperf.correctness import scan
 from pytest_attnperf.correctness.budget import budget
-from pytest_attnperf.correctness.lines import Lines, measure_lines, worst_line
+from pytest_attnperf.correctness.lines import Lines, WorstLine, measure_lines, worst_line
 from pytest_attnperf.correctness.scan import Allowed, Scan
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.records import ErrorFigures, Tolerance
@@ -152,11 +152,8 @@ def compare(
             rms_error=_storable(found.rms),
             rms_budget=_storable(rms_base + allowed.eps * typical / 2),
         )
-        line = worst_line(got, reference, yardstick.lines, multiplier, allowed.eps) if not found.violations else None
-        if line is not None:
-            figures = replace(
-                figures, line=line.name, line_error=_storable(line.error), line_budget=_storable(line.allowed)
-            )
+        if not found.violations:
+            figures = _with_line(figures, worst_line(got, reference, yardstick.lines, multiplier, allowed.eps))
         if not found.violations and figures.max_error <= figures.max_budget:
             return figures
         count, first, last = scan.beyond(got, reference, allowed)
@@ -198,6 +195,12 @@ def rounding_step(dtype: torch.dtype) -> float:
     integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
     one = torch.ones(1, dtype=dtype, device="cpu")
     return float((one.view(integers) + 1).view(dtype).double()) - 1.0
+
+
+def _with_line(figures: ErrorFigures, line: WorstLine | None) -> ErrorFigures:
+    if line is None:
+        return figures
+    return replace(figures, line=line.name, line_error=_storable(line.error), line_budget=_storable(line.allowed))
 
 
 def _at_worst(

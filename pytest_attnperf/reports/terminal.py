@@ -212,12 +212,7 @@ def _problem_lines(case: CaseResult) -> list[str]:
 def _beyond(figures: ErrorFigures) -> bool:
     """Whether a finite output is beyond its budget; one that holds NaN or Inf has no error to print."""
     finite = figures.nan_count == figures.inf_count == figures.finite_count == 0
-    shares = (
-        (figures.max_error, figures.max_budget),
-        (figures.rms_error, figures.rms_budget),
-        (figures.line_error, figures.line_budget),
-    )
-    return finite and not all(error <= budget for error, budget in shares)
+    return finite and not all(error <= budget for error, budget in figures.budgets)
 
 
 def _is_said(figures: ErrorFigures, texts: Sequence[str]) -> bool:

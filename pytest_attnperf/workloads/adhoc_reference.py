@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import gradients
-from pytest_attnperf.workloads.float_widths import rounded_in_between, widened, working_step
+from pytest_attnperf.workloads.float_widths import jittered, rounded_in_between, widened, working_step
 from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
 from pytest_attnperf.workloads.returned import named_outputs
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     import torch
 
     from pytest_attnperf.backends import Outputs, Tensors
+
+INPUT_STEP = 2.0**-22
+"""Inputs are moved by two rounding steps of fp32, in which kernels compute: what torch does in one operator, a kernel
+may do in several. A saved log-sum-exp of 200 is off by so much, and every weight that is computed from it."""
 
 GRAD_OUTPUT = "grad_out"
 """What an incoming gradient is called; several are 'grad_out0', 'grad_out1' ..."""
@@ -114,9 +118,12 @@ class Reference:
         if not step:
             return None
         dtype = reference_dtype(floats)
+        moved = tuple(
+            jittered(tensor.to(dtype), INPUT_STEP) if tensor.is_floating_point() else tensor for tensor in inputs
+        )
         # It says nothing against anybody if the function cannot be looked into.
         with contextlib.suppress(Exception), widened(dtype, unrounded=bool(self.quantises)), rounded_in_between(step):
-            return self._named(inputs, dtype)
+            return self._named(moved, dtype)
         return None
 
     def _named(self, inputs: Tensors, dtype: torch.dtype | None) -> Outputs:

@@ -48,6 +48,15 @@ def rounded_in_between(step: float) -> Iterator[None]:
         yield
 
 
+def jittered(tensor: torch.Tensor, step: float, generator: torch.Generator | None = None) -> torch.Tensor:
+    """A tensor of fp32 or fp64, times 1 + a random number within +-`step`; the same one without a generator."""
+    import torch
+
+    generator = generator or torch.Generator(tensor.device)
+    noise = torch.rand(tensor.shape, dtype=tensor.dtype, device=tensor.device, generator=generator)
+    return tensor * noise.mul_(2 * step).add_(1 - step)
+
+
 def working_step(tensors: Tensors) -> float:
     """Half a rounding step of the narrowest floating-point input, a whole one of fp32, whose fast instructions are off
     by more than half; 0 where no input is f16, bf16 or fp32, or one is narrower."""
@@ -128,9 +137,7 @@ def _noise_mode(step: float) -> Any:
     def noisy(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or value.dtype not in (torch.float32, torch.float64):
             return value
-        generator = generators.setdefault(value.device, torch.Generator(value.device))
-        noise = torch.rand(value.shape, dtype=value.dtype, device=value.device, generator=generator)
-        return value * noise.mul_(2 * step).add_(1 - step)
+        return jittered(value, step, generators.setdefault(value.device, torch.Generator(value.device)))
 
     class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(

@@ -137,13 +137,11 @@ def test_wrong_gradients_are_caught_by_name(lie: dict[str, Any], wrong: set[str]
     assert problems(judged(workload, lambda *given: differentiate(*given, causal=True))) == []
 
 
-def test_a_lost_gradient_of_the_last_key_is_found(judged: Judged) -> None:
-    """dk = 0 for the last of 2,048 keys in bf16: on ordinary inputs only its row tells, on planted ones the whole."""
+def test_a_lost_gradient_of_the_last_key_needs_planted_inputs(judged: Judged) -> None:
+    """dk = 0 for the last of 2,048 keys in bf16 passes ordinary inputs, and fails all that plant a row on that key."""
     workload = Backward.parse_line("s=64,kv=2048,h=2,d=64,causal,bf16")
     ordinary, *planted = judged(workload, lambda *given: differentiate(*given, causal=True, keys_left_out_of_dk=1))
-    (line,) = {figure.line for figure in ordinary.figures if figure.line_error > figure.line_budget}
-    assert line == "row (0, 2047, 1)"
-    assert all(figure.max_error <= figure.max_budget for figure in ordinary.figures)
+    assert ordinary.right
     for report in planted:
         assert wrong_outputs(report) == {"dk"}
         (worst,) = [figure for figure in report.figures if figure.output == "dk"]

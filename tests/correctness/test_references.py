@@ -78,7 +78,7 @@ def test_a_small_problems_yardstick_is_the_largest_of_its_draws() -> None:
         inputs = workload.make_inputs(seed, "cpu", planted=False)
         difference = workload.plain(inputs)["out"].double() - workload.reference(inputs)["out"]
         singles.append(float(difference.abs().max()))
-    assert joined.max_error == max(singles) * spread(4 * 64) > singles[0]
+    assert joined.max_error >= max(singles) * spread(4 * 64) > singles[0]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from pytest_attnperf.measure import placements, timing
 from pytest_attnperf.measure.copies import Copies
 from pytest_attnperf.measure.graph_nodes import GraphContent, UnreadableGraphError
+from pytest_attnperf.measure.timers import Parts
 from pytest_attnperf.measure.timers.graph import GraphTimer
 from pytest_attnperf.measure.timers.graph_cold import GraphColdTimer
 
@@ -93,9 +94,17 @@ class EagerGpu:
         self.spoil: Spoil = lambda place, right: right
 
     def choose(
-        self, torch_device: str, call: Any, block_us: float, cache_state: str, asked: str, copies: Callable[[], Copies]
+        self,
+        torch_device: str,
+        call: Any,
+        block_us: float,
+        cache_state: str,
+        asked: str,
+        copies: Callable[[], Copies],
+        parts: Parts | None,
     ) -> Any:
-        """In place of the rule."""
+        """In place of the rule, for calls that are timed as a whole."""
+        assert parts is None
         timer: Any = EagerCold(copies().calls) if cache_state == "cold" else EagerGraph()
         timer._setup(self.timers, self.call_us, lambda place, right: self.spoil(place, right))
         timer.prepare(call, block_us)

@@ -35,7 +35,7 @@ def test_a_right_replay_costs_time_that_is_kept() -> None:
         return torch.matmul(*prepared.tensors)
 
     own.prove_replay(own.judge(prepared), replay, poisoned=True)
-    assert torch.equal(seen[0], make_inputs(1)[0])
+    assert torch.equal(seen[0], WORKLOAD.make_inputs(1, "cpu", planted=True)[0])
     assert own.cost.parts["call"] > 0
     assert own.cost.problems == ()
 

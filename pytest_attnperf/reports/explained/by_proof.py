@@ -328,11 +328,7 @@ def excess(figures: ErrorFigures) -> float:
     """Error over budget, the largest of all; infinite for a NaN or an Inf that should not be."""
     if figures.nan_count or figures.inf_count or figures.finite_count:
         return math.inf
-    shares = (
-        _over(figures.max_error, figures.max_budget),
-        _over(figures.rms_error, figures.rms_budget),
-        _over(figures.line_error, figures.line_budget),
-    )
+    shares = [_over(error, budget) for error, budget in figures.budgets]
     return math.inf if any(math.isnan(share) for share in shares) else max(shares)
 
 
