@@ -10,16 +10,27 @@ from typing import TYPE_CHECKING, Any
 from pytest_attnperf.correctness import poison, shared_code
 from pytest_attnperf.correctness.judge import PLANTED, Judge
 from pytest_attnperf.correctness.own_inputs import written_in_place
-from pytest_attnperf.correctness.references import References
+from pytest_attnperf.correctness.references import Expected, References
 from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.measure import flight_recorder
 from pytest_attnperf.records import CheckReport, DeviceInfo
 
 if TYPE_CHECKING:
-    from pytest_attnperf.backends import Backend, Prepared
+    from pytest_attnperf.backends import Backend, Prepared, Tensors
     from pytest_attnperf.measure.seeds import Seeds
     from pytest_attnperf.workloads.base import Workload
 
-_references = References()
+
+class RecordedReferences(References):
+    """References whose computation a second run of a case that hangs can name."""
+
+    def get(self, workload: Workload, inputs: Tensors, *, seed: int, planted: bool) -> Expected:
+        """As `References.get`."""
+        with flight_recorder.launch(f"the reference of {workload.id}"):
+            return super().get(workload, inputs, seed=seed, planted=planted)
+
+
+_references = RecordedReferences()
 """Shared by the cases of a process: all backends of a workload are held against one reference."""
 
 

@@ -93,6 +93,7 @@ CASES = {
     "fails_backward": Bad("backward=True, fn=lambda a, b: FailsBackward.apply(honest(a, b))", "ERROR", "no dW yet"),
     "no_gradient_of_b": Bad("backward=True, fn=lambda a, b: honest(a, b.detach())", "INCORRECT", "'grad_b' is missing"),
     "in_place_honest": Bad("fn=into_b, in_place=('b',)", "RIGHT"),
+    "reference_hangs": Bad("reference=hanging", "ERROR", "hang: .*the reference of adhoc-test_reference_hangs"),
     "reference_raises": Bad("reference=lambda a, b: a @ b[:3]", "ERROR", "cannot be multiplied"),
     "reference_of_another_name": Bad("reference=lambda a, b: {'lse': plain(a, b)}", "INCORRECT", "'lse' is missing"),
     "no_inputs": Bad("inputs=lambda seed: 'three'", "ERROR", "must be a tensor or a tuple of tensors"),
