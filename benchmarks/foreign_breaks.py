@@ -12,6 +12,7 @@ timed inputs and on planted inputs of several seeds. The exit status is 1 if any
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import random
@@ -150,6 +151,7 @@ def verdict(text: str, status: int) -> tuple[str, str]:
     return "found", (" and ".join(checks) or "another rule") + lines
 
 
+@functools.cache
 def digests(target: Target, folder: Path) -> str:
     """What the kernel's cases return and write, bit by bit, as text; what differs every time if they fail."""
     with tempfile.TemporaryDirectory() as temporary:
