@@ -151,7 +151,7 @@ def spread(elements: int) -> float:
 def _draw(workload: Workload, inputs: Tensors) -> tuple[Outputs, dict[str, Yardstick]]:
     reference, plain = workload.reference(inputs), workload.plain(inputs)
     lowering = getattr(workload, "in_low_precision", None)
-    low: Outputs | None = lowering(inputs) if lowering is not None else None
+    lows: tuple[Outputs, ...] = lowering(inputs) if lowering is not None else ()
     if not reference or reference.keys() != plain.keys():
         raise BadReferenceError(
             f"{workload.id}: the reference gives {sorted(reference)}, the plain computation {sorted(plain)}; both "
@@ -162,7 +162,7 @@ def _draw(workload: Workload, inputs: Tensors) -> tuple[Outputs, dict[str, Yards
         try:
             non_finite = name in workload.non_finite_outputs
             yardsticks[name] = measure(name, truth, plain[name], non_finite=non_finite)
-            if low and not non_finite:
+            for low in () if non_finite else lows:
                 yardsticks[name] = _loosened(yardsticks[name], truth, low.get(name))
         except MismatchError as error:
             raise BadReferenceError(f"{workload.id}: {error}") from error

@@ -171,7 +171,7 @@ def _ending(reports: list[pytest.TestReport]) -> tuple[str, str]:
     for report in reports:
         if report.skipped:
             reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
-            return "skipped", reason.removeprefix("Skipped: ")
+            return "skipped", reason.removeprefix("Skipped").removeprefix(":").strip()
     return "passed", ""
 
 

@@ -156,8 +156,8 @@ class AdHoc:
         """`reference_fn` on copies of the inputs as they are. Raises WorkloadError when it gives no tensors."""
         return self.planting.plain(inputs)
 
-    def in_low_precision(self, inputs: Tensors) -> Outputs | None:
-        """`reference_fn` rounded at random in between, as the narrowest input is; None where that cannot be had."""
+    def in_low_precision(self, inputs: Tensors) -> tuple[Outputs, ...]:
+        """`reference_fn` rounded at random in between, as the narrowest input is, a few times where it is quick."""
         return self.learned.in_low_precision(inputs)
 
     def _made(self, seed: int, device: str, *, planted: bool) -> Tensors:

@@ -18,6 +18,9 @@ CONDITIONED = 4
 """Planted inputs are used where the plain computation's error, relative to the result, is at most so many times that on
 inputs as they were made, or so many rounding steps of the result: beyond, honest kernels differ by luck."""
 
+TOO_MUCH = f"the reference overflows, or loses its precision, with elements of {AMPLITUDES[-1]:g} times the usual size"
+"""Why the inputs of a seed are not planted."""
+
 
 class Once:
     """Results of the last planted inputs, handed out once: what a backend might search for does not stay in memory."""
@@ -42,7 +45,7 @@ class Once:
 class Planting:
     """Plants the inputs of one problem; remembers what it bore.
 
-    unplanted   why inputs are not planted, in words; '' while they are
+    unplanted   why the inputs that were made last are not planted, in words; '' where they are
     """
 
     reference: Reference
@@ -59,19 +62,25 @@ class Planting:
             self._free = self._look_at(inputs)
         if not self._free:
             return inputs
-        if seed in self._amplitudes:
-            amplitude = self._amplitudes[seed]
-            return plant(inputs, self._free, seed, amplitude) if amplitude else inputs
+        if seed not in self._amplitudes:
+            return self._tried(inputs, seed)
+        return self._with(inputs, seed, self._amplitudes[seed])
+
+    def _tried(self, inputs: Tensors, seed: int) -> Tensors:
+        """The largest amplitude that the problem bears with this seed."""
         for amplitude in AMPLITUDES:
-            tensors = plant(inputs, self._free, seed, amplitude)
+            tensors = self._with(inputs, seed, amplitude)
             if self._is_borne(tensors):
                 self._amplitudes[seed] = amplitude
                 return tensors
         self._amplitudes[seed] = 0.0
-        self.unplanted = (
-            f"the reference overflows, or loses its precision, with elements of {AMPLITUDES[-1]:g} times the usual size"
-        )
-        return inputs
+        return self._with(inputs, seed, 0.0)
+
+    def _with(self, inputs: Tensors, seed: int, amplitude: float) -> Tensors:
+        """`inputs` planted with this amplitude, or as they are where it is 0; `unplanted` says which."""
+        assert self._free is not None
+        self.unplanted = "" if amplitude else TOO_MUCH
+        return plant(inputs, self._free, seed, amplitude) if amplitude else inputs
 
     def truth(self, inputs: Tensors) -> Outputs:
         """The truth of `inputs`, which is there already if they were just planted."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import gradients
-from pytest_attnperf.workloads.float_widths import jittered, rounded_in_between, widened, working_step
+from pytest_attnperf.workloads.float_widths import Noise, rounded_in_between, widened, working_step
 from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
 from pytest_attnperf.workloads.returned import named_outputs
 
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 INPUT_STEP = 2.0**-22
 """Inputs are moved by two rounding steps of fp32, in which kernels compute: what torch does in one operator, a kernel
 may do in several. A saved log-sum-exp of 200 is off by so much, and every weight that is computed from it."""
+
+NOISE_DRAWS = 3
+"""One draw may be lucky on the very element that a problem is most sensitive at."""
+
+OPERATORS_MOST = 2000
+"""A reference that goes through a sequence step by step takes seconds for each draw."""
 
 GRAD_OUTPUT = "grad_out"
 """What an incoming gradient is called; several are 'grad_out0', 'grad_out1' ..."""
@@ -107,24 +113,32 @@ class Reference:
             self.quantises = any(tensor.dtype in (torch.int8, torch.uint8) for tensor in outputs.values())
         return outputs
 
-    def in_low_precision(self, inputs: Tensors) -> Outputs | None:
-        """The result with every intermediate one rounded at random to the precision of the narrowest input; None where
-        that cannot be had.
+    def in_low_precision(self, inputs: Tensors) -> tuple[Outputs, ...]:
+        """Results with every intermediate one rounded at random to the precision of the narrowest input; none where
+        that cannot be had, and one where the function calls many operators.
 
         Most kernels round in between, where a function that upcasts rounds once.
         """
-        floats = tuple(tensor for tensor in inputs if tensor.is_floating_point())
         step = working_step(inputs)
-        if not step:
-            return None
-        dtype = reference_dtype(floats)
-        moved = tuple(
-            jittered(tensor.to(dtype), INPUT_STEP) if tensor.is_floating_point() else tensor for tensor in inputs
-        )
+        found: list[Outputs] = []
         # It says nothing against anybody if the function cannot be looked into.
-        with contextlib.suppress(Exception), widened(dtype, unrounded=bool(self.quantises)), rounded_in_between(step):
-            return self._named(moved, dtype)
-        return None
+        with contextlib.suppress(Exception):
+            for draw in range(NOISE_DRAWS if step else 0):
+                outputs, operators = self._rounded_in_between(inputs, step, draw)
+                found.append(outputs)
+                if operators > OPERATORS_MOST:
+                    break
+        return tuple(found)
+
+    def _rounded_in_between(self, inputs: Tensors, step: float, draw: int) -> tuple[Outputs, int]:
+        """One such result, and how many operators were rounded."""
+        dtype = reference_dtype(tuple(tensor for tensor in inputs if tensor.is_floating_point()))
+        noise = Noise(step, draw)
+        moved = tuple(
+            noise.moved(tensor.to(dtype), INPUT_STEP) if tensor.is_floating_point() else tensor for tensor in inputs
+        )
+        with widened(dtype, unrounded=bool(self.quantises)), rounded_in_between(noise):
+            return self._named(moved, dtype), noise.operators
 
     def _named(self, inputs: Tensors, dtype: torch.dtype | None) -> Outputs:
         """What the function gives for copies of the inputs, floating-point ones in `dtype` unless that is None."""

@@ -35,34 +35,48 @@ def widened(dtype: torch.dtype, *, unrounded: bool = False) -> Iterator[None]:
         yield
 
 
+class Noise:
+    """Random relative errors of at most `step`; the same ones for the same `draw`.
+
+    operators   how many operators' results were moved
+    """
+
+    def __init__(self, step: float, draw: int = 0) -> None:
+        self.step = step
+        self.operators = 0
+        self._draw = draw
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def moved(self, tensor: torch.Tensor, step: float) -> torch.Tensor:
+        """A tensor of fp32 or fp64, times 1 + a random number within +-`step`."""
+        import torch
+
+        if tensor.device not in self._generators:
+            self._generators[tensor.device] = torch.Generator(tensor.device).manual_seed(self._draw)
+        generator = self._generators[tensor.device]
+        noise = torch.rand(tensor.shape, dtype=tensor.dtype, device=tensor.device, generator=generator)
+        return tensor * noise.mul_(2 * step).add_(1 - step)
+
+
 @contextlib.contextmanager
-def rounded_in_between(step: float) -> Iterator[None]:
-    """Multiply the result of every operator by 1 + a random number within +-`step` meanwhile.
+def rounded_in_between(noise: Noise) -> Iterator[None]:
+    """Multiply the result of every operator by 1 + a random number within the noise's step meanwhile.
 
     That is what storing every intermediate result in a narrow type does, without its range. How far a result moves says
     what any honest algorithm of that precision may be off by, which one plain computation does not: it may be lucky, or
     round once where a kernel rounds often (Monte Carlo arithmetic: D. S. Parker, UCLA CSD-970002, 1997). Operators of
     the backward pass are rounded, too; those that only move, fill or choose elements are not.
     """
-    with _noise_mode(step):
+    with _noise_mode(noise):
         yield
 
 
-def jittered(tensor: torch.Tensor, step: float, generator: torch.Generator | None = None) -> torch.Tensor:
-    """A tensor of fp32 or fp64, times 1 + a random number within +-`step`; the same one without a generator."""
-    import torch
-
-    generator = generator or torch.Generator(tensor.device)
-    noise = torch.rand(tensor.shape, dtype=tensor.dtype, device=tensor.device, generator=generator)
-    return tensor * noise.mul_(2 * step).add_(1 - step)
-
-
 def working_step(tensors: Tensors) -> float:
-    """Half a rounding step of the narrowest floating-point input, a whole one of fp32, whose fast instructions are off
-    by more than half; 0 where no input is f16, bf16 or fp32, or one is narrower."""
+    """Half a rounding step of the narrowest floating-point input, two of fp32, whose fast instructions are off by more
+    than half a step; 0 where no input is f16, bf16 or fp32, or one is narrower."""
     import torch
 
-    steps = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-23}
+    steps = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-22}
     floats = [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
     if not floats or any(dtype.itemsize < 2 for dtype in floats):
         return 0.0
@@ -127,17 +141,14 @@ _EXACT = re.compile(
 """Operators whose results are rounded in no type: they move, fill or choose elements."""
 
 
-def _noise_mode(step: float) -> Any:
+def _noise_mode(noise: Noise) -> Any:
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_map
 
-    generators: dict[torch.device, torch.Generator] = {}
-
     def noisy(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or value.dtype not in (torch.float32, torch.float64):
-            return value
-        return jittered(value, step, generators.setdefault(value.device, torch.Generator(value.device)))
+        wide = isinstance(value, torch.Tensor) and value.dtype in (torch.float32, torch.float64)
+        return noise.moved(value, noise.step) if wide else value
 
     class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(
@@ -145,7 +156,9 @@ def _noise_mode(step: float) -> Any:
         ) -> Any:
             result = func(*args, **(kwargs or {}))
             aliases = any(returned.alias_info is not None for returned in func._schema.returns)
-            exact = _EXACT.fullmatch(func._schema.name.partition("::")[2])
-            return result if aliases or exact else tree_map(noisy, result)
+            if aliases or _EXACT.fullmatch(func._schema.name.partition("::")[2]):
+                return result
+            noise.operators += 1
+            return tree_map(noisy, result)
 
     return Mode()  # type: ignore[no-untyped-call]
