@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.errors import CaseFailedError, WorkloadError
 from pytest_attnperf.workloads import gradients
 from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 
@@ -116,6 +116,16 @@ def test_what_a_call_may_overwrite_is_given_anew(times: str) -> None:
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert all(torch.equal(own, given) for own, given in zip(prepared.tensors, inputs, strict=True))
     assert prepared.setup is not None
+
+
+def test_incoming_gradients_may_be_named_for_a_forward_pass() -> None:
+    """One list of names serves all three cases of a kernel; a name that exists in none of them is refused."""
+    for times in gradients.PASSES:
+        workload = AdHoc("x", lambda: make_inputs(0)[0], torch.tanh, times=times, overwrites=("grad_out",))
+        workload.make_inputs(0, "cpu", planted=False)
+    workload = AdHoc("x", lambda: make_inputs(0)[0], torch.tanh, times="forward", overwrites=("dout",))
+    with pytest.raises(WorkloadError, match="in_place of 'x' names 'dout'; the inputs are input0"):
+        workload.make_inputs(0, "cpu", planted=False)
 
 
 def test_a_call_that_returns_nothing_is_judged_by_what_it_overwrites() -> None:
