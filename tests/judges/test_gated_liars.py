@@ -120,6 +120,27 @@ class RmsNorm(torch.autograd.Function):
         return dx.to(BF16), dw.to(BF16), None, None
 
 
+class Softmax(torch.autograd.Function):
+    """As kernels compute it, with what cancels in its gradient; `lost` columns are left out of the sum there."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, lost: int) -> torch.Tensor:
+        """Keeps the result."""
+        powers = (x - x.amax(-1, keepdim=True)).exp()
+        weights = powers / powers.sum(-1, keepdim=True)
+        ctx.save_for_backward(weights)
+        ctx.lost = lost
+        return weights
+
+    @staticmethod
+    def backward(ctx: Any, *incoming: torch.Tensor) -> Any:
+        """y * (dy - sum(y * dy))."""
+        (weights,) = ctx.saved_tensors
+        products = weights * incoming[0]
+        kept = products[:, : products.shape[-1] - ctx.lost].sum(-1, keepdim=True)
+        return weights * (incoming[0] - kept), None
+
+
 def loss_inputs(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits (64, 1000) in bf16, labels (64,)."""
     return torch.randn(64, 1000).to(BF16), torch.randint(0, 1000, (64,))
@@ -192,6 +213,13 @@ GATED = {
             "last row lost in dw": lambda x, w: RmsNorm.apply(x, w, 1, False),
             "incoming gradient ignored": lambda x, w: RmsNorm.apply(x, w, 0, True),
         },
+        {"times": "both"},
+    ),
+    "softmax_gradient": Gated(
+        lambda x: Softmax.apply(x, 0),
+        lambda x: torch.softmax(x, -1),
+        normal(32, 256, dtype=torch.float32),
+        {"last column lost": lambda x: Softmax.apply(x, 1)},
         {"times": "both"},
     ),
     "loss": Gated(
