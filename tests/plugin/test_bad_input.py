@@ -125,7 +125,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]]
     (folder / "test_bad.py").write_text(COMMON + "\n" + "\n".join(tests))
     (folder / "pytest.ini").write_text("[pytest]\n")
     environment = {key: value for key, value in os.environ.items() if key not in ("CI", "PYTEST_ADDOPTS")}
-    command = [sys.executable, "-m", "pytest", "-p", "no:randomly", "--junitxml=report.xml", "--attnperf-case-limit=5"]
+    command = [sys.executable, "-m", "pytest", "-p", "no:randomly", "--junitxml=report.xml", "--attnperf-case-limit=10"]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1, done.stdout[-4000:] + done.stderr[-4000:]
     found = {}
