@@ -97,6 +97,7 @@ class GraphFreshTimer(ReplayTimer):
         self._graph, self._result = capture(lambda: self._work(*next(waiting)), self.calls_per_block, stream)
 
     def _replay(self) -> None:
+        """Make every call's inputs ready, then replay the block."""
         self._before.replay()
         self._captured().replay()
 

@@ -74,10 +74,9 @@ class ReplayTimer:
         """Fill the static results with NaN unless told not to, replay the block once, and give the last call's."""
         import torch
 
-        graph = self._captured()
         for tensor in poison.tensors_in(self._results()) if poisoned else ():
             poison.fill(tensor)
-        graph.replay()
+        self._replay()
         torch.cuda.synchronize()
         return self._result
 
@@ -87,6 +86,10 @@ class ReplayTimer:
         if self._graph is not None:
             self._graph.reset()
         self._graph = None
+
+    def _replay(self) -> None:
+        """Replay the block, and what it needs in front."""
+        self._captured().replay()
 
     def _results(self) -> Any:
         """Every raw result that stays in memory of its own."""

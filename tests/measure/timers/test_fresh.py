@@ -67,6 +67,27 @@ def test_the_rule_chooses_by_whether_calls_get_their_own(parts: Parts | None, us
         choose("cpu", lambda: 1, 100.0, asked=other, parts=parts)
 
 
+class Graph:
+    """Notes when it is replayed."""
+
+    def __init__(self, name: str, replayed: list[str]) -> None:
+        self.name, self.replayed = name, replayed
+
+    def replay(self) -> None:
+        """Nothing but the note."""
+        self.replayed.append(self.name)
+
+
+def test_a_block_is_proven_on_inputs_made_ready_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run that is judged replays what makes the inputs ready first, or it would judge those of an earlier one."""
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    timer, replayed = GraphFreshTimer(tuple, int), list[str]()
+    monkeypatch.setattr(timer, "_before", Graph("setup", replayed))
+    monkeypatch.setattr(timer, "_graph", Graph("calls", replayed))
+    timer.run_once()
+    assert replayed == ["setup", "calls"]
+
+
 @pytest.mark.gpu
 def test_a_graph_of_calls_that_overwrite_their_inputs() -> None:
     """Every replay finds the inputs restored, and takes the time of the call without the copies."""
