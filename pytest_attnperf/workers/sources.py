@@ -15,13 +15,13 @@ HARNESS = "pytest_attnperf"
 def loaded_sources(root: Path, modules: Mapping[str, ModuleType] | None = None) -> tuple[dict[str, str], list[str]]:
     """Hashes of the repository's loaded files, and modules that should be the repository's but are not.
 
-    Returns ({path relative to root: SHA-256}, ['kernels.x was loaded from PATH, not from ROOT', ...]). The harness
-    itself is left out: it is the working tree's on every side. Installed packages inside the tree (a virtual
-    environment) and hidden folders are left out.
+    Returns ({path relative to root: SHA-256}, ['module kernels.x was loaded from PATH, not from ROOT', ...]), one line
+    for each such package. The harness itself is left out: it is the working tree's on every side. Installed packages
+    inside the tree (a virtual environment) and hidden folders are left out.
     """
     root = root.resolve()
     hashes: dict[str, str] = {}
-    foreign: list[str] = []
+    foreign: dict[str, list[str]] = {}
     for name, module in sorted((sys.modules if modules is None else modules).items()):
         top = name.partition(".")[0]
         file = getattr(module, "__file__", None)
@@ -31,11 +31,13 @@ def loaded_sources(root: Path, modules: Mapping[str, ModuleType] | None = None) 
         if _belongs(path, root):
             hashes[path.relative_to(root).as_posix()] = _digest(path, path.stat().st_mtime_ns)
         elif _is_repository_package(root, top) and not path.is_relative_to(root):
-            foreign.append(f"module {name} was loaded from {path}, not from {root}")
+            foreign.setdefault(top, []).append(f"module {name} was loaded from {path}, not from {root}")
     for library in _mapped_libraries():
         if _belongs(library, root):
             hashes[library.relative_to(root).as_posix()] = _digest(library, library.stat().st_mtime_ns)
-    return hashes, foreign
+    return hashes, [
+        first + (f", and so were {len(more)} more of {top}" if more else "") for top, (first, *more) in foreign.items()
+    ]
 
 
 @functools.lru_cache(maxsize=1 << 15)
@@ -54,8 +56,10 @@ def _belongs(path: Path, root: Path) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _is_repository_package(root: Path, top: str) -> bool:
-    folder = root / top
-    return folder.is_dir() and any(folder.glob("**/*.py"))
+    """Whether a folder holds more than the tests of an installed package that it is called like."""
+    return any(
+        not (file.name.startswith("test_") or file.name == "conftest.py") for file in (root / top).glob("**/*.py")
+    )
 
 
 @functools.lru_cache(maxsize=4096)

@@ -47,6 +47,25 @@ def test_silent_a_against_a_is_named(tmp_path: Path) -> None:
     assert str(other) in foreign[0]
 
 
+def test_a_package_of_another_tree_is_named_once(tmp_path: Path) -> None:
+    """With its first module, and the number of the others."""
+    write(tmp_path / "here" / "kernels" / "flash.py", "x = 1\n")
+    names = ("kernels", "kernels.decode", "kernels.flash")
+    others = {name: module(name, write(tmp_path / "other" / f"{name}.py", "")) for name in names}
+    _, foreign = loaded_sources(tmp_path / "here", others)
+    assert len(foreign) == 1
+    assert foreign[0].startswith("module kernels was loaded from")
+    assert foreign[0].endswith(", and so were 2 more of kernels")
+
+
+def test_tests_may_stand_in_a_folder_called_like_an_installed_package(tmp_path: Path) -> None:
+    """A folder of nothing but tests is not the package that its tests import."""
+    write(tmp_path / "here" / "xformers" / "test_norms.py", "")
+    write(tmp_path / "here" / "xformers" / "conftest.py", "")
+    installed = {"xformers": module("xformers", write(tmp_path / "installed" / "xformers" / "__init__.py", ""))}
+    assert loaded_sources(tmp_path / "here", installed) == ({}, [])
+
+
 def test_installed_packages_are_not_the_repository(tmp_path: Path) -> None:
     """A virtual environment inside the tree, the harness itself, and other packages are left out."""
     inside = write(tmp_path / ".venv" / "lib" / "site-packages" / "torch" / "x.py", "")
