@@ -123,24 +123,24 @@ class Reference:
         """
         step = working_step(inputs)
         found: list[Outputs] = []
+        noise: Noise | None = None
         # It says nothing against anybody if the function cannot be looked into.
         with contextlib.suppress(Exception):
             for draw in range(NOISE_DRAWS if step else 0):
-                outputs, operators = self._rounded_in_between(inputs, step, draw)
-                found.append(outputs)
-                if operators > OPERATORS_MOST:
+                noise = Noise(step, draw, noise)
+                found.append(self._rounded_in_between(inputs, noise))
+                if noise.operators > OPERATORS_MOST:
                     break
         return tuple(found)
 
-    def _rounded_in_between(self, inputs: Tensors, step: float, draw: int) -> tuple[Outputs, int]:
-        """One such result, and how many operators were rounded."""
+    def _rounded_in_between(self, inputs: Tensors, noise: Noise) -> Outputs:
+        """One such result."""
         dtype = reference_dtype(tuple(tensor for tensor in inputs if tensor.is_floating_point()))
-        noise = Noise(step, draw)
         moved = tuple(
             noise.moved(tensor.to(dtype), INPUT_STEP) if tensor.is_floating_point() else tensor for tensor in inputs
         )
         with widened(dtype, unrounded=bool(self.quantises)), rounded_in_between(noise):
-            return self._named(moved, dtype), noise.operators
+            return self._named(moved, dtype)
 
     def _named(self, inputs: Tensors, dtype: torch.dtype | None) -> Outputs:
         """What the function gives for copies of the inputs, floating-point ones in `dtype` unless that is None."""

@@ -36,31 +36,50 @@ def widened(dtype: torch.dtype, *, unrounded: bool = False) -> Iterator[None]:
 
 
 class Noise:
-    """Random relative errors of at most `step`; the same ones for the same `draw`.
+    """Random errors of at most `step`, relative to a result or its terms; the same ones for the same `draw`.
 
     operators   how many operators' results were moved
+    sums        what softmaxes' gradients summed, in their order
     """
 
-    def __init__(self, step: float, draw: int = 0) -> None:
+    def __init__(self, step: float, draw: int = 0, earlier: Noise | None = None) -> None:
         self.step = step
         self.operators = 0
+        self.sums: list[torch.Tensor] = []
         self._draw = draw
+        self._earlier = earlier
         self._generators: dict[torch.device, torch.Generator] = {}
 
-    def moved(self, tensor: torch.Tensor, step: float) -> torch.Tensor:
-        """A tensor of fp32 or fp64, times 1 + a random number within +-`step`."""
+    def moved(self, tensor: torch.Tensor, step: float, terms: torch.Tensor | None = None) -> torch.Tensor:
+        """A tensor of fp32 or fp64, plus a random number within +-`step` times itself or the size of its terms."""
         import torch
 
         if tensor.device not in self._generators:
             self._generators[tensor.device] = torch.Generator(tensor.device).manual_seed(self._draw)
         generator = self._generators[tensor.device]
         noise = torch.rand(tensor.shape, dtype=tensor.dtype, device=tensor.device, generator=generator)
-        return tensor * noise.mul_(2 * step).add_(1 - step)
+        return tensor + (tensor if terms is None else terms) * noise.mul_(2 * step).sub_(step)
+
+    def of_product(self, product: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        """A product of matrices whose factors were rounded: terms that cancel leave their errors."""
+        return self.moved(product, self.step, (left.square() @ right.square()).sqrt())
+
+    def softmax_gradient(self, gradient: torch.Tensor, weights: torch.Tensor, dim: int) -> torch.Tensor:
+        """weights * (gradient - sum(weights * gradient)), with the sum of another draw.
+
+        Every flash attention takes that sum from its rounded result instead (Dao et al., arXiv 2205.14135, appendix
+        B): its error is not that of the gradient, and does not cancel where one weight is nearly 1.
+        """
+        self.sums.append((weights * gradient).sum(dim, keepdim=True))
+        place = len(self.sums) - 1
+        others = self._earlier.sums if self._earlier is not None else []
+        other = others[place] if place < len(others) else self.sums[place]
+        return weights * (gradient - (other if other.shape == self.sums[place].shape else self.sums[place]))
 
 
 @contextlib.contextmanager
 def rounded_in_between(noise: Noise) -> Iterator[None]:
-    """Multiply the result of every operator by 1 + a random number within the noise's step meanwhile.
+    """Move the result of every operator at random by what the noise's step allows meanwhile.
 
     That is what storing every intermediate result in a narrow type does, without its range. How far a result moves says
     what any honest algorithm of that precision may be off by, which one plain computation does not: it may be lucky, or
@@ -140,25 +159,36 @@ _EXACT = re.compile(
 )
 """Operators whose results are rounded in no type: they move, fill or choose elements."""
 
+_PRODUCTS = {"mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv"}
+"""Operators whose last two arguments are matrices or vectors that they multiply."""
+
 
 def _noise_mode(noise: Noise) -> Any:
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_map
 
+    def is_wide(value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and value.dtype in (torch.float32, torch.float64)
+
     def noisy(value: Any) -> Any:
-        wide = isinstance(value, torch.Tensor) and value.dtype in (torch.float32, torch.float64)
-        return noise.moved(value, noise.step) if wide else value
+        return noise.moved(value, noise.step) if is_wide(value) else value
 
     class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(
             self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
         ) -> Any:
-            result = func(*args, **(kwargs or {}))
+            name = func._schema.name.partition("::")[2]
+            if name == "_softmax_backward_data":
+                result = noise.softmax_gradient(*args[:3])
+            else:
+                result = func(*args, **(kwargs or {}))
             aliases = any(returned.alias_info is not None for returned in func._schema.returns)
-            if aliases or _EXACT.fullmatch(func._schema.name.partition("::")[2]):
+            if aliases or _EXACT.fullmatch(name):
                 return result
             noise.operators += 1
+            if name in _PRODUCTS and is_wide(result):
+                return noise.of_product(result, *args[-2:])
             return tree_map(noisy, result)
 
     return Mode()  # type: ignore[no-untyped-call]
