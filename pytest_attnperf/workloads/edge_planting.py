@@ -2,8 +2,8 @@
 
 Random inputs hide most mistakes: a sum over a thousand elements hardly changes when one is lost. Here single elements
 and single rows are made so large that they decide a result, where a kernel is likely to go wrong: first and last, at
-powers of two, at the edges of tiles and of the last tile, and one before and after each. A few rows are constant, or of
-alternating signs. Most rows stay as they are, so that ordinary mistakes still show.
+powers of two, at the edges of tiles and of the last tile, and one before and after each. A few rows are constant, of
+alternating signs, or very small. Most rows stay as they are, so that ordinary mistakes still show.
 
 Only tensors of free numbers are planted: floating point, both signs, centred, not bounded. Angles, probabilities,
 decays, masks, scales and normalised rows mean something that a spike would break, so that they are left alone.
@@ -25,6 +25,9 @@ AMPLITUDES = (64.0, 16.0, 4.0)
 2^6 times a random score of attention or a logit exceeds what exp can hold in fp32, and its square what f16 can."""
 
 TILES = (16, 32, 64, 128, 256)
+FAINT = 2.0**-10
+"""How small a row is in which an eps shows that a norm adds to a mean of squares, or has forgotten."""
+
 PLANTED_SHARE = 8
 """At most one of so many rows is planted, and at least one."""
 
@@ -160,13 +163,14 @@ def _plant_columns(planted: torch.Tensor, scaled: set[Place], draw: random.Rando
 
 
 def _plant_shapes(planted: torch.Tensor, draw: random.Random, size: float) -> None:
-    """A constant row and one of alternating signs, in tensors of enough rows. Powers of two add up exactly."""
+    """A constant row, one of alternating signs and a faint one, in tensors of enough rows. Powers of two are exact."""
     import torch
 
     if planted.dim() < 2 or _product(planted.shape[:-1]) < 4 * PLANTED_SHARE:
         return
     even = 2.0 ** round(torch.tensor(size).log2().item())
     signs = 1.0 - 2.0 * (torch.arange(planted.shape[-1], device=planted.device) % 2)
+    planted[_anywhere(planted.shape, draw)] *= FAINT
     planted[_anywhere(planted.shape, draw)] = even
     planted[_anywhere(planted.shape, draw)] = (signs * even).to(planted.dtype)
 

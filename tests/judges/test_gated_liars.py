@@ -52,6 +52,13 @@ def softmax(x: torch.Tensor, columns: int = 1000, subtract: float = 1.0) -> torc
     return (powers / powers[:, :columns].sum(-1, keepdim=True)).to(x.dtype)
 
 
+def in_fp8(x: torch.Tensor, largest_of: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
+    """Blocks of 32 in fp8, and the step of each."""
+    blocks = x.float().unflatten(-1, (-1, 32))
+    step = blocks[..., :largest_of].abs().amax(-1, keepdim=True) / 448
+    return (blocks / step).to(torch.float8_e4m3fn).flatten(-2), step.squeeze(-1)
+
+
 def heads(seed: int) -> tuple[torch.Tensor, ...]:
     """q (2, 4, 150, 32), k and v (2, 2, 150, 32): two query heads share one of k and v."""
     return tuple(torch.randn(2, count, 150, 32).to(BF16) for count in (4, 2, 2))
@@ -170,7 +177,8 @@ GATED = {
         {
             "last column lost": lambda x, w: rms_norm(x, w, columns=999),
             "tail tile lost": lambda x, w: rms_norm(x, w, columns=896),
-            "no eps": lambda x, w: rms_norm(x - x.float().mean(-1, keepdim=True).to(BF16), w, eps=0.0),
+            "eps forgotten": lambda x, w: rms_norm(x, w, eps=0.0),
+            "mean subtracted": lambda x, w: rms_norm(x - x.float().mean(-1, keepdim=True).to(BF16), w),
             "sums in f16": in_f16,
             "weight one place on": lambda x, w: rms_norm(x, w.roll(1)),
         },
@@ -182,6 +190,15 @@ GATED = {
         {
             "last column lost": lambda x: softmax(x, columns=999),
             "no maximum subtracted": lambda x: softmax(x, subtract=0.0),
+        },
+    ),
+    "fp8": Gated(
+        in_fp8,
+        in_fp8,
+        normal(64, 256),
+        {
+            "last column lost": lambda x: in_fp8(F.pad(x[:, :-1], (0, 1))),
+            "largest of a part": lambda x: in_fp8(x, largest_of=31),
         },
     ),
     "copy": Gated(
