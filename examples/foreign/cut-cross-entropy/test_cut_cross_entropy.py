@@ -7,10 +7,17 @@ import torch
 from foreign import TRITON, classes, normal, sizes
 from torch.nn import functional as F
 
+from pytest_attnperf.records import Tolerance
+
 cce = pytest.importorskip("cut_cross_entropy", reason="cut-cross-entropy is not installed")
 
 pytestmark = TRITON
 HALF = sizes(torch.bfloat16, torch.float16)  # its backward takes no fp32, and bf16 cannot be interpreted
+SUMMED_IN_BF16 = Tolerance(
+    multiplier=4.0,
+    source="both gradients are summed over blocks of the vocabulary in their own type (cce_backward.py of 25.1.1): on "
+    "an H200 2.7 times the rms error of a plain computation in bf16, over 32,000 classes",
+)
 SHAPES = sizes([(2048, 1024, 32000), (1000, 576, 5003)], [(32, 64, 200)])
 
 
@@ -32,6 +39,8 @@ def test_linear_cross_entropy(attnperf, rows, width, count, times):
         reference=plain_loss,
         inputs=lambda: loss_inputs(rows, width, count),
         backward=True,
+        tolerance=SUMMED_IN_BF16,
+        host_sync=True,  # it counts the rows that have a class
         times=times,
     )
 
@@ -45,6 +54,8 @@ def test_gradients_that_vanish_are_left_out(attnperf, rows, width, count):
         reference=plain_loss,
         inputs=lambda: loss_inputs(rows, width, count),
         backward=True,
+        tolerance=SUMMED_IN_BF16,
+        host_sync=True,  # it counts the rows that have a class
     )
 
 
@@ -56,4 +67,6 @@ def test_softcapped(attnperf, rows, width, count):
         reference=lambda x, w, target: plain_loss(x, w, target, 30.0),
         inputs=lambda: loss_inputs(rows, width, count),
         backward=True,
+        tolerance=SUMMED_IN_BF16,
+        host_sync=True,  # it counts the rows that have a class
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from foreign import DEVICE, TRITON, classes, normal, sizes, uniform
+from foreign import DEVICE, DTYPE, TRITON, classes, normal, sizes, uniform
 from torch.nn import functional as F
 
 pytest.importorskip("einops", reason="fla-core needs einops, which is not installed")
@@ -68,7 +68,7 @@ def test_swiglu(attnperf, rows, columns):
 def test_rotary_embedding(attnperf, batch, length, heads, width):
     rates = 10000 ** (-torch.arange(0, width, 2) / width)
     angles = torch.outer(torch.arange(length), rates)
-    cos, sin = angles.cos().to(DEVICE), angles.sin().to(DEVICE)
+    cos, sin = angles.cos().to(DEVICE, DTYPE), angles.sin().to(DEVICE, DTYPE)
 
     def reference(x):
         first, second = x.chunk(2, -1)

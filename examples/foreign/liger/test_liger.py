@@ -7,6 +7,8 @@ import torch
 from foreign import DEVICE, TRITON, classes, needs_gpu, normal, sizes, uniform
 from torch.nn import functional as F
 
+from pytest_attnperf.records import Tolerance
+
 pytest.importorskip("liger_kernel", reason="liger-kernel is not installed")
 
 from liger_kernel.ops import LigerEmbeddingFunction
@@ -125,6 +127,13 @@ def test_relu_squared(attnperf, rows, columns):
     )
 
 
+SUMMED_IN_BF16 = Tolerance(
+    multiplier=6.0,
+    source="its gradient is summed in the type of the input, tl.sum(dy * y) of bf16 (ops/softmax.py of 0.8.5): on an "
+    "H200 2.8 times the error of torch's, which sums in fp32, at one element of 33,554,432",
+)
+
+
 @pytest.mark.parametrize(("rows", "columns"), ROWS)
 def test_softmax(attnperf, rows, columns):
     attnperf.gate(
@@ -133,6 +142,7 @@ def test_softmax(attnperf, rows, columns):
         reference=lambda x: torch.softmax(x, -1),
         inputs=lambda: normal(rows, columns),
         backward=True,
+        tolerance=SUMMED_IN_BF16,
     )
 
 

@@ -11,7 +11,9 @@ from torch.nn import functional as F
 
 from pytest_attnperf.records import Tolerance
 
-sageattention = pytest.importorskip("sageattention", reason="sageattention is not installed")
+pytest.importorskip("sageattention.core", reason="sageattention is not installed")
+
+import sageattention
 
 pytestmark = needs_gpu("sageattn refuses tensors that are not on one")
 QUANTISED = Tolerance(
@@ -25,6 +27,19 @@ COUNTS_ABSENT_KEYS = pytest.mark.xfail(
 )
 # A length that is no multiple of 64 has keys in its last tile that are not there.
 WHOLE, RAGGED = sizes([(1, 32, 4096, 128), (2, 32, 1025, 64)], [(1, 2, 256, 128), (1, 2, 193, 64)])
+
+
+def queries_keys_values(*shape, of_keys, planted):
+    """Planted are values only: one large element of a key or query takes the precision of its whole block of 64 or 128,
+    as int8 does.
+    """
+    q, k, v = (normal(*shape, dtype=torch.float16) for _ in "qkv")
+    if planted:
+        v.select(of_keys, 0).mul_(64)
+        v.select(of_keys, -1).mul_(-64)
+    return q, k, v
+
+
 CASES = [
     pytest.param(False, *WHOLE, id="full-whole"),
     pytest.param(False, *RAGGED, id="full-ragged", marks=COUNTS_ABSENT_KEYS),
@@ -40,7 +55,7 @@ def test_attention(attnperf, causal, batch, heads, length, width):
         "sage.attention",
         lambda q, k, v: sageattention.sageattn(q, k, v, is_causal=causal),
         reference=lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=causal),
-        inputs=lambda: tuple(normal(batch, heads, length, width, dtype=torch.float16) for _ in "qkv"),
+        inputs=lambda planted: queries_keys_values(batch, heads, length, width, of_keys=2, planted=planted),
         in_place=("k",),
         tolerance=QUANTISED,
     )
@@ -60,7 +75,8 @@ def test_attention_of_packed_sequences(attnperf, causal, batch, heads, length, w
         "sage.attention_varlen",
         lambda q, k, v: sageattention.sageattn_varlen(q, k, v, starts, starts, length, length, is_causal=causal),
         reference=reference,
-        inputs=lambda: tuple(normal(batch * length, heads, width, dtype=torch.float16) for _ in "qkv"),
+        inputs=lambda planted: queries_keys_values(batch * length, heads, width, of_keys=0, planted=planted),
         in_place=("k",),
+        host_sync=True,  # the sizes of its scales follow from `starts`
         tolerance=QUANTISED,
     )

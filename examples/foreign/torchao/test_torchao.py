@@ -6,7 +6,7 @@ import pytest
 import torch
 from foreign import DEVICE, needs_gpu, normal, sizes, uniform
 
-pytest.importorskip("torchao", reason="torchao is not installed")
+pytest.importorskip("torchao.kernel", reason="torchao is not installed")
 
 from torchao.kernel import blockwise_quantization as blockwise
 from torchao.prototype.quantized_training.int8_mm import scaled_int8_mm
@@ -28,10 +28,11 @@ def quantised(tiles, dims):
 
 
 def with_tops(rows, columns):
-    """Every block's largest value is 3.5: its step is a power of two, and each quotient can be asked for to the bit."""
+    """Every block's largest value is 3.5 times a power of two, its step a power of two: quotients are exact."""
     x = normal(rows, columns).clamp(-3.5, 3.5)
     x[:, ::BLOCK] = 3.5
-    return x
+    powers = torch.randint(-3, 4, (rows // BLOCK, 1, columns // BLOCK, 1), device=DEVICE).to(x.dtype).exp2()
+    return (x.unflatten(-1, (-1, BLOCK)).unflatten(0, (-1, BLOCK)) * powers).flatten(2).flatten(0, 1)
 
 
 def fp8_values(*shape):
