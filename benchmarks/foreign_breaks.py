@@ -1,6 +1,6 @@
 """Breaks public Triton kernels in one place each, and sees whether the suites of examples/foreign find it.
 
-    python benchmarks/foreign_breaks.py [--only TEXT] [--seed N] [--most N] [--jobs N]
+    python benchmarks/foreign_breaks.py [--only TEXT] [--seed N] [--most N] [--jobs N] [--seconds S] [--wheels DIR]
     python benchmarks/foreign_breaks.py --honest 1000 [--only TEXT] [--minutes M]     the kernels as they are
 
 A break is found where a run of the suite says INCORRECT. One that is not found counts as equivalent only where the
@@ -41,7 +41,6 @@ from kernel_breaks import Break, breaks  # noqa: E402
 PLAIN = ["-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:benchmark", "--tb=short", "-x"]
 CHECK = re.compile(r"\b(timed|planted) inputs: ")
 OF_LINES = re.compile(r"in the root mean square of (row|index)")
-SECONDS_MAX = 400
 HEAD = ("package", "kernel", "operator", "line", "outcome", "by", "seconds")
 
 
@@ -76,8 +75,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="chooses the breaks, and the inputs of the checks")
     parser.add_argument("--most", type=int, default=4, help="breaks of one kernel, each of another operator")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=400.0, help="for the cases of one break, at most")
     parser.add_argument("--honest", type=int, metavar="N", help="judge the kernels as they are on N seeds")
     parser.add_argument("--minutes", type=float, default=60.0, help="with --honest: for one case, at most")
+    parser.add_argument("--wheels", type=Path, metavar="DIR", help="install from the wheels here, without a network")
     parser.add_argument("--into", type=Path, default=Path("build/foreign"), help="where packages are installed")
     return parser.parse_args()
 
@@ -88,7 +89,7 @@ def installed(options: argparse.Namespace) -> dict[str, Path]:
     folders = {}
     for name in dict.fromkeys(target.package for target in TARGETS):
         folder = options.into.resolve() / name
-        if reason := foreign.installed(name, pinned[name], folder, None):
+        if reason := foreign.installed(name, pinned[name], folder, options.wheels):
             print(f"{name}: {reason}", file=sys.stderr)
         else:
             folders[name] = folder
@@ -106,20 +107,22 @@ def chosen(target: Target, folder: Path, options: argparse.Namespace) -> list[Br
     return [one for one in places if re.search(options.only, f"{target.package} {one.function} {one.operator}")]
 
 
-def pytest_run(target: Target, folder: Path, *more: str, **environ: str) -> subprocess.CompletedProcess[str] | None:
+def pytest_run(
+    target: Target, folder: Path, seconds: float, *more: str, **environ: str
+) -> subprocess.CompletedProcess[str] | None:
     """Run the kernel's cases with the package in this folder; None if that takes too long."""
     command = [sys.executable, "-m", "pytest", target.suite, "-k", target.cases, *PLAIN, *more]
     environment = foreign.environment(folder) | environ
     environment["PYTHONPATH"] += os.pathsep + str(HERE)
     try:
         return subprocess.run(
-            command, cwd=FOREIGN, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS_MAX
+            command, cwd=FOREIGN, env=environment, capture_output=True, text=True, check=False, timeout=seconds
         )
     except subprocess.TimeoutExpired:
         return None
 
 
-def tried(target: Target, one: Break, original: Path, seed: int) -> Outcome:
+def tried(target: Target, one: Break, original: Path, options: argparse.Namespace) -> Outcome:
     """Break a copy of the package, and see what the suite says of it."""
     outcome, started = Outcome(target, one), time.monotonic()
     with tempfile.TemporaryDirectory() as temporary:
@@ -127,11 +130,12 @@ def tried(target: Target, one: Break, original: Path, seed: int) -> Outcome:
         shutil.copytree(original, folder)
         source = (original / target.file).read_text()
         (folder / target.file).write_text(one.applied(source))
-        done = pytest_run(target, folder, "-p", "foreign_cases", "--attnperf-isolate=none", f"--attnperf-seed={seed}")
+        here = ("-p", "foreign_cases", "--attnperf-isolate=none", f"--attnperf-seed={options.seed}")
+        done = pytest_run(target, folder, options.seconds, *here)
         if done is None:
-            outcome.outcome, outcome.by = "error", f"not done after {SECONDS_MAX} s"
+            outcome.outcome, outcome.by = "error", f"not done after {options.seconds:g} s"
         elif done.returncode == 0:
-            same = digests(target, folder) == digests(target, original)
+            same = digests(target, folder, options.seconds) == digests(target, original, options.seconds)
             outcome.outcome = "equivalent" if same else "NOT FOUND"
         else:
             outcome.outcome, outcome.by = verdict(done.stdout + done.stderr, done.returncode)
@@ -152,11 +156,11 @@ def verdict(text: str, status: int) -> tuple[str, str]:
 
 
 @functools.cache
-def digests(target: Target, folder: Path) -> str:
+def digests(target: Target, folder: Path, seconds: float) -> str:
     """What the kernel's cases return and write, bit by bit, as text; what differs every time if they fail."""
     with tempfile.TemporaryDirectory() as temporary:
         report = Path(temporary) / "digests"
-        done = pytest_run(target, folder, *PLUGIN, FOREIGN_CASES=f"digest {report}")
+        done = pytest_run(target, folder, seconds, *PLUGIN, FOREIGN_CASES=f"digest {report}")
         good = done is not None and done.returncode == 0
         return report.read_text() if good else f"failed in {temporary}"
 
@@ -191,7 +195,8 @@ def main() -> int:
     """0, or 1 if a break was not found or an honest kernel was accused."""
     options = arguments()
     folders = installed(options)
-    targets = [target for target in TARGETS if target.package in folders]
+    has_gpu = not foreign.environment(HERE).get("TRITON_INTERPRET")
+    targets = [target for target in TARGETS if target.package in folders and (has_gpu or not target.needs_gpu)]
     with ThreadPoolExecutor(options.jobs) as pool:
         if options.honest:
             cases = {(target.suite, target.cases): target for target in targets}.values()
@@ -201,7 +206,7 @@ def main() -> int:
             print(table([("package", "case", "seeds", "accused", "worst", "seconds", "first"), *rows]))
             return int(any(each["accused"] or not each["seeds"] for part in counted for each in part))
         work = [(each, one) for each in targets for one in chosen(each, folders[each.package], options)]
-        outcomes = list(pool.map(lambda pair: tried(pair[0], pair[1], folders[pair[0].package], options.seed), work))
+        outcomes = list(pool.map(lambda pair: tried(pair[0], pair[1], folders[pair[0].package], options), work))
     print(table([HEAD, *(outcome.row() for outcome in outcomes)]))
     counts = Counter(outcome.outcome for outcome in outcomes)
     kernels = len({(outcome.target.package, outcome.one.function) for outcome in outcomes})

@@ -17,17 +17,20 @@ import time
 from typing import Any
 
 import pytest
+import torch
 
 from pytest_attnperf.backends import Backend, Prepared
 from pytest_attnperf.correctness import poison
 from pytest_attnperf.measure import interpreting
 from pytest_attnperf.measure.proving import Prover, forget_references
 from pytest_attnperf.measure.seeds import Seeds, timed_seed
+from pytest_attnperf.measure.torch_device import TorchDevice
 from pytest_attnperf.plugin.fixtures import SERVER, CaseHandle
-from pytest_attnperf.records import CheckReport, DeviceInfo
+from pytest_attnperf.records import CheckReport
 from pytest_attnperf.workloads.base import Workload
 
-CPU = DeviceInfo("cpu", "cpu-x86_64", "foreign", interpreted=True)
+HAS_GPU = torch.cuda.is_available()
+HERE = "cuda" if HAS_GPU else "cpu"
 SERVES = "FOREIGN_CASES" in os.environ
 
 PLANTED_SEEDS = 6
@@ -52,7 +55,8 @@ class Serving:
     def counted(self, backend: Backend, workload: Workload) -> dict[str, Any]:
         """Judge a case on many seeds, each time on planted inputs."""
         seeds, minutes = int(self.numbers[0]), float(self.numbers[1])
-        prover = Prover(backend, workload, CPU, Seeds(timed_seed(workload), 1, 2))
+        device = TorchDevice.open("gpu" if HAS_GPU else "cpu", interpreted=not HAS_GPU).device
+        prover = Prover(backend, workload, device, Seeds(timed_seed(workload), 1, 2))
         prepared = prepare(backend, workload)
         judge = prover.judge(prepared)
         started, accused, first, worst, seed = time.monotonic(), 0, "", 0.0, 0
@@ -84,7 +88,7 @@ def nearness(report: CheckReport) -> float:
 
 def prepare(backend: Backend, workload: Workload) -> Prepared:
     """The case's calls, on its timed inputs."""
-    return backend.prepare(workload, workload.make_inputs(timed_seed(workload), "cpu", planted=False))
+    return backend.prepare(workload, workload.make_inputs(timed_seed(workload), HERE, planted=False))
 
 
 def digest(backend: Backend, workload: Workload) -> dict[str, Any]:
@@ -92,16 +96,21 @@ def digest(backend: Backend, workload: Workload) -> dict[str, Any]:
     prepared, found = prepare(backend, workload), {}
     seeds = [(timed_seed(workload), False), *((seed, True) for seed in range(PLANTED_SEEDS))]
     for seed, planted in seeds:
-        prepared.load(workload.make_inputs(seed, "cpu", planted=planted))
+        prepared.load(workload.make_inputs(seed, HERE, planted=planted))
         tensors = [*poison.tensors_in(prepared.run()), *prepared.tensors]
-        raw = b"".join(tensor.detach().contiguous().numpy().tobytes() for tensor in tensors)
+        raw = b"".join(_bytes(tensor) for tensor in tensors)
         found[f"{seed} {planted}"] = hashlib.sha256(raw).hexdigest()
     return found
 
 
+def _bytes(tensor: torch.Tensor) -> bytes:
+    return tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Let Triton interpret, and serve."""
-    interpreting.begin()
+    """Let Triton interpret where it must, and serve."""
+    if not HAS_GPU:
+        interpreting.begin()
     if SERVES:
         config.stash[SERVER] = Serving()
 
