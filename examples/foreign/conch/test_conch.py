@@ -185,14 +185,21 @@ def plain_paged(q, keys, values, table, length):
     return torch.einsum("bht,bthd->bhd", weights.to(q.dtype), v)
 
 
-def paged_inputs(batch, heads, width, pages):
-    """Queries, a cache with twice the pages that are used, scattered, and sequences that end within a page."""
-    return (
-        normal(batch, heads, width),
-        *(normal(2 * batch * pages, PAGE, heads // 4, width, scale=0.5) for _ in "kv"),
-        torch.randperm(2 * batch * pages, device=DEVICE)[: batch * pages].view(batch, pages).int(),
-        torch.randint(1, pages * PAGE, (batch,), device=DEVICE).int(),
-    )
+def paged_inputs(batch, heads, width, pages, planted):
+    """Queries, a cache with twice the pages that are used, scattered, and sequences that end within a page.
+
+    Where a sequence ends only its length tells, so that this plants by itself: the last value of each, and queries
+    whose scores exceed what exp can hold.
+    """
+    queries = normal(batch, heads, width)
+    keys, values = (normal(2 * batch * pages, PAGE, heads // 4, width, scale=0.5) for _ in "kv")
+    table = torch.randperm(2 * batch * pages, device=DEVICE)[: batch * pages].view(batch, pages)
+    length = torch.randint(1, pages * PAGE, (batch,), device=DEVICE)
+    if planted:
+        queries[:, ::3] *= 64
+        last = length - 1
+        values[table[torch.arange(batch, device=DEVICE), last // PAGE], last % PAGE] *= 64
+    return queries, keys, values, table.int(), length.int()
 
 
 IN_BF16 = Tolerance(
@@ -209,7 +216,7 @@ def test_paged_attention(attnperf, batch, heads, width, pages):
         "conch.paged_attention",
         paged_attention,
         reference=plain_paged,
-        inputs=lambda: paged_inputs(batch, heads, width, pages),
+        inputs=lambda planted: paged_inputs(batch, heads, width, pages, planted),
         cache_state="cold",
         tolerance=IN_BF16,
     )
@@ -222,6 +229,6 @@ def test_varlen_attention_of_single_queries(attnperf, batch, heads, width, pages
         "conch.varlen_attention",
         lambda q, k, v, table, length: varlen_attention(q, k, v, starts, 1, length, pages * PAGE, table, causal=True),
         reference=plain_paged,
-        inputs=lambda: paged_inputs(batch, heads, width, pages),
+        inputs=lambda planted: paged_inputs(batch, heads, width, pages, planted),
         cache_state="cold",
     )
