@@ -82,7 +82,6 @@ def test_a_package_that_cannot_be_had_is_skipped_with_a_reason(tmp_path: Path) -
         "cases": 1,
         "proved": 0,
         "skipped": 1,
-        "xfailed": 0,
         "failed": 0,
         "seconds": 0,
     }

@@ -145,6 +145,11 @@ class BaselineStore:
         for key in sorted(files):
             yield key, _found(files[key][0], key, files[key][1])
 
+    def suites(self, arch: str, product: str) -> list[str]:
+        """Suites that have a file for a product, sorted."""
+        folders = (root / component("arch", arch) / component("product", product) for root in self.roots)
+        return sorted({path.stem for folder in folders for path in folder.glob("*.json")})
+
     def products(self, arch: str, suite: str) -> list[str]:
         """Products of an arch for which this suite has a file, sorted."""
         name = f"{component('suite', suite)}.json"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,14 @@ import pytest
 from pytest_attnperf.baselines.published import PublishedFigure, figures_for, load_published
 from pytest_attnperf.baselines.record import new_entry
 from pytest_attnperf.baselines.store import BaselineStore, NewEntry
-from pytest_attnperf.code_records import CODE_SUITE
+from pytest_attnperf.code_records import CODE_SUITE, CodeResult
 from pytest_attnperf.correctness.what_ran import identity
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.calibrating import calibration_lines
 from pytest_attnperf.plugin.findings import crept, loosened, quarantined_anew, unused_entries
 from pytest_attnperf.plugin.problems import noted
-from pytest_attnperf.plugin.selection import is_unfiltered
+from pytest_attnperf.plugin.selection import asked_suites, is_unfiltered
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports import json_results
 from pytest_attnperf.reports.code_objects import code_line, code_table, code_warning_lines
@@ -37,7 +38,7 @@ from pytest_attnperf.reports.tables import published_table, tolerance_notes
 from pytest_attnperf.reports.terminal import TEXT_LIMIT, closing_lines
 from pytest_attnperf.reports.together import together_table
 from pytest_attnperf.reports.worst import worst_table
-from pytest_attnperf.results import RunResult
+from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.session.card_spread import slow_card_lines
 from pytest_attnperf.session.case_records import DRIFTED
 from pytest_attnperf.session.judge import LOCAL
@@ -77,7 +78,14 @@ class Closing:
         self._config = config
         self._run: RunResult | None = None
         self._failed_for: list[str] = []
+        self._hidden: list[str] = []
         self._results_path = config.rootpath / options.run_text(config, "results")
+
+    def hear(self, result: CaseResult | CodeResult, report: pytest.TestReport) -> None:
+        """Keep what fails while its test does not: a mark or a hook may say what pytest shows, not what a gate does."""
+        if result.fails and not report.failed:
+            way = "expected to fail" if hasattr(report, "wasxfail") else "reported otherwise"
+            self._hidden.append(f"{result.key} is {result.verdict.value}, and its test is {way}: skip it, or mend it")
 
     def finish(self, run: RunResult, store: BaselineStore, *, interrupted: bool) -> int:
         """Write everything; 1 when the run as a whole must fail although every test passed."""
@@ -96,12 +104,13 @@ class Closing:
         elif run.mode == "gate":
             findings += quarantined_anew(run, store)
             whole = is_unfiltered(self._config) and run.complete
-            findings += unused_entries(run, store) if whole else []
+            findings += unused_entries(run, store, partial(asked_suites, self._config)) if whole else []
             findings += self._kernel_findings(run, store, whole=whole) if run.code else []
         run = replace(run, findings=tuple(findings), baseline_paths=merged)
         if run.mode != "check" or _has_profiles(run):
             json_results.write(self._results_path, run)
         self._run = run
+        self._failed_for += self._hidden if run.mode != "check" else []
         self._failed_for += self._strict_reasons(run)
         return 1 if self._failed_for else 0
 

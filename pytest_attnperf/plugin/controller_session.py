@@ -18,7 +18,7 @@ from pytest_attnperf.plugin.repeats import refuse_flaky, refuse_repeats
 from pytest_attnperf.plugin.session_setup import Collectors, make_collectors, usage_errors
 from pytest_attnperf.plugin.several_gpus import is_xdist_controller, prepare_xdist, timed
 from pytest_attnperf.plugin.unheeded import refuse_unheeded, refuse_useless_base
-from pytest_attnperf.records import Verdict
+from pytest_attnperf.records import CaseKey, Verdict
 
 if TYPE_CHECKING:
     from pytest_attnperf.code_records import CodeResult
@@ -59,6 +59,10 @@ def configure(config: pytest.Config) -> None:
     session = ControllerSession(config, collectors)
     config.pluginmanager.register(session, "attnperf-controller")
     config.pluginmanager.register(session.device, "attnperf-device-here")
+    if config.getoption("attnperf") and not config.getoption("collectonly") and not hasattr(config, "workerinput"):
+        from pytest_attnperf.plugin.no_case import NoCase
+
+        config.pluginmanager.register(NoCase(config), "attnperf-no-case")
 
 
 def scheduler(config: pytest.Config, log: Any) -> Any:
@@ -223,7 +227,8 @@ class ControllerSession:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Let a case that a mark or a hook skips come to its verdict: it may not be left out where it was timed.
+        """Let a case that a mark or a hook skips, or expects to fail unrun, come to its verdict: it may not be left out
+        where it was timed.
 
         A compiled kernel is skipped once more by its worker, which says so.
         """
@@ -232,7 +237,7 @@ class ControllerSession:
         try:
             with self._without_fixtures(item):
                 return (yield)
-        except pytest.skip.Exception as skip:
+        except (pytest.skip.Exception, pytest.xfail.Exception) as skip:
             if self._run is None or (case_key(item) is None and build_key(item) is None):
                 raise
             item.stash[_SKIPPED] = str(skip.msg)
@@ -266,9 +271,7 @@ class ControllerSession:
         if key is None or self._run is None:
             return None
         if (reason := pyfuncitem.stash.get(_SKIPPED, None)) is not None:
-            result = self._run.skipped(pyfuncitem, key, reason)
-            self._run.attach(pyfuncitem, result)
-            raise_verdict(result)
+            self._leave_out(self._run, pyfuncitem, key, reason)
             return True
         following = self._next_key(pyfuncitem)
         if self._run.in_process:
@@ -278,6 +281,24 @@ class ControllerSession:
         self._run.attach(pyfuncitem, result)
         raise_verdict(result)
         return True
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Let a case that is expected to fail unrun come to its verdict, too: pytest says so only here."""
+        try:
+            return (yield)
+        except pytest.xfail.Exception as expected:
+            key = case_key(item)
+            if self._run is None or key is None or self._run.encoded(item) is not None:
+                raise
+            self._leave_out(self._run, item, key, str(expected.msg))
+            return None
+
+    def _leave_out(self, run: Run, item: pytest.Item, key: CaseKey, reason: str) -> None:
+        """Give a case that pytest does not run its result, and the test what follows from it."""
+        result = run.skipped(item, key, reason)
+        run.attach(item, result)
+        raise_verdict(result)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 
 from pytest_attnperf.baselines.store import BaselineStore
@@ -45,15 +46,20 @@ def _since_stored(case: CaseResult, run: RunResult, store: BaselineStore) -> lis
         return [str(error)]
 
 
-def unused_entries(run: RunResult, store: BaselineStore) -> list[str]:
+def unused_entries(run: RunResult, store: BaselineStore, asked: Callable[[Sequence[str]], Sequence[str]]) -> list[str]:
     """Findings about stored entries that no case of an unfiltered run belongs to: a case cannot vanish silently.
 
-    What is left to nightly runs is there, and is a finding where it was stored for every run."""
+    What is left to nightly runs is there, and is a finding where it was stored for every run.
+
+    asked   which of stored suites without a case this run should have had cases of
+    """
     if run.device is None:
         return []
     found = []
     keys, left = {case.key for case in run.cases}, frozenset(run.left_to_nightly)
-    for suite in sorted({key.suite for key in keys | left}):
+    seen = {key.suite for key in keys | left}
+    stored_suites = [suite for suite in store.suites(run.device.arch, run.device.product) if suite not in seen]
+    for suite in sorted(seen.union(asked(stored_suites))):
         judged = {key.entry for key in keys | left if key.suite == suite}
         try:
             stored = store.load(run.device.arch, run.device.product, suite)

@@ -185,11 +185,13 @@ class Run:
         if encoded is not None and report.when == "call":
             result = msgspec.convert(encoded, CaseResult)
             self.results[result.key] = result
+            self.closing.hear(result, report)
             self.journal.add(result)
             self.progress.after(result)
         compiled = getattr(report, "attnperf_code_result", None)
         if compiled is not None and report.when == "call":
             code = self.code.gather(compiled)
+            self.closing.hear(code, report)
             self.journal.add(code)
             self.progress.after(code)
         if report.nodeid in self.dealt and (encoded or compiled or report.when == "teardown"):

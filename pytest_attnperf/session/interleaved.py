@@ -84,12 +84,15 @@ class Against:
         except WorkerError as error:
             raise WorkerError(f"{self.name}: {error.summary}", error.log_tail) from error
 
-    def supports(self, request: OpenRequest) -> bool:
-        """Whether the case is right on the base side; a case that breaks there, or ends its process, is not."""
+    def times(self, request: OpenRequest) -> bool:
+        """Whether the case is right on the base side, and could be timed; one that breaks there, or ends its process,
+        could not.
+        """
         if not self.has(request.key):
             return False
         try:
-            return take_look(self.pool, CHECK_PLACE, request, None).ending is Ending.RIGHT
+            look = take_look(self.pool, CHECK_PLACE, request, None)
+            return look.ending is Ending.RIGHT and not look.note
         except (CaseFailedError, NotProvenRightError, WorkerError):
             return False
 

@@ -17,13 +17,11 @@ from pytest_attnperf.session.case_records import (
     calibrated,
     case_result,
     decided,
-    disappeared,
     first_line,
     from_another_tree,
     from_look,
     joined_measurement,
     not_measured,
-    not_to_be_timed,
     over_stored,
     with_creep,
     with_figures,
@@ -127,11 +125,7 @@ class Session(Looking):
     def _proven_only(self, case: Case) -> CaseResult:
         """Of a test that says timed=False; it fails where a time is stored, which would never be looked at again."""
         place = GATE_PLACE if self.settings.mode is Mode.GATE else RECORD_PLACES
-        result = self.not_measured(case, self.look(place, case, None, case.next_key))
-        result = not_to_be_timed(result, recording=self.settings.mode is Mode.UPDATE)
-        found = self.find(case) if self.settings.mode is Mode.GATE and result.verdict is Verdict.RIGHT else None
-        what = "not timed any more, but a baseline is stored in"
-        return result if found is None else disappeared(result, f"{what} {found.path.name}")
+        return self.not_measured(case, self.look(place, case, None, case.next_key))
 
     def _gate(self, case: Case, look: Look) -> CaseResult | Suspect:
         measurement = joined_measurement([look])

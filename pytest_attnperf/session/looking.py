@@ -14,7 +14,7 @@ from pytest_attnperf.gate.comparable import comparable
 from pytest_attnperf.records import CaseKey, DeviceInfo, Measurement, ProcessSummary
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session import plausibility
-from pytest_attnperf.session.case_records import disappeared, median_us_of, not_measured
+from pytest_attnperf.session.case_records import disappeared, median_us_of, not_measured, not_to_be_timed
 from pytest_attnperf.session.interleaved import Against
 from pytest_attnperf.session.settings import Case, Mode, RunSettings
 from pytest_attnperf.stats.noise import NoiseEstimate
@@ -29,7 +29,11 @@ RECORD_PLACES = 100
 UNTIMED = (Mode.CHECK, Mode.WARM)
 """Modes in which nothing is timed, so that a process may use a profiler."""
 
-LEFT_OUT = {Ending.UNSUPPORTED: "unsupported", Ending.SKIPPED: "skipped"}
+LEFT_OUT = {
+    Ending.UNSUPPORTED: "unsupported now",
+    Ending.SKIPPED: "skipped now",
+    Ending.RIGHT: "not timed any more",
+}
 """Endings of cases that are neither right nor wrong, each in a word."""
 
 RECORDING = (Mode.UPDATE, Mode.CALIBRATE)
@@ -102,18 +106,22 @@ class Looking:
 
     def not_measured(self, case: Case, look: Look) -> CaseResult:
         """The result of a look without a time."""
-        result = not_measured(case, look)
-        if look.ending in LEFT_OUT and self.settings.mode not in UNTIMED:
-            return self._was_supported(case, result, LEFT_OUT[look.ending])
-        return result
+        result, mode = not_measured(case, look), self.settings.mode
+        if mode in UNTIMED:
+            return result
+        if not case.timed:
+            result = not_to_be_timed(result, recording=mode is Mode.UPDATE)
+        now = LEFT_OUT.get(look.ending, "")
+        may_stop = look.ending is Ending.RIGHT and mode is not Mode.GATE
+        return self._was_timed(case, result, now) if now and not may_stop else result
 
-    def _was_supported(self, case: Case, result: CaseResult, now: str) -> CaseResult:
-        """A case that the baseline holds a time for, or the base side runs, must not disappear by calling itself so."""
+    def _was_timed(self, case: Case, result: CaseResult, now: str) -> CaseResult:
+        """A case that has a stored time, or that the base side times, must not disappear by calling itself so."""
         found = self.find(case)
         if found is not None:
-            return disappeared(result, f"{now} now, but a baseline is stored in {found.path.name}")
-        if self.against is not None and self.against.supports(self.request(case, None)):
-            return disappeared(result, f"{now} now, but {self.against.name} runs it")
+            return disappeared(result, f"{now}, but a baseline is stored in {found.path.name}")
+        if case.timed and self.against is not None and self.against.times(self.request(case, None)):
+            return disappeared(result, f"{now}, but {self.against.name} times it")
         return result
 
     def differences(self, look: Look, found: Found) -> list[str]:

@@ -92,6 +92,7 @@ class LaunchPlan:
             f"cache_dir={self.scratch / (name + '.cache')}",
             "-s",
             "-q",
+            "--runxfail",  # what a case is expected to do is no reason to judge it otherwise
             f"--attnperf-worker-fd={fd}",
             *self.files,
         ]

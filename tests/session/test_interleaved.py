@@ -223,10 +223,10 @@ def test_cases_of_one_side(bench: Bench, against: Against) -> None:
         ({"error": CaseFailedError("off")}, False),
     ],
 )
-def test_supported_is_right_on_the_base_side(bench: Bench, script: dict[str, Any], supported: bool) -> None:
+def test_timed_is_right_on_the_base_side(bench: Bench, script: dict[str, Any], supported: bool) -> None:
     """A case that is unsupported, wrong or broken there was nothing that could be lost."""
     request = OpenRequest(bench.case.key, None, 1, 2)
-    assert bench.against_base(**script).supports(request) is supported
+    assert bench.against_base(**script).times(request) is supported
     assert bench.base.visited == [CHECK_PLACE]
 
 
@@ -342,7 +342,7 @@ def test_support_that_vanished_is_asked_of_the_base_side(bench: Bench, fault: st
     bench.against_base(fault=fault)
     result = bench.judge(supported=["no such dtype"])
     assert (result.verdict, result.fails) == (Verdict.UNSUPPORTED, fails)
-    assert result.summary.startswith(f"unsupported now, but {NAME} runs it: " if fails else "no such dtype")
+    assert result.summary.startswith(f"unsupported now, but {NAME} times it: " if fails else "no such dtype")
 
 
 @pytest.mark.parametrize(("now_us", "crept"), [(112.0, False), (113.68, True)])
