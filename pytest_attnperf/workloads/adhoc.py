@@ -138,12 +138,13 @@ class AdHoc:
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """What `make_inputs_fn` makes for the seed, the incoming gradients behind it; planted unless nothing bears it.
 
-        Raises WorkloadError when it gives anything but tensors on `device`.
+        Raises WorkloadError when it gives anything but tensors on `device`, or the same for another seed.
         """
         own = self._made(seed, device, planted=planted)
         if not self.learned.count:
             self.learned.learn(own)
         tensors = (*own, *draw_incoming(self.learned.incoming, device, seed, planted=planted))
+        self.planting.refuse_unchanged(own, seed)
         if planted and not _takes_planted(self.make_inputs_fn):
             return self.planting.planted(tensors, seed)
         return tensors

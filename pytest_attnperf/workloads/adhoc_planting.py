@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads.edge_planting import AMPLITUDES, is_free, plant
 
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ inputs as they were made, or so many rounding steps of the result: beyond, hones
 
 TOO_MUCH = f"the reference overflows, or loses its precision, with elements of {AMPLITUDES[-1]:g} times the usual size"
 """Why the inputs of a seed are not planted."""
+
+
+SAMPLE = 2**16
+"""Elements of an input that two seeds are compared on."""
 
 
 class Once:
@@ -53,8 +58,25 @@ class Planting:
     _free: tuple[int, ...] | None = None
     _plain_error: dict[str, float] = field(default_factory=dict)
     _amplitudes: dict[int, float] = field(default_factory=dict)
+    _seen: tuple[int, Tensors] | None = None
     _truths: Once = field(default_factory=Once)
     _plains: Once = field(default_factory=Once)
+
+    def refuse_unchanged(self, inputs: Tensors, seed: int) -> None:
+        """Raise WorkloadError where another seed gave the same inputs, in every element that is looked at."""
+        import torch
+
+        sample = tuple(
+            tensor.reshape(-1)[:: max(1, tensor.numel() // SAMPLE)].clone() for tensor in inputs if tensor.numel() > 1
+        )
+        before, self._seen = self._seen, (seed, sample)
+        if before is None or before[0] == seed or not sample or len(before[1]) != len(sample):
+            return
+        if all(torch.equal(_computable(one), _computable(other)) for one, other in zip(before[1], sample, strict=True)):
+            raise WorkloadError(
+                f"inputs() of {self.reference.problem!r} gives the same for the seeds {before[0]} and {seed}: a kept "
+                "result would be right for ever; draw them from the seed, or from torch's generator, which has it"
+            )
 
     def planted(self, inputs: Tensors, seed: int) -> Tensors:
         """`inputs` with planted elements, or as they are where the problem bears none; the same for the same seed."""

@@ -45,6 +45,15 @@ class FailsBackward(torch.autograd.Function):
     def backward(ctx, dout):
         raise NotImplementedError("no dW yet")
 
+CALLS = []
+
+def now_and_then(a, b):
+    CALLS.append(1)
+    out = honest(a, b)
+    if len(CALLS) % 20 == 0:
+        out[-1] = 0
+    return out
+
 def raising(a, b):
     raise RuntimeError("unsupported head dim 96 in kernel fmha_fwd")
 
@@ -97,6 +106,8 @@ CASES = {
     "reference_raises": Bad("reference=lambda a, b: a @ b[:3]", "ERROR", "cannot be multiplied"),
     "reference_of_another_name": Bad("reference=lambda a, b: {'lse': plain(a, b)}", "INCORRECT", "'lse' is missing"),
     "no_inputs": Bad("inputs=lambda seed: 'three'", "ERROR", "must be a tensor or a tuple of tensors"),
+    "seed_unused": Bad("inputs=lambda seed: make_inputs(3)", "ERROR", "gives the same for the seeds"),
+    "wrong_now_and_then": Bad("fn=now_and_then", "INCORRECT", r"\d+ of \d+ calls on the same inputs are wrong"),
     "zero_size": Bad("inputs=empty_inputs", "ERROR", "has no elements"),
     "strided_inputs": Bad("inputs=transposed_inputs", "RIGHT"),
     "strided_output": Bad("fn=strided", "RIGHT"),

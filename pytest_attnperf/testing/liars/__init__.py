@@ -17,13 +17,14 @@ from pytest_attnperf.testing.liars.deferring import DEFERRING
 from pytest_attnperf.testing.liars.liar import Liar
 from pytest_attnperf.testing.liars.masking import MASKING
 from pytest_attnperf.testing.liars.posing import POSING
+from pytest_attnperf.testing.liars.racing import RACING
 from pytest_attnperf.testing.liars.timing import TIMING
 from pytest_attnperf.testing.liars.writing import WRITING
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Registry
 
-LIARS: tuple[Liar, ...] = (*MASKING, *ARITHMETIC, *WRITING, *CACHING, *DEFERRING, *POSING, *TIMING)
+LIARS: tuple[Liar, ...] = (*MASKING, *ARITHMETIC, *WRITING, *CACHING, *DEFERRING, *POSING, *RACING, *TIMING)
 """Every trick the judge must see through."""
 
 

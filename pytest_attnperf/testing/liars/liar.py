@@ -88,7 +88,7 @@ class Liar:
     honest        the same without it, named `twin.<trick>`
     verdict       what the liar gets
     needs_gpu     no such trick exists on a CPU
-    needs_cpu     the trick reads values back to the host in every call, which keeps it out of a GPU's graphs
+    needs_cpu     the trick runs on the host in every call, which no graph of a GPU does
     needs_timing  right whenever it is only checked; the verdict comes from a timed run
     """
 
