@@ -116,14 +116,11 @@ def git_name(run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.r
 
 
 def _read(path: Path) -> RunResult:
-    from pytest_attnperf.report_inputs import MAX_BYTES
     from pytest_attnperf.reports import json_results
 
     if not path.is_file():
         raise UsageError(f"--from {path} is no file; it takes what pytest --attnperf wrote, .attnperf/results.json")
-    if path.stat().st_size > MAX_BYTES:
-        raise UsageError(f"--from {path} has more than {MAX_BYTES} bytes, which no results file has")
-    return json_results.decode(path.read_bytes(), str(path))
+    return json_results.read(path)
 
 
 def _accepted(results: RunResult, case: CaseResult, store: BaselineStore, request: Request) -> Accepted:

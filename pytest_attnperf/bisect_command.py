@@ -137,7 +137,7 @@ class PytestPairs:
         status = self.execute(self.command(revision, pairs, results), log)
         if not results.exists():
             raise CannotMeasureError(_without_results(status, log))
-        case = self._only_case(json_results.decode(results.read_bytes(), str(results)).cases)
+        case = self._only_case(json_results.read(results).cases)
         if case.verdict in NO_RATIO or not case.pairs:
             raise CannotMeasureError(_no_ratio(case))
         return case.pairs

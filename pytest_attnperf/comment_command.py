@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.regular_file import read_regular
 
 if TYPE_CHECKING:
     from pytest_attnperf.ci.comments import Stamp
@@ -212,7 +213,7 @@ def _report(options: argparse.Namespace) -> Report:
     if joined is not None and joined.failed and outcome is Outcome.PASSED:
         outcome = Outcome.FAILED
     if options.markdown is not None:
-        text = _read(options.markdown).decode(errors="replace")
+        text = read_regular(options.markdown, FILE_LIMIT).decode(errors="replace")
     elif joined is not None:
         text = markdown.summary(joined, limit_bytes=SUMMARY_BYTES, link=options.run_url)
     else:
@@ -241,7 +242,7 @@ def _joined(paths: list[Path]) -> Joined:
     from pytest_attnperf.reports import json_results
     from pytest_attnperf.reports.joined import join
 
-    return join([(str(path), json_results.decode(_read(path), str(path))) for path in paths])
+    return join([(str(path), json_results.decode(read_regular(path, FILE_LIMIT), str(path))) for path in paths])
 
 
 def _body(options: argparse.Namespace, report: Report, conclusion: Conclusion, stamp: Stamp) -> str:
@@ -254,14 +255,6 @@ def _body(options: argparse.Namespace, report: Report, conclusion: Conclusion, s
     of = f"[{of}]({options.run_url})" if options.run_url else of
     parts.insert(2, f"<sub>commit {stamp.sha[:12]}, {of}</sub>" if stamp.sha else f"<sub>{of}</sub>")
     return fitted("\n\n".join(part for part in parts if part) + "\n")
-
-
-def _read(path: Path) -> bytes:
-    """Raises UsageError for a file beyond the limit."""
-    size = path.stat().st_size
-    if size > FILE_LIMIT:
-        raise UsageError(f"{path} is {size:,} bytes long; at most {FILE_LIMIT:,} are read")
-    return path.read_bytes()
 
 
 def _require_sound(options: argparse.Namespace) -> None:

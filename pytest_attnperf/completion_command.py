@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pytest_attnperf.errors import UsageError
+from pytest_attnperf.errors import AttnperfError, UsageError
 
 SHELLS = ("bash", "zsh", "tcsh", "fish")
 RESULTS = Path(".attnperf") / "results.json"
@@ -124,9 +124,12 @@ def completed_by(action: argparse.Action) -> str | None:
 
 def case_keys(results: Path) -> list[str]:
     """Of a results file, sorted; none where it cannot be read: nobody wants to be told so while typing."""
+    from pytest_attnperf.regular_file import read_regular
+    from pytest_attnperf.reports.json_results import BYTES_MAX
+
     try:
-        held: Any = json.loads(results.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        held: Any = json.loads(read_regular(results, BYTES_MAX))
+    except (AttnperfError, OSError, ValueError, RecursionError):
         return []
     listed = [held.get(name) for name in ("cases", "code")] if isinstance(held, dict) else []
     cases = [case for some in listed if isinstance(some, list) for case in some]

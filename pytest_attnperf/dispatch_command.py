@@ -171,7 +171,7 @@ def _kind(path: Path) -> str:
     import msgspec
 
     try:
-        fields: Any = msgspec.json.decode(path.read_bytes())
+        fields: Any = msgspec.json.decode(_content(path))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path}: is not readable as JSON ({error})") from error
     if not isinstance(fields, dict):
@@ -182,6 +182,13 @@ def _kind(path: Path) -> str:
         "published": {"rows", "method"},
     }
     return next((kind for kind, needed in kinds.items() if needed <= fields.keys()), "")
+
+
+def _content(path: Path) -> bytes:
+    from pytest_attnperf.regular_file import read_regular
+    from pytest_attnperf.reports.json_results import BYTES_MAX
+
+    return read_regular(path, BYTES_MAX)
 
 
 def _source(path: Path, table: str) -> Source:
@@ -205,7 +212,7 @@ def _results(path: Path) -> Source:
     from pytest_attnperf.dispatch.from_run import timed_cases
     from pytest_attnperf.reports import json_results
 
-    run = json_results.decode(path.read_bytes(), str(path))
+    run = json_results.read(path)
     device = run.device
     if device is None:
         raise UsageError(f"{path} names no device: nothing was measured in that run")
@@ -222,7 +229,7 @@ def _baselines(path: Path) -> Source:
     from pytest_attnperf.dispatch.from_run import median_of
     from pytest_attnperf.dispatch.points import Timed
 
-    file = schema.decode(path.read_bytes(), str(path))
+    file = schema.decode(_content(path), str(path))
     _require_gpu(path, file.arch)
     timed = []
     for key, entry in file.entries.items():
@@ -274,7 +281,7 @@ def _report(path: Path) -> PublishedReport:
     from pytest_attnperf.baselines.published import PUBLISHED_SCHEMA, PublishedReport
 
     try:
-        report = msgspec.json.decode(path.read_bytes(), type=PublishedReport)
+        report = msgspec.json.decode(_content(path), type=PublishedReport)
     except msgspec.DecodeError as error:
         raise UsageError(f"{path}: is not a published report ({error})") from error
     if report.schema != PUBLISHED_SCHEMA:

@@ -306,8 +306,11 @@ def _width() -> int:
 
 
 def _content(path: Path) -> bytes:
+    from pytest_attnperf.regular_file import read_regular
+    from pytest_attnperf.reports.json_results import BYTES_MAX
+
     if not path.is_file():
         raise UsageError(
             f"{path} is no file; explain reads what pytest --attnperf wrote, {RESULTS} unless --results says otherwise"
         )
-    return path.read_bytes()
+    return read_regular(path, BYTES_MAX)

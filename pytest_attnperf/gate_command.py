@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.regular_file import read_regular
 
 if TYPE_CHECKING:
     from pytest_attnperf.code_records import CodeResult
@@ -186,11 +187,7 @@ def _settings(options: argparse.Namespace, base_has: Callable[[str], bool] | Non
 def _content(path: Path, bytes_max: int) -> bytes:
     if not path.is_file():
         raise UsageError(f"{path} is no file; --results takes what pytest --attnperf wrote, .attnperf/results.json")
-    with path.open("rb") as stream:
-        content = stream.read(bytes_max + 1)
-    if len(content) > bytes_max:
-        raise UsageError(f"{path} is larger than {bytes_max} bytes; --max-bytes allows more")
-    return content
+    return read_regular(path, bytes_max, advice="; --max-bytes allows more")
 
 
 def _is_ci() -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.regular_file import read_regular
 
 if TYPE_CHECKING:
     from pytest_attnperf.code_records import CodeResult, KernelCode, Occupancy
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.reports.wide_tables import Table
     from pytest_attnperf.results import RunResult
 
+PAGE_BYTES_MAX = 1 << 24
 BASE = "hip.naive"
 AGAINST = "native.sdpa_flash"
 BEGIN, END = "<!-- ladder:begin -->", "<!-- ladder:end -->"
@@ -70,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     tables = _tables(ladders, options)
     lines = [*header_lines(results, ladders), held_to(options.base, options.against or AGAINST), *LEGEND]
     if options.write is not None:
-        page = options.write.read_text(encoding="utf-8")
+        page = read_regular(options.write, PAGE_BYTES_MAX).decode()
         write_atomically(options.write, with_ladder(page, markdown(lines, tables), str(options.write)).encode())
         said = f"written: {options.write}"
     else:
@@ -105,7 +107,7 @@ def occupancy(code: KernelCode) -> Occupancy | None:
 def _read(path: Path) -> RunResult:
     from pytest_attnperf.reports import json_results
 
-    return json_results.decode(path.read_bytes(), str(path))
+    return json_results.read(path)
 
 
 def _ladders(results: RunResult, options: argparse.Namespace) -> list[Ladder]:

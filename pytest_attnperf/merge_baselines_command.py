@@ -91,8 +91,10 @@ def run(options: argparse.Namespace) -> int:
             f"{len(options.files)} files were given; as a merge driver it takes BASE OURS THEIRS and the path that git "
             "calls them, and else one of --resolve, --rewrite and --install"
         )
+    from pytest_attnperf.baselines.opened import content_of
+
     base, ours, theirs, *name = options.files
-    sides = Sides(base.read_bytes(), ours.read_bytes(), theirs.read_bytes(), str(name[0] if name else ours))
+    sides = Sides(content_of(base), content_of(ours), content_of(theirs), str(name[0] if name else ours))
     try:
         return _merge(sides, ours, options.prefer)
     except BaselineError:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pytest_attnperf.code_records import KernelCode
 from pytest_attnperf.errors import CodeObjectError, UsageError
+from pytest_attnperf.regular_file import read_regular
 
 SUITE = "suites/test_code_objects.py"
 LIMIT_SECONDS = 1800
@@ -49,10 +50,11 @@ def kernels_of(options: argparse.Namespace) -> list[KernelCode]:
 
 
 def _of_file(path: Path, options: argparse.Namespace) -> list[KernelCode]:
+    from pytest_attnperf.codeobject.bundles import MOST_BYTES
     from pytest_attnperf.codeobject.objects import read_object, select_kernel
 
     try:
-        contents = read_object(path.read_bytes(), str(path), arch=options.arch or "")
+        contents = read_object(read_regular(path, MOST_BYTES, CodeObjectError), str(path), arch=options.arch or "")
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror})") from error
     found = contents.kernels if not options.kernel else (select_kernel(contents, options.kernel, str(path)),)
@@ -82,7 +84,7 @@ def _of_suite(options: argparse.Namespace) -> list[KernelCode]:
         if not results.exists():
             tail = "\n".join((done.stdout + done.stderr).splitlines()[-OUTPUT_LINES:])
             raise CodeObjectError(f"{options.suite} compiled nothing for {options.what!r}; pytest said:\n{tail}")
-        run = json_results.decode(results.read_bytes(), str(results))
+        run = json_results.read(results)
     broken = [f"{result.key}: {result.summary}" for result in run.code if result.code is None]
     found = [
         replace(result.code, name=f"{result.key.backend}-{result.key.workload}") for result in run.code if result.code

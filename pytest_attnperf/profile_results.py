@@ -23,7 +23,7 @@ def print_results(options: argparse.Namespace) -> int:
     from pytest_attnperf.reports.profile_cases import LEGEND, bound_table, detail_lines, profiled, reason_lines
 
     where = str(options.path)
-    results = json_results.decode(options.path.read_bytes(), where)
+    results = json_results.read(options.path)
     found = [pair for pair in profiled(results.cases) if _chosen(pair[0], options.case)]
     _refuse_other_device(options.device, results)
     if not found:

@@ -10,6 +10,7 @@ from typing import Any
 from pytest_attnperf.errors import BaselineError, UsageError
 from pytest_attnperf.history_records import CaseHistory
 from pytest_attnperf.records import CaseKey, CheckReport, DeviceInfo, ErrorFigures, Verdict, WorkloadFigures
+from pytest_attnperf.regular_file import read_regular
 from pytest_attnperf.reports import journal, json_results
 from pytest_attnperf.reports.joined import Joined, join
 from pytest_attnperf.reports.overview import STORED, rank
@@ -18,9 +19,6 @@ from pytest_attnperf.roofline_records import Ceiling, DeviceCeilings
 
 HISTORIES_MAX = 1000
 """Looking for changes takes some 3 ms a case."""
-
-MAX_BYTES = 1 << 30
-"""A results file of 10,000 cases has some tens of MB."""
 
 
 def read_runs(paths: Sequence[Path]) -> Joined:
@@ -38,7 +36,7 @@ def read_named(path: Path) -> list[tuple[str, RunResult]]:
 
     if path.suffix == ".jsonl":
         return [(str(path), journal.read_journal(path))]
-    data = _content(path)
+    data = read_regular(path, json_results.BYTES_MAX)
     merged = decode_merged(data, str(path))
     return [(str(path), _run_of(path, data))] if merged is None else merged
 
@@ -46,20 +44,16 @@ def read_named(path: Path) -> list[tuple[str, RunResult]]:
 def read_run(path: Path) -> RunResult:
     """One results file, or one file of stored baselines as a run whose cases are RECORDED.
 
-    Raises UsageError for a file that is too large, ResultsFileError or BaselineError for one that cannot be read.
+    Raises UsageError for what is no regular file or a too large one, ResultsFileError or BaselineError for one that
+    cannot be read.
     """
-    return journal.read_journal(path) if path.suffix == ".jsonl" else _run_of(path, _content(path))
+    if path.suffix == ".jsonl":
+        return journal.read_journal(path)
+    return _run_of(path, read_regular(path, json_results.BYTES_MAX))
 
 
 def _run_of(path: Path, data: bytes) -> RunResult:
     return _stored_run(path, data) if _holds_baselines(data) else json_results.decode(data, str(path))
-
-
-def _content(path: Path) -> bytes:
-    size = path.stat().st_size
-    if size > MAX_BYTES:
-        raise UsageError(f"{path} has {size} bytes; a results file has at most {MAX_BYTES}")
-    return path.read_bytes()
 
 
 def _files(path: Path) -> list[Path]:

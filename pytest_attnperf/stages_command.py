@@ -162,4 +162,4 @@ def _device(device: DeviceInfo | None) -> str:
 def _read(path: Path) -> RunResult:
     from pytest_attnperf.reports import json_results
 
-    return json_results.decode(path.read_bytes(), str(path))
+    return json_results.read(path)

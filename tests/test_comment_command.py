@@ -327,5 +327,5 @@ def test_huge_file_is_refused(
 ) -> None:
     """Before it is read."""
     monkeypatch.setattr(comment_command, "FILE_LIMIT", 10)
-    with pytest.raises(UsageError, match=r"judged\.json is [\d,]+ bytes long; at most 10 are read"):
+    with pytest.raises(UsageError, match=r"judged\.json has [\d,]+ bytes; at most 10 are read"):
         comment("--results", results)

@@ -84,10 +84,10 @@ def test_a_broken_file_of_baselines(tmp_path: Path) -> None:
 
 def test_a_file_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not read."""
-    monkeypatch.setattr(report_inputs, "MAX_BYTES", 10)
+    monkeypatch.setattr(json_results, "BYTES_MAX", 10)
     path = tmp_path / "x.json"
     path.write_text(" " * 11)
-    with pytest.raises(UsageError, match="has 11 bytes; a results file has at most 10"):
+    with pytest.raises(UsageError, match="has 11 bytes; at most 10 are read"):
         read_run(path)
 
 

@@ -20,8 +20,9 @@ import msgspec
 
 from pytest_attnperf import __version__
 from pytest_attnperf.atomic_file import write_atomically
+from pytest_attnperf.baselines.opened import content_of
 from pytest_attnperf.baselines.schema import json_text, named_errors, plain, require_schema
-from pytest_attnperf.baselines.store import component, content_of, locked
+from pytest_attnperf.baselines.store import component, locked
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.measure.ceiling_walk import FLOPS
 from pytest_attnperf.measure.ceilings import CACHE, COPY, EAGER, LAUNCH, OBLONG, READ, ProcessCeilings

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -26,9 +27,21 @@ from pytest_attnperf.baselines.schema import (
 from pytest_attnperf.baselines.unique_keys import require_unique_keys
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import Fingerprint, ProcessSummary
+from pytest_attnperf.regular_file import read_regular
+
+BYTES_MAX = 1 << 30
+"""Of one file; 100,000 entries take about 200 million."""
 
 _ENTRIES = b'\n  "entries": {\n'
 """Where the entries begin in a file as `encode` writes it."""
+
+
+def content_of(path: Path) -> bytes:
+    """The bytes of a baseline file. Raises BaselineError where they cannot be read, or are too many."""
+    try:
+        return read_regular(path, BYTES_MAX, BaselineError)
+    except OSError as error:
+        raise BaselineError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 @dataclass(frozen=True)

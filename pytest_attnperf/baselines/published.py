@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from pytest_attnperf.baselines.opened import content_of
 from pytest_attnperf.errors import BaselineError
 
 PUBLISHED_SCHEMA = 1
@@ -74,9 +75,7 @@ def figures_for(reports: Iterable[PublishedReport], workload: str) -> list[Publi
 
 def _report(path: Path) -> PublishedReport:
     try:
-        report = msgspec.json.decode(path.read_bytes(), type=PublishedReport)
-    except OSError as error:
-        raise BaselineError(f"{path}: cannot be read ({error.strerror})") from error
+        report = msgspec.json.decode(content_of(path), type=PublishedReport)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BaselineError(f"{path}: is not a published report ({error})") from error
     if report.schema != PUBLISHED_SCHEMA:

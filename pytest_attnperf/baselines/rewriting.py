@@ -8,7 +8,8 @@ import msgspec
 
 from pytest_attnperf.atomic_file import write_atomically
 from pytest_attnperf.baselines import schema
-from pytest_attnperf.baselines.store import content_of, locked, refuse_loss
+from pytest_attnperf.baselines.opened import content_of
+from pytest_attnperf.baselines.store import locked, refuse_loss
 from pytest_attnperf.errors import BaselineError
 
 

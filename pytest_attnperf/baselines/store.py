@@ -20,7 +20,7 @@ import filelock
 
 from pytest_attnperf.atomic_file import write_atomically
 from pytest_attnperf.baselines.anchor import environments_of, next_anchor
-from pytest_attnperf.baselines.opened import OpenedFile, opened
+from pytest_attnperf.baselines.opened import OpenedFile, content_of, opened
 from pytest_attnperf.baselines.schema import (
     BASELINE_SCHEMA,
     BaselineFile,
@@ -276,14 +276,6 @@ def file_version(path: Path) -> _Version | None:
     except OSError as error:
         raise BaselineError(f"{path}: cannot be read ({error.strerror})") from error
     return status.st_mtime_ns, status.st_size
-
-
-def content_of(path: Path) -> bytes:
-    """The bytes of a baseline file. Raises BaselineError when they cannot be read."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise BaselineError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def refuse_loss(path: Path, lost: Sequence[str]) -> None:

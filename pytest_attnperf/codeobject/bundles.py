@@ -19,7 +19,7 @@ BUNDLE_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 _COUNT = struct.Struct("<Q")
 _ENTRY = struct.Struct("<QQQ")
 
-_MOST_BYTES = 64 * 2**20
+MOST_BYTES = 64 * 2**20
 """The largest file that is read: ten times the largest object of one kernel library that was seen."""
 
 _UNBUNDLE = "clang-offload-bundler --unbundle --type=o --input=FILE --targets=ID --output=k.co"
@@ -72,9 +72,9 @@ def device_elf(data: bytes, source: str, arch: str = "") -> bytes:
 
     Raises CodeObjectError where the file is too large, holds no code object, or holds several that would do.
     """
-    if len(data) > _MOST_BYTES:
+    if len(data) > MOST_BYTES:
         raise CodeObjectError(
-            f"{source}: has {len(data)} bytes, more than the {_MOST_BYTES} that are read; extract the one code object "
+            f"{source}: has {len(data)} bytes, more than the {MOST_BYTES} that are read; extract the one code object "
             "that is meant"
         )
     if data.startswith(BUNDLE_MAGIC):

@@ -16,6 +16,7 @@ from typing import Any
 
 from pytest_attnperf.atomic_file import write_atomically
 from pytest_attnperf.errors import CodeObjectError
+from pytest_attnperf.regular_file import read_regular
 
 FORMAT = 1
 NAME = "manifest.json"
@@ -69,9 +70,7 @@ def read_manifest(folder: Path, arch: str) -> tuple[PrebuiltObject, ...]:
     """
     path = folder / NAME
     try:
-        if path.stat().st_size > BYTES_MOST:
-            raise _broken(path, f"has more than {BYTES_MOST:,} bytes")
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_regular(path, BYTES_MOST, CodeObjectError, f"; {AGAIN}"))
     except FileNotFoundError:
         return ()
     except OSError as error:

@@ -20,7 +20,8 @@ from pytest_attnperf.doctor.probes import Surroundings
 from pytest_attnperf.doctor.redaction import SECRET, Private, is_secret_name, redacted, redacted_tree
 from pytest_attnperf.doctor.report_json import report_json
 from pytest_attnperf.doctor.variables import ours
-from pytest_attnperf.errors import UsageError
+from pytest_attnperf.errors import AttnperfError, UsageError
+from pytest_attnperf.regular_file import read_regular
 
 SUFFIX = ".zip"
 
@@ -114,11 +115,9 @@ def _environment(here: Surroundings, private: Private) -> str:
 def _results(path: Path, private: Private) -> str:
     """The newest run's results with their figures; '' where there are none, or they are no JSON object."""
     try:
-        if path.stat().st_size > MOST_RESULT_BYTES:
-            return ""
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_regular(path, MOST_RESULT_BYTES))
         return _json(redacted_tree(_without_folders(found), private)) if isinstance(found, dict) else ""
-    except (OSError, ValueError, RecursionError):
+    except (AttnperfError, OSError, ValueError, RecursionError):
         return ""
 
 

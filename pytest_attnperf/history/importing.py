@@ -15,6 +15,7 @@ from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.history.failures import HistoryError
 from pytest_attnperf.history.rows import seconds_of
 from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, ProcessSummary, Verdict
+from pytest_attnperf.regular_file import read_regular
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 
 Decode = Callable[[bytes, str], RunResult]
@@ -29,6 +30,8 @@ OUR_TIMER = "attnperf_device_clock"
 TEXT_LIMIT = 200
 BYTES_MAX = 1 << 30
 """JSON takes about five times as much memory as it is long."""
+
+ADVICE = "; store runs of pytest-benchmark without the single times (no --benchmark-save-data), or split the file"
 
 MACHINE = ("system", "machine")
 ENVIRONMENT = {"python": "python_version", "implementation": "python_implementation", "kernel": "release"}
@@ -92,13 +95,7 @@ def _of_file(path: Path, decode: Decode) -> Imported:
 
 def _bytes(path: Path) -> bytes:
     try:
-        size = path.stat().st_size
-        if size > BYTES_MAX:
-            raise HistoryError(
-                f"{path} has {size} bytes, more than {BYTES_MAX} are not read; store runs of pytest-benchmark without "
-                "the single times (no --benchmark-save-data), or split the file"
-            )
-        return path.read_bytes()
+        return read_regular(path, BYTES_MAX, HistoryError, ADVICE)
     except OSError as error:
         raise HistoryError(f"{path} cannot be read ({error.strerror or error})") from error
 

@@ -13,6 +13,7 @@ from pytest_attnperf.history.failures import HistoryError
 from pytest_attnperf.history.places import Place, place_of
 from pytest_attnperf.history.schema import Tables, tables
 from pytest_attnperf.history_records import CaseHistory
+from pytest_attnperf.regular_file import require_regular
 from pytest_attnperf.results import RunResult
 
 if TYPE_CHECKING:
@@ -128,13 +129,14 @@ def _see_to_file(place: Place, read_only: bool) -> None:
     """Folders of a new file are made; a file to be read must be there."""
     if place.path is None:
         return
-    if read_only:
-        if not place.path.exists():
-            raise HistoryError(
-                f"history {place.shown} is not there yet; it is made by pytest --attnperf --attnperf-history=URL, or "
-                "by attnperf history --import results.json"
-            )
+    if place.path.exists():
+        require_regular(place.path, HistoryError)
         return
+    if read_only:
+        raise HistoryError(
+            f"history {place.shown} is not there yet; it is made by pytest --attnperf --attnperf-history=URL, or "
+            "by attnperf history --import results.json"
+        )
     try:
         place.path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -24,6 +24,7 @@ from pytest_attnperf.profilers import (
 from pytest_attnperf.profilers.claim_figures import Figure
 from pytest_attnperf.profilers.claim_records import CLAIMS_SCHEMA, Claims
 from pytest_attnperf.profilers.claim_rules import known_of
+from pytest_attnperf.regular_file import read_regular
 
 MOST_BYTES = 2**20
 YAML_ENDINGS = (".yaml", ".yml")
@@ -73,13 +74,9 @@ def read_claims(path: Path) -> Claims:
 
 def _content(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
+        return read_regular(path, MOST_BYTES, advice="; was a trace given?")
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
-    if len(content) > MOST_BYTES:
-        raise UsageError(f"{path}: is larger than {MOST_BYTES:,} bytes, which no claims file is; was a trace given?")
-    return content
 
 
 def _yaml(content: bytes, path: Path) -> object:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pytest_attnperf.counter_records import KernelCounter, plain_name
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.regular_file import read_regular
 
 NEEDED = ("Dispatch_Id", "Kernel_Name", "Counter_Name", "Counter_Value")
 PROCESS = ("Process_Id", "Pid")
@@ -24,14 +25,18 @@ PROCESS = ("Process_Id", "Pid")
 GRID = "Grid_Size"
 """Work-items of a dispatch."""
 
+BYTES_MAX = 1 << 30
+"""A larger file is refused: it is read at once."""
+
 
 def read_counters(path: Path, report: Callable[[int, str], None] | None = None) -> tuple[KernelCounter, ...]:
     """Every counter of every kernel and grid, in the order of the file.
 
-    Raises UsageError for a file that is no such CSV, naming the columns or the row. With `report`, which takes a line
-    and what is wrong with it, such rows are left out instead, and none need be there.
+    Raises UsageError for a file that is too large or no such CSV, naming the columns or the row. With `report`, which
+    takes a line and what is wrong with it, such rows are left out instead, and none need be there.
     """
-    rows = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig", errors="replace"), newline=""))
+    text = read_regular(path, BYTES_MAX).decode("utf-8-sig", errors="replace")
+    rows = csv.DictReader(io.StringIO(text, newline=""))
     columns = [name.strip() for name in rows.fieldnames or []]
     rows.fieldnames = columns
     missing = [name for name in NEEDED if name not in columns]

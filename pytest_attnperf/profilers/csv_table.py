@@ -11,6 +11,7 @@ from types import TracebackType
 
 from pytest_attnperf.errors import ProfileError
 from pytest_attnperf.profile_records import Problem
+from pytest_attnperf.regular_file import open_regular
 
 KEPT = 5
 """Problems of one kind that are listed one by one; the others are counted."""
@@ -145,7 +146,7 @@ def columns_of(path: Path) -> tuple[str, ...]:
 def head_of(path: Path) -> bytes:
     """The first bytes of a file. Raises ProfileError where it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path, ProfileError) as file:
             return file.read(HEAD_BYTES)
     except OSError as error:
         raise ProfileError(f"{path} cannot be read: {error.strerror or error}") from error

@@ -20,8 +20,10 @@ from typing import Any, NamedTuple
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.profilers.safe_patterns import MAX_PATTERN, pattern_risk
+from pytest_attnperf.regular_file import read_regular
 
 SCHEMA = 1
+BYTES_MAX = 1 << 20
 NATURES = ("compute", "conversion", "copy", "fill", "communication", "other")
 KINDS = ("kernel", "copy", "set", "operator")
 NEEDED = ("pattern", "family", "nature")
@@ -77,7 +79,7 @@ class Rules:
         Raises UsageError for a file that cannot be used, naming the rule, the field, and what is allowed.
         """
         try:
-            text = path.read_text(encoding="utf-8-sig")
+            text = read_regular(path, BYTES_MAX).decode("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"cannot read the rules of kernel families {path}: {error}") from error
         return Rules(_parsed(text, str(path)) + _default().rules)

@@ -22,10 +22,13 @@ from pytest_attnperf.profilers.dispatches import DispatchesBuilder
 from pytest_attnperf.profilers.profile import Profile
 from pytest_attnperf.profilers.spreads import spread_of
 from pytest_attnperf.profilers.timed_rows import LONGEST_NS
+from pytest_attnperf.regular_file import open_regular, read_regular
 
 FORM = "torch.profiler"
 TEXT_BYTES_MOST = 1 << 29
 """A larger trace, unpacked, is refused: as Python objects it takes six times as much."""
+
+FEWER = "; profile fewer steps (torch.profiler.schedule)"
 
 GPU_KINDS = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "set"}
 OPERATORS = "cpu_op"
@@ -224,18 +227,17 @@ def own_times(threads: Iterable[list[HostCall]]) -> dict[str, array[int]]:
 def _text(path: Path) -> str:
     """The file's text, unpacked. Raises ProfileError for one that cannot be read or is too large."""
     try:
-        with path.open("rb") as raw:
+        with open_regular(path, ProfileError) as raw:
             packed = raw.read(2) == GZIP_MAGIC
             raw.seek(0)
-            data = gzip.GzipFile(fileobj=raw).read(TEXT_BYTES_MOST + 1) if packed else raw.read(TEXT_BYTES_MOST + 1)
+            data = gzip.GzipFile(fileobj=raw).read(TEXT_BYTES_MOST + 1) if packed else b""
+        data = data if packed else read_regular(path, TEXT_BYTES_MOST, ProfileError, FEWER)
     except EOFError as error:
         raise ProfileError(f"{path}: the packed file is cut short; copy or export it again") from error
     except (OSError, zlib.error) as error:
         raise ProfileError(f"{path} cannot be read: {_short(error)}") from error
     if len(data) > TEXT_BYTES_MOST:
-        raise ProfileError(
-            f"{path} holds more than {TEXT_BYTES_MOST} bytes of text; profile fewer steps (torch.profiler.schedule)"
-        )
+        raise ProfileError(f"{path} holds more than {TEXT_BYTES_MOST:,} bytes of text{FEWER}")
     return data.decode("utf-8", errors="replace")
 
 

@@ -19,6 +19,7 @@ import msgspec
 from pytest_attnperf.code_records import CodeResult
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import CaseKey, DeviceInfo, Verdict
+from pytest_attnperf.regular_file import read_regular
 from pytest_attnperf.reports import json_results
 from pytest_attnperf.reports.figures import one_line
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
@@ -27,7 +28,6 @@ JOURNAL_SCHEMA = 1
 MARK = b'{"attnperf_journal":'
 """What every journal begins with."""
 
-MAX_BYTES = 1 << 30
 _GATED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.WORSE})
 
 
@@ -116,10 +116,7 @@ def code_line(result: CodeResult) -> bytes:
 
 def read_content(path: Path) -> JournalContent:
     """Everything in a journal. Raises JournalError naming the line, and OSError."""
-    size = path.stat().st_size
-    if size > MAX_BYTES:
-        raise JournalError(f"{path} has {size} bytes; a journal has at most {MAX_BYTES}")
-    data = path.read_bytes()
+    data = read_regular(path, json_results.BYTES_MAX, JournalError)
     lines = data.split(b"\n")[:-1]  # what follows the last line break was torn by a kill
     if not lines or not data.startswith(MARK):
         raise JournalError(f"{path} does not begin with the header of a run's journal; name a .jsonl of this plugin")

@@ -20,12 +20,16 @@ import msgspec
 from pytest_attnperf.atomic_file import write_atomically
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.records import ErrorFigures
+from pytest_attnperf.regular_file import read_regular
 from pytest_attnperf.reports.figures import one_line
 from pytest_attnperf.results import RESULTS_SCHEMA, RunResult
 
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 FLOAT_FIELDS = tuple(field.name for field in dataclasses.fields(ErrorFigures) if field.type == "float")
 """Fields of ErrorFigures that may hold one of NOT_FINITE."""
+
+BYTES_MAX = 1 << 30
+"""A results file of 10,000 cases has some tens of MB."""
 
 ERROR_LIMIT = 400
 OWN_LINES = 3
@@ -60,6 +64,11 @@ def encode(run: RunResult) -> bytes:
             return _written(_sayable(values), OWN_LINES) + b"\n"
     except RecursionError as error:
         raise ResultsFileError("results: some value is nested too deep to be written as JSON") from error
+
+
+def read(path: Path) -> RunResult:
+    """Read the file of one run. Raises UsageError for no regular file and a too large one, and as `decode`; OSError."""
+    return decode(read_regular(path, BYTES_MAX), str(path))
 
 
 def decode(data: bytes, where: str) -> RunResult:

@@ -10,11 +10,13 @@ import msgspec
 
 from pytest_attnperf.atomic_file import write_atomically
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.regular_file import read_regular
 from pytest_attnperf.reports.tuning import header_lines, tables
 from pytest_attnperf.reports.wide_tables import markdown, terminal
 from pytest_attnperf.tuning_records import TuneResult
 
 RESULT, REPORT = "tune.json", "report.md"
+BYTES_MAX = 1 << 28
 
 
 def written(result: TuneResult, out: Path) -> str:
@@ -65,9 +67,9 @@ def _removed(out: Path, kept: list[Path]) -> list[str]:
 def _earlier(result: Path) -> list[tuple[str, str]]:
     """Paths and texts of the files that a result names; none where it cannot be read."""
     try:
-        stored: Any = json.loads(result.read_bytes())
+        stored: Any = json.loads(read_regular(result, BYTES_MAX))
         return [
             (file["path"], file["text"]) for file in stored["files"] if isinstance(file["path"] + file["text"], str)
         ]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (UsageError, OSError, ValueError, KeyError, TypeError, RecursionError):
         return []

@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import ProcessSummary
+from pytest_attnperf.regular_file import read_regular
 from pytest_attnperf.tuning_records import Candidate, Trial
 
 MARK = '{"attnperf_tune_journal":'
@@ -28,6 +29,7 @@ MARK = '{"attnperf_tune_journal":'
 
 VERSION = 1
 
+BYTES_MAX = 1 << 30
 SHOWN = 120
 """Characters of a header's value that an error shows."""
 
@@ -183,7 +185,7 @@ def drop_torn_line(path: Path, mark: str = "") -> tuple[bytes, int]:
     """
     if not path.exists():
         return b"", 0
-    content = path.read_bytes()
+    content = read_regular(path, BYTES_MAX)
     beginning = content[: len(mark)].decode("utf-8", "replace")
     if not mark.startswith(beginning):
         raise UsageError(f"{path}: is no journal of a tuning run, it begins with {beginning!r}; give another --out")

@@ -9,8 +9,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from pytest_attnperf.errors import UnknownNameError, UsageError, WorkloadError
+from pytest_attnperf.regular_file import read_regular
 from pytest_attnperf.workloads.backward import Backward
 from pytest_attnperf.workloads.bandwidth import Bandwidth
 from pytest_attnperf.workloads.base import Workload
@@ -123,7 +125,7 @@ def workloads_from_text(text: str, family: Family) -> list[Workload]:
     extension = os.path.splitext(text)[1].lower()
     if extension not in (".csv", ".jsonl"):
         return [_workload(text, family)]
-    if not os.path.isfile(text):
+    if not os.path.exists(text):
         raise WorkloadError(f"the workload file {text} does not exist")
     lines = _lines_of(text)
     lines = [(number, line) for number, line in lines if line and not line.startswith("#")]
@@ -138,10 +140,7 @@ def workloads_from_text(text: str, family: Family) -> list[Workload]:
 
 def _lines_of(path: str) -> list[tuple[int, str]]:
     """(number, text) of each line. Raises WorkloadError for what is no text of a reasonable size."""
-    with open(path, "rb") as stream:
-        content = stream.read(FILE_BYTES_MAX + 1)
-    if len(content) > FILE_BYTES_MAX:
-        raise WorkloadError(f"the workload file {path} is larger than {FILE_BYTES_MAX:,} bytes")
+    content = read_regular(Path(path), FILE_BYTES_MAX, WorkloadError)
     try:
         lines = [line.strip() for line in io.StringIO(content.decode("utf-8-sig"), newline=None)]
     except UnicodeDecodeError as error:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from pytest_attnperf.errors import WorkloadError
+from pytest_attnperf.regular_file import read_regular
 
 BYTES_MAX = 1_000_000
 """Largest file that is read: a configuration has a few kilobytes, weights have more."""
@@ -181,12 +182,9 @@ def _object(path: Path) -> dict[str, object]:
     if path.is_dir():
         raise WorkloadError(f"{path} is a folder; give the configuration in it, e.g. {path / 'config.json'}")
     try:
-        with path.open("rb") as stream:
-            content = stream.read(BYTES_MAX + 1)
+        content = read_regular(path, BYTES_MAX, WorkloadError, "; give the model's config.json, not its weights")
     except (OSError, ValueError) as error:
         raise WorkloadError(f"the model's configuration {path} cannot be read: {error}") from error
-    if len(content) > BYTES_MAX:
-        raise WorkloadError(f"{path} is larger than {BYTES_MAX} bytes; give the model's config.json, not its weights")
     try:
         loaded = json.loads(content.decode("utf-8-sig"), parse_constant=_no_number, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:

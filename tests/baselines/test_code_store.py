@@ -10,9 +10,11 @@ from typing import Any
 import filelock
 import pytest
 
+from pytest_attnperf.baselines import code_store
 from pytest_attnperf.baselines import store as store_module
 from pytest_attnperf.baselines.code_schema import decode
 from pytest_attnperf.baselines.code_store import CodeStore, NewKernel, code_path
+from pytest_attnperf.baselines.opened import content_of
 from pytest_attnperf.baselines.schema import content_id
 from pytest_attnperf.code_records import KernelCode, SourceLine
 from pytest_attnperf.errors import BaselineError
@@ -111,17 +113,17 @@ def test_earlier_roots_come_first(tmp_path: Path) -> None:
 def test_a_file_is_read_again_only_when_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Finding reads the file once; a new version on disk is seen."""
     path = CodeStore(tmp_path).merge(tmp_path, "gfx942", {"k/a": new_kernel()})
-    reader, reads, read_bytes = CodeStore(tmp_path), [], Path.read_bytes
+    reader, reads = CodeStore(tmp_path), list[str]()
 
     def counted(path: Path) -> bytes:
         reads.append(path.name)
-        return read_bytes(path)
+        return content_of(path)
 
-    monkeypatch.setattr(Path, "read_bytes", counted)
+    monkeypatch.setattr(code_store, "content_of", counted)
     for _ in range(3):
         assert reader.find("gfx942", "k/a") is not None
     assert reads == ["code_objects.json"]
-    path.write_bytes(read_bytes(path).replace(b'"code_bytes": 9000', b'"code_bytes": 10000'))
+    path.write_bytes(path.read_bytes().replace(b'"code_bytes": 9000', b'"code_bytes": 10000'))
     found = reader.find("gfx942", "k/a")
     assert found is not None
     assert found.kernel.code.code_bytes == 10000
@@ -138,7 +140,7 @@ def test_nothing_is_written_over_a_file_that_is_not_understood(tmp_path: Path, d
         "newer": (text.replace('"schema": 1', '"schema": 2'), "field `schema` is 2; this version reads 1"),
         "other arch": (text.replace("gfx942", "gfx950"), "field `arch` is 'gfx950', but its path says 'gfx942'"),
         "unknown field": (text.replace('"accepted"', '"agreed"'), r"does not know \$\.entries\.k/a\.agreed"),
-        "directory": ("", "cannot be read"),
+        "directory": ("", "is a folder; give a regular file"),
     }[damage]
     path.write_text(damaged)
     if damage == "directory":

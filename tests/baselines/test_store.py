@@ -14,6 +14,7 @@ import filelock
 import pytest
 
 from pytest_attnperf.baselines import store as store_module
+from pytest_attnperf.baselines.opened import content_of
 from pytest_attnperf.baselines.schema import Anchor, content_id, decode
 from pytest_attnperf.baselines.store import BaselineStore, NewEntry
 from pytest_attnperf.errors import BaselineError
@@ -167,17 +168,16 @@ def test_a_file_is_opened_once_until_it_changes(tmp_path: Path, monkeypatch: pyt
     writer, reader = BaselineStore(tmp_path), BaselineStore(tmp_path)
     path = writer.merge(tmp_path, *PLACE, {"a": new_entry(1.0)})
     reads: list[str] = []
-    read_bytes = Path.read_bytes
 
     def counted(path: Path) -> bytes:
         reads.append(path.name)
-        return read_bytes(path)
+        return content_of(path)
 
-    monkeypatch.setattr(Path, "read_bytes", counted)
+    monkeypatch.setattr(store_module, "content_of", counted)
     for _ in range(3):
         assert reader.find(*PLACE, "a") is not None
     assert reads == ["prefill.json"]
-    longer = read_bytes(path).replace(b'"median_us":1.0', b'"median_us":1.25').replace(b"1.000 us", b"1.250 us")
+    longer = path.read_bytes().replace(b'"median_us":1.0', b'"median_us":1.25').replace(b"1.000 us", b"1.250 us")
     path.write_bytes(longer)
     found = reader.find(*PLACE, "a")
     assert found is not None
@@ -195,7 +195,7 @@ def test_nothing_is_written_over_a_file_that_is_not_understood(tmp_path: Path, d
         "newer": (text.replace('"schema": 1', '"schema": 2'), "field `schema` is 2; this version reads 1"),
         "other suite": (text.replace('"suite": "prefill"', '"suite": "x"'), "field `suite` is 'x', but its path says"),
         "unknown field": (text.replace('"note"', '"nota"'), r"does not know \$\.entries\.a\.nota, and rewriting"),
-        "directory": ("", "cannot be read"),
+        "directory": ("", "is a folder; give a regular file"),
     }[damage]
     path.write_text(damaged)
     if damage == "directory":

@@ -173,7 +173,7 @@ def test_in_a_folder_only_files_are_read(tmp_path: Path) -> None:
 def test_a_file_that_would_fill_the_memory_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says what to do."""
     monkeypatch.setattr(importing, "BYTES_MAX", 100)
-    with pytest.raises(HistoryError, match=r"bytes, more than 100 are not read; store runs .* or split the file"):
+    with pytest.raises(HistoryError, match=r"bytes; at most 100 are read; store runs .* or split the file"):
         run_from_benchmark_json(written(tmp_path / "a.json", benchmark()))
 
 

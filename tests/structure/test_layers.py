@@ -28,6 +28,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
         "backends",
         "kernel_builds",
         "atomic_file",
+        "regular_file",
     ),
     ("stats", "workloads", "environment"),
     ("correctness", "roofline", "codeobject"),
@@ -72,7 +73,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
 """Lowest first. A layer may import itself, its neighbours in one tuple, and every layer before it."""
 
 _DATA = {"records", "pairs", "code_records", "stage_records", "profile_records", "counter_records", "errors", "results"}
-_DATA |= {"roofline_records", "tuning_records", "history_records", "gpu_records", "atomic_file"}
+_DATA |= {"roofline_records", "tuning_records", "history_records", "gpu_records", "atomic_file", "regular_file"}
 _UP_TO_WORKERS = {name for names in ORDER[: ORDER.index(("workers",)) + 1] for name in names}
 BESIDE = {
     "reports": _DATA,

@@ -23,7 +23,9 @@ from pytest_attnperf.codeobject.object_manifest import read_manifest
 from pytest_attnperf.errors import AttnperfError, CodeObjectError, UsageError, WorkloadError, pasted
 from pytest_attnperf.profilers.contradictions import _half_digit
 from pytest_attnperf.profilers.kernel_families import Rules
+from pytest_attnperf.reports import json_results
 from pytest_attnperf.reports.figures import format_bytes
+from pytest_attnperf.testing.sample_runs import sample_run
 from pytest_attnperf.tuner.journal import Journal
 from pytest_attnperf.workers import protocol
 from pytest_attnperf.workers.command_plan import StartLine
@@ -178,6 +180,58 @@ def test_a_database_with_a_damaged_name(tmp_path: Path, capsys: pytest.CaptureFi
     path.write_bytes(damaged)
     assert cli.main(["profile", str(path)]) == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+READERS = {
+    "report": "report {}", "compare": "compare {} {}", "dispatch": "dispatch {}", "stages": "stages {}",
+    "ladder": "ladder {}", "profile": "profile {}", "claims": "profile --claims {}", "gate": "gate --results {}",
+    "import": "history --import {}", "merge": "merge {} --out o.json", "driver": "merge-baselines {} {} {}",
+    "rewrite": "merge-baselines --rewrite {}", "explain": "explain --results {}", "occupancy": "occupancy {}",
+    "accept": "accept X --from {} --reason r --author a", "device": "calibrate-device --against {}",
+    "comment": "comment --repo o/r --pull 1 --run-number 1 --dry-run --verdict passed --markdown {}",
+}  # fmt: skip
+"""Commands that read the file in place of {}."""
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_a_pipe_keeps_no_command_waiting(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """A pipe in place of a file is refused at once by every command that reads one."""
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("f.json")
+    assert cli.main(READERS[command].replace("{}", "f.json").split()) == 2
+    said = capsys.readouterr().err
+    assert "f.json is a pipe" in said or "f.json is no file" in said
+
+
+@pytest.mark.parametrize("command", sorted(READERS.keys() - {"claims", "profile"}))
+def test_a_file_without_end_is_not_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """A sparse file of 64 GB is refused by its size; the message has the size and the limit."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "f.json").touch()
+    os.truncate("f.json", 1 << 36)
+    assert cli.main(READERS[command].replace("{}", "f.json").split()) == 2
+    assert "f.json has 68,719,476,736 bytes; at most " in capsys.readouterr().err
+
+
+def test_pipes_among_baselines_and_stores(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe in a folder of baselines, or in place of a history, keeps nobody waiting."""
+    monkeypatch.chdir(tmp_path)
+    json_results.write(Path("r.json"), sample_run(2))
+    folder = tmp_path / "base" / "sm_90" / "sample"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "prefill.json")
+    assert cli.main(["gate", "--results", "r.json", "--base", "./base", "--no-strict"]) == 1
+    assert "prefill.json is a pipe" in capsys.readouterr().out
+    pytest.importorskip("sqlalchemy", reason="the history needs it")
+    monkeypatch.setenv("ATTNPERF_HISTORY", str(folder / "prefill.json"))
+    assert cli.main(["history"]) == 2
+    assert "prefill.json is a pipe" in capsys.readouterr().err
 
 
 def test_a_tests_id_is_one_word_of_a_command() -> None:

@@ -41,7 +41,7 @@ def read(folder: Path, ignore: tuple[str, ...] = (), **fields: Any) -> ModelConf
         (b"[1, 2]", "must hold a JSON object of fields, got \\[1, 2\\]"),
         (b"[" * 100_000, "is no JSON that can be read"),
         (b'{"hidden_size": ' + b"9" * 10_000 + b"}", "is no JSON that can be read"),
-        (b" " * (BYTES_MAX + 1), f"is larger than {BYTES_MAX} bytes"),
+        (b" " * (BYTES_MAX + 1), f"bytes; at most {BYTES_MAX:,} are read; give the model's config.json"),
     ],
 )
 def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
