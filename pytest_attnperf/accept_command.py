@@ -163,7 +163,7 @@ def _say(accepted: dict[str, Accepted], paths: Sequence[Path], reason: str) -> N
     if paths:
         files = " ".join(shlex.quote(str(path)) for path in paths)
         what = next(iter(accepted)) if len(accepted) == 1 else f"{len(accepted)} cases"
-        message = shlex.quote(f"Accept {what}: {reason}")
+        message = shlex.quote(one_line(f"Accept {what}: {reason}", LINE_LIMIT))
         lines.append(f"commit it: git add {files} && git commit -m {message}")
     else:
         lines.append("dry run: nothing was written")

@@ -28,6 +28,7 @@ two as a shell has them, 128 and the number of the signal."""
 USAGE = "attnperf COMMAND [options]"
 DESCRIPTION = "Companion of pytest-attnperf. Measuring is done by pytest: pytest --attnperf suites/"
 NAME_COLUMNS, WIDTH = 18, 80
+ERROR_CHARACTERS = 20_000
 
 
 class Command(NamedTuple):
@@ -217,8 +218,10 @@ def _flushed(stream: TextIO) -> bool:
 
 
 def _shown(error: object) -> str:
-    """Its text without what a terminal would obey: a file's name or content may stand in it."""
-    return "".join(c if c == "\n" or c.isprintable() else "?" for c in str(error))
+    """Its text without what a terminal or a CI system would obey: a file's name or content may stand in it."""
+    from pytest_attnperf.reports.figures import one_line
+
+    return "\n".join(one_line(line, ERROR_CHARACTERS) for line in str(error).split("\n"))
 
 
 if __name__ == "__main__":

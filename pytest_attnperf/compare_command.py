@@ -67,12 +67,13 @@ def run(options: argparse.Namespace) -> int:
     if options.by == "gpu":
         return _cards(options)
     from pytest_attnperf.report_inputs import read_runs
+    from pytest_attnperf.reports.figures import printable_json
     from pytest_attnperf.session.side_by_side import side_by_side
 
     first, second = (read_runs([path]) for path in options.results)
     found = side_by_side(_sided(first), _sided(second))
     if options.json:
-        sys.stdout.write(f"{json.dumps(_values(found), indent=1)}\n")
+        sys.stdout.write(f"{printable_json(json.dumps(_values(found), indent=1))}\n")
     else:
         _print([*_lines(found, options), *_notes(found, (first, second))])
     return _status(found, options.fail_above)
@@ -216,7 +217,7 @@ def _cards(options: argparse.Namespace) -> int:
     """The cards of all files, by device: times of two products say nothing of each other."""
     from pytest_attnperf.report_inputs import read_runs
     from pytest_attnperf.reports.by_gpu import card_table
-    from pytest_attnperf.reports.figures import one_line
+    from pytest_attnperf.reports.figures import one_line, printable_json
     from pytest_attnperf.reports.overview import device_of
     from pytest_attnperf.reports.text_width import wrapped
     from pytest_attnperf.session.card_spread import card_spreads, legend, slow_line
@@ -229,7 +230,7 @@ def _cards(options: argparse.Namespace) -> int:
     found = {device: card_spreads(runs) for device, runs in by_device.items()}
     if options.json:
         values = {device: _card_values(spreads) for device, spreads in found.items()}
-        sys.stdout.write(f"{json.dumps(values, indent=1)}\n")
+        sys.stdout.write(f"{printable_json(json.dumps(values, indent=1))}\n")
         return 0
     width = _width()
     tables = [(device, spreads.cards[: options.limit or None]) for device, spreads in found.items()]

@@ -106,10 +106,11 @@ def _text(table: DispatchTable, told: Sequence[str], options: argparse.Namespace
 
     from pytest_attnperf.dispatch.regions import never_combined
     from pytest_attnperf.reports import dispatch
+    from pytest_attnperf.reports.figures import printable_json
 
     missing = never_combined(table.groups)
     if options.json:
-        return json.dumps(dispatch.plain(table, told, missing), indent=2)
+        return printable_json(json.dumps(dispatch.plain(table, told, missing), indent=2))
     if options.markdown:
         return dispatch.markdown_text(table, told, missing)
     return dispatch.text(table, told, missing, shutil.get_terminal_size((80, 24)).columns)

@@ -67,6 +67,7 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run(options: argparse.Namespace) -> int:
     """Print. Raises UsageError for no case or several, and ResultsFileError for a file that cannot be read."""
     from pytest_attnperf.code_records import CodeResult
+    from pytest_attnperf.reports.figures import printable_json
     from pytest_attnperf.reports.one_case import held_alone, read_index
 
     index = read_index(_content(options.results), str(options.results))
@@ -78,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         text, values = _of_case(told_of(held, found, options.results, index.timed, options.baselines), options)
     if options.json:
-        sys.stdout.write(f"{json.dumps(values, indent=1)}\n")
+        sys.stdout.write(f"{printable_json(json.dumps(values, indent=1))}\n")
     else:
         first = (
             "" if options.what else f"the worst of {len(index.entries)} cases; name another to have it explained\n\n"

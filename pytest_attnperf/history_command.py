@@ -155,7 +155,9 @@ def _histories(store: HistoryStore, options: argparse.Namespace) -> list[CaseHis
 def _json(value: object) -> str:
     import json
 
-    return json.dumps(value, indent=2, allow_nan=False)
+    from pytest_attnperf.reports.figures import printable_json
+
+    return printable_json(json.dumps(value, indent=2, allow_nan=False))
 
 
 def _plot(options: argparse.Namespace, found: Sequence[CaseHistory]) -> None:

@@ -24,7 +24,7 @@ from pytest_attnperf.codeobject.occupancy import (
 )
 from pytest_attnperf.codeobject.occupancy_json import occupancy_json
 from pytest_attnperf.errors import CodeObjectError, UsageError
-from pytest_attnperf.reports.figures import one_line
+from pytest_attnperf.reports.figures import one_line, printable_json
 from pytest_attnperf.reports.occupancy import (
     Ink,
     LimitRow,
@@ -105,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
         points = [_point(code) for code in occupancy_kernels.kernels_of(options)]
     found = [occupancy_json(point.arch, point.asked, point.name) for point in points] if options.json else []
     if options.json:
-        text = json.dumps(found[0] if len(found) == 1 else found, indent=2)
+        text = printable_json(json.dumps(found[0] if len(found) == 1 else found, indent=2))
     elif len(points) == 1:
         text = rendered(points[0], ink_for(sys.stdout.encoding))
     else:

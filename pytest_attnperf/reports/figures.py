@@ -18,6 +18,10 @@ _UNPRINTABLE = re.compile(
 )
 """Control characters, half surrogates, and what is not seen or turns the direction of writing."""
 
+_COMMAND = re.compile(r"(?<!\S)::|:{3,}|##(?=\w*\[)")
+"""What a CI system takes for a command of the job: GitHub `::name::` at the beginning of a line, after spaces, too, and
+`##[name]` anywhere; Azure `##vso[name]`."""
+
 
 def format_us(us: float | None) -> str:
     """Microseconds with four significant digits: 18.84, 1005, 104300."""
@@ -96,12 +100,18 @@ def format_around(figures: ErrorFigures) -> str:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """Foreign text made safe for one line of a terminal: no control characters, no more than `limit` characters.
+    """Foreign text made safe for one line of a terminal or a log: no control characters, no commands of a CI system, no
+    more than `limit` characters.
 
     A name may come from a file or a pull request; an escape sequence in it must not repaint the verdict beside it.
     """
-    clean = _UNPRINTABLE.sub(" ", text[: 4 * limit])
+    clean = _COMMAND.sub(_apart, _UNPRINTABLE.sub(" ", text[: 4 * limit]))
     return clean if len(clean) <= limit and len(text) <= 4 * limit else f"{clean[: limit - 3]}..."
+
+
+def printable_json(text: str) -> str:
+    """The same JSON, with escapes in place of the letters that a terminal or a CI system would obey."""
+    return _COMMAND.sub(_escaped, _UNPRINTABLE.sub(_escaped, text))
 
 
 def safe_lines(text: str, limit: int, width: int = 500) -> list[str]:
@@ -110,6 +120,17 @@ def safe_lines(text: str, limit: int, width: int = 500) -> list[str]:
     shown = [one_line(line, width) for line in lines[-limit:]]
     left_out = len(lines) - len(shown)
     return [f"... {left_out} lines before ...", *shown] if left_out else shown
+
+
+def _apart(command: re.Match[str]) -> str:
+    return " ".join(command.group())
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """As JSON escapes letters inside of a string; line breaks stand between strings only."""
+    units = found.group().encode("utf-16-be", "surrogatepass").hex()
+    escapes = "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))
+    return escapes.replace("\\u000a", "\n")
 
 
 def _significant(value: float, digits: int = 4) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from pytest_attnperf.reports.figures import printable_json
+
 PROFILE_FORMAT = 1
 """Version of the JSON; a field that is renamed or changes its meaning raises it."""
 
@@ -15,7 +17,7 @@ PROFILE_FORMAT = 1
 def profile_json(content: Mapping[str, object]) -> str:
     """Indented JSON with keys in the order of the records. A gain without limit is the string "Infinity"."""
     values = _finite({"format": PROFILE_FORMAT, **msgspec.to_builtins(dict(content))})
-    return msgspec.json.format(msgspec.json.encode(values), indent=2).decode() + "\n"
+    return printable_json(msgspec.json.format(msgspec.json.encode(values), indent=2).decode()) + "\n"
 
 
 def _finite(value: Any) -> Any:

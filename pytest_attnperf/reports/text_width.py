@@ -71,6 +71,8 @@ def wrapped(text: str, width: int, indent: str = "  ") -> list[str]:
         line = f"{indent if lines else ''}{word}"
         while display_width(line) > width > len(indent) + 1:
             part = _head(line, width)
+            # A line that begins with '::' is a command to GitHub; `one_line` leaves '::' behind other letters alone.
+            part = part[:-1] if line[len(part) :].startswith("::") else part
             lines.append(part)
             line = f"{indent}{line[len(part) :]}"
     return [*lines, line] if line.strip() or not lines else lines

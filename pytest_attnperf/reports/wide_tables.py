@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tabulate import tabulate
+
+from pytest_attnperf.reports.text_width import wrapped
 
 WIDTH = 100
 """Columns of a terminal that every table and line fits, except for a name that is longer by itself."""
@@ -90,7 +91,7 @@ def _width(text: str) -> int:
 
 
 def _filled(line: str, width: int) -> list[str]:
-    return textwrap.wrap(line, width, subsequent_indent="  ", break_on_hyphens=False)
+    return wrapped(line, width) if line.strip() else []
 
 
 def _listed(lines: Sequence[str]) -> str:

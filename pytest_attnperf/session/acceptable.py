@@ -73,6 +73,8 @@ def require_run(run: RunResult) -> None:
 
 def require_acceptable(run: RunResult, case: CaseResult, found: Found | None) -> None:
     """Raise UsageError unless the case is right, of this tree's code, undamaged, and comparable with its entry."""
+    if not str(case.key).isprintable():
+        raise UsageError(f"the key {str(case.key)[:TEXT_MAX]!r} has letters that no terminal shows; rename the case")
     _require_verdict(case)
     assert run.device is not None
     ungated = run.mode == Mode.GATE.value and case.verdict is Verdict.RIGHT

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from pytest_attnperf.reports import figures
@@ -62,3 +64,29 @@ def test_logs_are_cut_at_the_front() -> None:
     lines = figures.safe_lines("\n".join(f"line {number}" for number in range(10)), 3)
     assert lines == ["... 7 lines before ...", "line 7", "line 8", "line 9"]
     assert figures.safe_lines("one\x1b[2J\n", 3) == ["one [2J"]
+
+
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ("::set-output name=a::b", ": :set-output name=a::b"),
+        ("a \u200b::stop-commands::x", "a  : :stop-commands::x"),
+        ("a:::b", "a: : :b"),
+        ("a##[add-mask]b ##vso[task]", "a# #[add-mask]b # #vso[task]"),
+        ("suites/test_a.py::test_b[c] at::native::f", "suites/test_a.py::test_b[c] at::native::f"),
+    ],
+)
+def test_foreign_text_gives_a_ci_system_no_command(text: str, safe: str) -> None:
+    """What GitHub and Azure obey in a log is taken apart; names of tests and of C++ stay as they are."""
+    assert figures.one_line(text) == safe
+
+
+def test_json_is_printed_without_what_is_obeyed() -> None:
+    """Control letters, DEL, what turns the direction and commands are escapes, and mean what they meant."""
+    value = {"a": "x\x7f\x85\u202e\U000e0001 ::set-env##[group]\n", "b": [1]}
+    text = figures.printable_json(json.dumps(value, ensure_ascii=False, indent=1))
+    assert json.loads(text) == value
+    assert all(letter.isprintable() for letter in text.replace("\n", ""))
+    assert text.count("\n") == 5
+    assert " ::" not in text
+    assert "##[" not in text

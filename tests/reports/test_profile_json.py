@@ -20,3 +20,9 @@ def test_a_gain_without_limit_is_a_word() -> None:
     """JSON has no infinity: the text stays JSON that every parser reads."""
     content = json.loads(profile_json({"gain": Gain("all", 1.0, math.inf)}), parse_constant=lambda name: 1 / 0)
     assert content["gain"]["limit"] == "Infinity"
+
+
+def test_a_name_repaints_nothing() -> None:
+    """C1 control letters, DEL and what turns the direction of writing are escapes in the JSON."""
+    text = profile_json({"host": (StatsRow("api", "a\x9b2J\x7f\u202e", Spread(2, 10)),)})
+    assert r"a\u009b2J\u007f\u202e" in text

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from pytest_attnperf.reports.figures import one_line
 from pytest_attnperf.reports.text_width import both_ends, cut, display_width, distinct, wrapped
 
 
@@ -84,3 +85,10 @@ def test_no_line_is_wider(seed: int) -> None:
     lines = wrapped(" ".join(words), 25)
     assert max(map(display_width, lines)) <= 25
     assert "".join(lines).replace(" ", "") == "".join(words)
+
+
+@pytest.mark.parametrize("length", range(20))
+def test_no_line_begins_with_a_command(length: int) -> None:
+    """However long the word before it is, '::' begins no line."""
+    word = one_line(f"{'a' * length}::stop-commands::x {'b' * length} ::stop-commands::y")
+    assert not any(line.lstrip().startswith("::") for width in range(6, 20) for line in wrapped(word, width))

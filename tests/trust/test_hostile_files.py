@@ -7,6 +7,7 @@ import json
 import os
 import sqlite3
 import zlib
+from dataclasses import replace
 from email.message import Message
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from pytest_attnperf.codeobject.object_manifest import read_manifest
 from pytest_attnperf.errors import AttnperfError, CodeObjectError, UsageError, WorkloadError, pasted
 from pytest_attnperf.profilers.contradictions import _half_digit
 from pytest_attnperf.profilers.kernel_families import Rules
+from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports import json_results
 from pytest_attnperf.reports.figures import format_bytes
 from pytest_attnperf.testing.sample_runs import sample_run
@@ -232,6 +234,24 @@ def test_pipes_among_baselines_and_stores(
     monkeypatch.setenv("ATTNPERF_HISTORY", str(folder / "prefill.json"))
     assert cli.main(["history"]) == 2
     assert "prefill.json is a pipe" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["report", "explain --results", "explain --json --results", "compare r.json"])
+def test_results_give_a_ci_system_no_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """No line that a command prints of results begins a command of the job's log, wherever the text is wrapped."""
+    monkeypatch.chdir(tmp_path)
+    run = sample_run(2, verdicts=[Verdict.SLOWER])
+    evil = "::stop-commands::x ##[add-mask]y"
+    said = tuple(" ".join(["w" * count, evil]) for count in range(70))
+    cases = tuple(replace(case, key=replace(case.key, suite=evil), summary=said[60], notes=said, reasons=said)
+                  for case in run.cases)  # fmt: skip
+    json_results.write(Path("r.json"), replace(run, cases=cases, findings=said, notes=said))
+    cli.main([*command.split(), "r.json"])
+    printed = capsys.readouterr().out
+    assert "stop-commands" in printed
+    assert not any(line.lstrip().startswith("::") or "##[" in line for line in printed.splitlines())
 
 
 def test_a_tests_id_is_one_word_of_a_command() -> None:
