@@ -174,6 +174,16 @@ class ErrorFigures:
     line_error: float = 0.0
     line_budget: float = 0.0
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for figures that no comparison gives, as edited files hold them."""
+        if min(map(min, self.budgets)) < 0:
+            raise ValueError(f"an error or a budget of {self.output[:100]!r} is negative; both are 0 or more")
+        if self.max_error == 0 and self.worst_got != self.worst_expected:
+            raise ValueError(
+                f"max_error of {self.output[:100]!r} is 0, but worst_got is {self.worst_got:g} and worst_expected "
+                f"{self.worst_expected:g}"
+            )
+
     @property
     def budgets(self) -> tuple[tuple[float, float], ...]:
         """(error, what is allowed) of the worst element, of the whole and of the worst line."""

@@ -16,6 +16,7 @@ import pytest
 
 from pytest_attnperf.baselines.record import new_entry
 from pytest_attnperf.baselines.store import BaselineStore
+from pytest_attnperf.correctness.budget import LAST_CALL, PLANTED, TIMED
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.gate_command import MODE_VARIABLE, SHOWN, add_to, run
@@ -39,7 +40,9 @@ from pytest_attnperf.stats.summaries import summarise
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 MACHINE = Fingerprint({"arch": "fake", "product": "fake1", "timer": "host"}, {})
-RIGHT = CheckReport((ErrorFigures("timed inputs", "out", 1e-4, 1e-3, 1e-5, 1e-4, elements=64),))
+RIGHT = CheckReport(
+    tuple(ErrorFigures(check, "out", 1e-4, 1e-3, 1e-5, 1e-4, elements=64) for check in (TIMED, PLANTED, LAST_CALL))
+)
 POLICY = Policy().record()
 Gate = Callable[..., int]
 

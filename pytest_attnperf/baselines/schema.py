@@ -21,7 +21,6 @@ import msgspec
 
 from pytest_attnperf.baselines.acceptance import Acceptance, problem_of
 from pytest_attnperf.baselines.summary_line import summary_of
-from pytest_attnperf.baselines.unique_keys import require_unique_keys
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import (
     NOT_STORED,
@@ -33,6 +32,7 @@ from pytest_attnperf.records import (
     ProcessSummary,
     Tolerance,
 )
+from pytest_attnperf.unique_keys import require_unique_keys
 
 BASELINE_SCHEMA = 1
 

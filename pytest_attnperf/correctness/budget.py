@@ -11,6 +11,15 @@ from collections.abc import Sequence
 
 from pytest_attnperf.records import ErrorFigures
 
+TIMED, PLANTED = "timed inputs", "planted inputs"
+"""What the two checks of every proof are called."""
+
+UNPLANTED = "other inputs (not planted: "
+"""How the second's name begins where a workload has a reason not to plant any."""
+
+LAST_REPLAY, LAST_CALL = "last replay", "last call"
+"""What the check after the times is called."""
+
 
 def budget(plain_error: float, rounding_step: float, multiplier: float) -> float:
     """The error allowed: multiplier * plain_error + rounding_step, in the units of the output.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.backends import Prepared
 from pytest_attnperf.correctness import late_work, poison
-from pytest_attnperf.correctness.budget import problems
+from pytest_attnperf.correctness.budget import PLANTED, UNPLANTED, problems
 from pytest_attnperf.correctness.metrics import MismatchError, compare
 from pytest_attnperf.correctness.own_inputs import OwnInputs
 from pytest_attnperf.correctness.references import Expected, References
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
     from pytest_attnperf.workloads.base import Workload
 
-
-PLANTED = "planted inputs"
-"""What a check on planted inputs is called; where a workload has a reason not to plant any, it is called otherwise."""
 
 AGAIN_SHARE, AGAIN_SECONDS = 0.25, (0.005, 0.05)
 """For how long a right call is repeated: a share of what its check took, within limits."""
@@ -87,7 +84,7 @@ class Judge:
         with self._timed("inputs"):
             inputs = self._workload.make_inputs(seed, self._device, planted=planted)
         if check == PLANTED and (reason := getattr(self._workload, "unplanted", "")):
-            check = f"other inputs (not planted: {reason})"
+            check = f"{UNPLANTED}{reason})"
         with self._timed("reference"):
             expected = self._references.get(self._workload, self._own.apart(inputs), seed=seed, planted=planted)
         with self._timed("poison"):

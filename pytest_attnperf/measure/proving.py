@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.correctness import poison, shared_code
-from pytest_attnperf.correctness.judge import PLANTED, Judge
+from pytest_attnperf.correctness.budget import PLANTED, TIMED
+from pytest_attnperf.correctness.judge import Judge
 from pytest_attnperf.correctness.own_inputs import written_in_place
 from pytest_attnperf.correctness.references import Expected, References
 from pytest_attnperf.errors import CaseFailedError
@@ -100,7 +101,7 @@ class Prover:
         prepared = self.backend.prepare(workload, inputs)
         judge = prover.judge(prepared)
         judge.watch(prepared.run())
-        timed = judge.check_call("timed inputs", prepared.run, seed=self.seeds.timed, planted=False)
+        timed = judge.check_call(TIMED, prepared.run, seed=self.seeds.timed, planted=False)
         planted = judge.check_call(PLANTED, prepared.run, seed=self.seeds.check, planted=True, poisoned=False)
         return timed.joined(planted)
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from pytest_attnperf.correctness.judge import PLANTED, Judge
+from pytest_attnperf.correctness.budget import LAST_CALL, LAST_REPLAY, PLANTED, TIMED
+from pytest_attnperf.correctness.judge import Judge
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import inspection, interpreting, trace
 from pytest_attnperf.measure.chosen_configs import recording
@@ -241,7 +242,7 @@ class TorchSubject:
         self._proven = False
         assert self._judge is not None, "prepare() comes first"
         self._judge.watch(run())  # a buffer that the backend owns holds a right result by now: it must not survive
-        timed = self._judged("timed inputs", run, self._seeds.timed, planted=False)
+        timed = self._judged(TIMED, run, self._seeds.timed, planted=False)
         planted = self._judged(PLANTED, run, self._seeds.check, planted=True, poisoned=False)
         if planted.right:
             planted = planted.joined(self._judge.check_again(PLANTED, run, planted.seconds))
@@ -289,7 +290,7 @@ class TorchSubject:
 
     def _final_report(self) -> FinalReport:
         prepared, timer = self._ready, self._ready_timing.timer
-        name = "last replay" if timer is not None and timer.replays else "last call"
+        name = LAST_REPLAY if timer is not None and timer.replays else LAST_CALL
         run = self._watched(prepared.run if timer is None else timer.run_once)
         check = self._judged(name, run, self._seeds.final, planted=True)
         if check.right and self._judge is not None:

@@ -23,6 +23,7 @@ from pytest_attnperf.records import ErrorFigures
 from pytest_attnperf.regular_file import read_regular
 from pytest_attnperf.reports.figures import one_line
 from pytest_attnperf.results import RESULTS_SCHEMA, RunResult
+from pytest_attnperf.unique_keys import require_unique_keys
 
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 FLOAT_FIELDS = tuple(field.name for field in dataclasses.fields(ErrorFigures) if field.type == "float")
@@ -31,6 +32,7 @@ FLOAT_FIELDS = tuple(field.name for field in dataclasses.fields(ErrorFigures) if
 BYTES_MAX = 1 << 30
 """A results file of 10,000 cases has some tens of MB."""
 
+TWICE = "a run writes each once, so the file was edited; make it again with pytest --attnperf"
 ERROR_LIMIT = 400
 OWN_LINES = 3
 """Fields of the run, cases, and fields of a case have lines of their own: a change of one shows as one."""
@@ -75,17 +77,23 @@ def decode(data: bytes, where: str) -> RunResult:
     """Read what `encode` wrote; `where` names the file in errors. Raises ResultsFileError."""
     try:
         _refuse_other_schema(data, where)
-        if not any(b'%b"' % text.encode() in data for text in NOT_FINITE):
-            return msgspec.json.decode(data, type=RunResult)
-        values = msgspec.json.decode(data)
-        _replace_error_figures(values, _from_text)
-        return msgspec.convert(values, RunResult)
+        run = _decoded(data)
+        require_unique_keys(data, where, ResultsFileError, TWICE)
+        return run
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         _refuse_not_finite_literals(data, where)
         why = one_line(str(error), ERROR_LIMIT)
         raise ResultsFileError(
             f"{where} is no results file of this version: {why}; make it again with pytest --attnperf"
         ) from error
+
+
+def _decoded(data: bytes) -> RunResult:
+    if not any(b'%b"' % text.encode() in data for text in NOT_FINITE):
+        return msgspec.json.decode(data, type=RunResult)
+    values = msgspec.json.decode(data)
+    _replace_error_figures(values, _from_text)
+    return msgspec.convert(values, RunResult)
 
 
 def write(path: Path, run: RunResult) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from pytest_attnperf.reports import json_results
-from pytest_attnperf.reports.json_results import ResultsFileError
+from pytest_attnperf.reports.json_results import TWICE, ResultsFileError
 from pytest_attnperf.results import RESULTS_SCHEMA, RunResult
+from pytest_attnperf.unique_keys import require_unique_keys
 
 RUNS_MAX = 1000
 """More runs than this nobody has merged."""
@@ -44,6 +45,7 @@ def decode_merged(data: bytes, where: str) -> list[tuple[str, RunResult]] | None
         return None  # left to the reader of results, which says why
     if not bytes(head.merged):
         return None
+    require_unique_keys(data, where, ResultsFileError, TWICE)
     if isinstance(head.schema, bool) or head.schema != RESULTS_SCHEMA:
         raise ResultsFileError(f"{where}: field 'schema' is not {RESULTS_SCHEMA}, which this version reads")
     runs = _parts(head.merged)

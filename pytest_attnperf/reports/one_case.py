@@ -18,9 +18,10 @@ from pytest_attnperf.code_records import CodeResult
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.reports.figures import one_line
-from pytest_attnperf.reports.json_results import ResultsFileError, decode
+from pytest_attnperf.reports.json_results import TWICE, ResultsFileError, decode
 from pytest_attnperf.reports.overview import rank
 from pytest_attnperf.results import CaseResult, RunResult
+from pytest_attnperf.unique_keys import require_unique_keys
 
 Kind = Literal["cases", "code"]
 KINDS: tuple[Kind, ...] = ("cases", "code")
@@ -118,6 +119,7 @@ class ResultsIndex:
 def read_index(data: bytes, where: str) -> ResultsIndex:
     """The names of everything in a results file. Raises ResultsFileError for one that is none."""
     top = _checked(data, dict[str, msgspec.Raw], where)
+    require_unique_keys(data, where, ResultsFileError, TWICE)
     decode(msgspec.json.encode({**top, **{kind: msgspec.Raw(b"[]") for kind in KINDS if kind in top}}), where)
     raw: dict[str, list[msgspec.Raw]] = {}
     entries: list[Entry] = []

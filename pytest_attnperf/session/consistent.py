@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from pytest_attnperf.correctness.budget import problems
+from pytest_attnperf.correctness.budget import LAST_CALL, LAST_REPLAY, PLANTED, TIMED, UNPLANTED, problems
 from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import CheckReport, DeviceInfo, ErrorFigures, ProcessSummary, Tolerance
 from pytest_attnperf.results import CaseResult
@@ -58,11 +59,35 @@ def unproven(checks: Sequence[CheckReport], allowed: Tolerance | None) -> list[s
     """
     if not checks or not any(check.figures for check in checks):
         return ["no output was compared with a reference, which proves nothing"]
-    found = []
+    found: list[str] = []
     for check in checks:
-        found += list(check.problems)
-        found += problems([_budget_of(figures, check.tolerance, allowed) for figures in check.figures])
+        wrong = [*check.problems]
+        wrong += problems([_budget_of(figures, check.tolerance, allowed) for figures in check.figures])
+        found += wrong or [f"{CONTRADICT} {text}" for text in _of_proof(check)]
     return list(dict.fromkeys(found))
+
+
+def _of_proof(check: CheckReport) -> Iterator[str]:
+    """Why these cannot be the figures of one passed proof."""
+    compared: dict[str, Counter[str]] = {TIMED: Counter(), PLANTED: Counter(), LAST_CALL: Counter()}
+    for one in check.figures:
+        where = f"{one.check}: {one.output!r}"
+        if not all(math.isfinite(value) for pair in one.budgets for value in pair):
+            yield f"{where} has an error or a budget that is not finite"
+        gap = abs(one.worst_got - one.worst_expected)
+        if one.max_error < gap * (1 - ROUNDING):
+            yield f"{where} is said to be off by {one.max_error:.3g}, but its worst values differ by {gap:.3g}"
+        kind = PLANTED if one.check.startswith(UNPLANTED) else one.check.replace(LAST_REPLAY, LAST_CALL)
+        if kind in compared:
+            compared[kind][one.output] += 1
+    for output in dict.fromkeys(name for outputs in compared.values() for name in outputs):
+        if compared[TIMED][output] != compared[PLANTED][output]:
+            yield (
+                f"{output!r} was compared {compared[TIMED][output]} times on {TIMED} and {compared[PLANTED][output]} "
+                f"times on {PLANTED}, which every proof does as often: a figure was taken away"
+            )
+        elif not compared[TIMED][output]:
+            yield f"{output!r} was compared after the last run alone: the figures of the proof were taken away"
 
 
 def looser(checks: Iterable[CheckReport], allowed: Tolerance) -> list[str]:

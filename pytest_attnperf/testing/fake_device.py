@@ -260,7 +260,7 @@ def _launch(scripted: str | dict[str, Any]) -> Launch:
 
 def _report(check: str, fault: str, ratio: float) -> CheckReport:
     figures = ErrorFigures(
-        check, "out", ratio * 1e-3, 1e-3, ratio * 1e-4, 1e-4, (0, 1, 2, 3), 0.5, 0.25, elements=64,
+        check, "out", ratio * 1e-3, 1e-3, ratio * 1e-4, 1e-4, (0, 1, 2, 3), 0.25 + ratio * 1e-3, 0.25, elements=64,
         nan_count=64 if fault in ("nan", "nothing") else 0,
     )  # fmt: skip
     texts = {

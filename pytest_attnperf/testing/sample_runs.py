@@ -126,7 +126,7 @@ def _case(key: CaseKey, draw: random.Random, verdict: Verdict, fingerprint: Fing
     if verdict is Verdict.UNSUPPORTED:
         return replace(base, reasons=("this sample backend has no such kernel",))
     if verdict is Verdict.INCORRECT:
-        wrong = ErrorFigures("seed 1", "out", 0.5, 0.01, 0.1, 0.001, (0, 1, 2, 3), 7.25, 0.4, elements=64)
+        wrong = ErrorFigures("seed 1", "out", 6.85, 0.01, 0.1, 0.001, (0, 1, 2, 3), 7.25, 0.4, elements=64)
         return replace(base, checks=(CheckReport((wrong,), ("seed 1: 'out' is wrong",)),))
     return _timed(base, draw, stored, max(bytes_min / 4e6, flops / 9e8), commit)
 

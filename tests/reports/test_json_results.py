@@ -76,7 +76,7 @@ def test_errors_of_a_wrong_output_may_be_nan(case: CaseFactory, run: RunFactory)
     assert [stored[name] for name in ("max_error", "rms_error", "worst_got")] == ["NaN", "Infinity", "-Infinity"]
     (figures,) = decode(data, "results.json").cases[0].checks[0].figures
     assert math.isnan(figures.max_error)
-    assert replace(figures, max_error=0.0) == replace(NOT_FINITE, max_error=0.0)
+    assert replace(figures, max_error=1.0) == replace(NOT_FINITE, max_error=1.0)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -268,3 +268,33 @@ def test_a_failed_write_keeps_the_old_file(
         write(path, run(case("b")))
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("max_error", -1.0, "an error or a budget of 'out' is negative"),
+        ("rms_budget", -1e-9, "an error or a budget of 'out' is negative"),
+        ("max_error", 0.0, "max_error of 'out' is 0, but worst_got is 0.5 and worst_expected 0.25"),
+    ],
+)
+def test_errors_that_no_comparison_gives_are_refused(
+    case: CaseFactory, run: RunFactory, field: str, value: float, said: str
+) -> None:
+    """A negative error, and none beside values that differ, are named with their place in the file."""
+    sound = ErrorFigures("c", "out", 0.25, 1.0, 0.1, 1.0, worst_got=0.5, worst_expected=0.25, elements=4)
+    plain = json.loads(encode(run(case(checks=(CheckReport((sound,)),)))))
+    plain["cases"][0]["checks"][0]["figures"][0][field] = value
+    with pytest.raises(ResultsFileError, match=rf"r\.json is no results file.*{said}.*figures\[0\]"):
+        decode(json.dumps(plain).encode(), "r.json")
+
+
+def test_a_key_that_stands_twice_is_refused(case: CaseFactory, run: RunFactory) -> None:
+    """A file must not show its reader another value than the one that counts."""
+    data = encode(run(case()))
+    assert decode(data, "r.json").cases
+    for place, key in ((b'"mode": ', "mode"), (b'"verdict":', "verdict")):
+        twice = data.replace(place, place + b'"SAME", ' + place, 1)
+        assert twice != data
+        with pytest.raises(ResultsFileError, match=f"r.json: the key '{key}' stands twice in one object: a run writes"):
+            decode(twice, "r.json")

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_attnperf.correctness.budget import LAST_REPLAY, PLANTED, TIMED, UNPLANTED
 from pytest_attnperf.records import CheckReport, DeviceInfo, ErrorFigures, Samples, Tolerance
-from pytest_attnperf.session.consistent import contradictions, looser, unproven
+from pytest_attnperf.session.consistent import CONTRADICT, contradictions, looser, unproven
 from pytest_attnperf.stats.summaries import summarise
 
 if TYPE_CHECKING:
@@ -100,9 +101,51 @@ def test_a_time_without_what_it_is_of_is_named(stored: Bench) -> None:
     ]
 
 
+RIGHT = CheckReport(
+    tuple(
+        ErrorFigures(check, output, 0.25, 1.0, 0.1, 1.0, worst_got=1.25, worst_expected=1.0, elements=64)
+        for check in (TIMED, PLANTED, LAST_REPLAY)
+        for output in ("out", "lse")
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"max_error": 0.2}, "timed inputs: 'out' is said to be off by 0.2, but its worst values differ by 0.25"),
+        ({"worst_got": -9.0}, "timed inputs: 'out' is said to be off by 0.25, but its worst values differ by 10"),
+        ({"max_budget": math.inf}, "timed inputs: 'out' has an error or a budget that is not finite"),
+    ],
+)
+def test_errors_that_no_comparison_gives_prove_nothing(fields: dict[str, Any], said: str) -> None:
+    """An error smaller than the gap beside it, and a budget without end, keep a case from being proven right."""
+    assert unproven([RIGHT], None) == []
+    forged = replace(RIGHT, figures=(replace(RIGHT.figures[0], **fields), *RIGHT.figures[1:]))
+    assert unproven([forged], None) == [f"{CONTRADICT} {said}"]
+
+
+@pytest.mark.parametrize(
+    ("taken", "said"),
+    [
+        (TIMED, "0 times on timed inputs and 1 times on planted inputs"),
+        (PLANTED, "1 times on timed inputs and 0 times on planted inputs"),
+    ],
+)
+def test_a_figure_that_was_taken_away_is_missed(taken: str, said: str) -> None:
+    """A proof compares every output on timed and on planted inputs, under whatever name the latter have."""
+    kept = tuple(one for one in RIGHT.figures if one.check != taken or one.output != "lse")
+    (text,) = unproven([replace(RIGHT, figures=kept)], None)
+    assert f"'lse' was compared {said}" in text
+    (alone,) = unproven([replace(RIGHT, figures=RIGHT.figures[-1:])], None)
+    assert "after the last run alone" in alone
+    named = [replace(one, check=f"{UNPLANTED}a reason)") if one.check == PLANTED else one for one in RIGHT.figures]
+    assert unproven([replace(RIGHT, figures=tuple(named))], None) == []
+
+
 def test_budgets_are_held_to_the_tolerance_that_is_allowed() -> None:
     """A budget of ten times the tolerance counts a tenth; a tighter one than allowed counts as it is."""
-    half = ErrorFigures("timed inputs", "out", 0.5, 1.0, 0.1, 1.0, elements=64)
+    half = ErrorFigures("check", "out", 0.5, 1.0, 0.1, 1.0, elements=64)
     loose = CheckReport((half,), tolerance=Tolerance(20.0, source="mine", outputs=(("dq", 3.0),)))
     assert unproven([loose], None) == []
     assert unproven([loose], Tolerance(20.0, source="stored")) == []

@@ -252,7 +252,7 @@ def test_a_tolerance_above_the_stored_one_is_taken_back(stored: Bench, run_of: C
     at_half = replace(check.figures[0], max_error=0.5 * check.figures[0].max_budget)
     wrong, right = (
         rejudge(run_of(replace(case, checks=(replace(loose, figures=(figures,)),))), _store(stored), SETTINGS)
-        for figures in (at_half, replace(at_half, max_error=1e-6, rms_error=1e-6))
+        for figures in (at_half, replace(at_half, max_error=1e-6, rms_error=1e-6, worst_got=at_half.worst_expected))
     )
     assert wrong.cases[0].verdict is Verdict.INCORRECT
     assert right.cases[0].verdict is Verdict.SAME

@@ -29,6 +29,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
         "kernel_builds",
         "atomic_file",
         "regular_file",
+        "unique_keys",
     ),
     ("stats", "workloads", "environment"),
     ("correctness", "roofline", "codeobject"),
@@ -73,7 +74,15 @@ ORDER: tuple[tuple[str, ...], ...] = (
 """Lowest first. A layer may import itself, its neighbours in one tuple, and every layer before it."""
 
 _DATA = {"records", "pairs", "code_records", "stage_records", "profile_records", "counter_records", "errors", "results"}
-_DATA |= {"roofline_records", "tuning_records", "history_records", "gpu_records", "atomic_file", "regular_file"}
+_DATA |= {
+    "roofline_records",
+    "tuning_records",
+    "history_records",
+    "gpu_records",
+    "atomic_file",
+    "regular_file",
+    "unique_keys",
+}
 _UP_TO_WORKERS = {name for names in ORDER[: ORDER.index(("workers",)) + 1] for name in names}
 BESIDE = {
     "reports": _DATA,

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_attnperf.baselines import code_schema, schema
-from pytest_attnperf.baselines.unique_keys import require_unique_keys
 from pytest_attnperf.errors import BaselineError
+from pytest_attnperf.unique_keys import require_unique_keys
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 TIMED = min((ROOT / "baselines" / "sm_90" / "h200").glob("*.json"), key=lambda path: path.stat().st_size)
 KERNELS = ROOT / "examples/own-kernel/baselines/gfx942/code_objects.json"
 JSON = st.recursive(
