@@ -44,7 +44,7 @@ def first_look(
         summary, again = f"{_against_stored(look)}; a second look decides", True
     else:
         verdict, again = (Verdict.FASTER if look.faster else Verdict.SAME), False
-        closing = "update the baseline to keep it" if look.faster else f"within {percent(look.tolerated - 1)}"
+        closing = "update the baseline to keep it" if look.faster else look.same
         summary = f"{_against_stored(look)}; {closing}"
     return look.decision(verdict, summary, reasons, detects_beyond=look.tolerated, needs_second_look=again)
 

@@ -95,7 +95,7 @@ def _verdict(look: Limits, pairs: Sequence[PairSummary]) -> tuple[Verdict, str]:
         )
     if look.faster:
         return Verdict.FASTER, "; update the baseline to keep it"
-    return Verdict.SAME, f"; within {percent(look.tolerated - 1)}"
+    return Verdict.SAME, f"; {look.same}"
 
 
 def _first_look(look: Limits, first_ratio: float | None) -> list[str]:

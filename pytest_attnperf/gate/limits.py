@@ -78,8 +78,16 @@ class Limits:
 
     @property
     def faster(self) -> bool:
-        """Faster by as much as would be SLOWER in the other direction."""
-        return 1 - self.ratio > self.limit - 1
+        """Faster by as much as would be SLOWER in the other direction. No time is 100 % less: where a short call or
+        loud noise makes the limit that large (from 62 %), twice its factor is enough."""
+        return self.ratio < max(2 - self.limit, self.limit**-2)
+
+    @property
+    def same(self) -> str:
+        """How near a case is that is SAME."""
+        if 1 - self.ratio > self.tolerated - 1:
+            return f"faster by less than the {percent(self.limit - 1)} that noise can make"
+        return f"within {percent(self.tolerated - 1)}"
 
     def detects(self, limit: float) -> float:
         """The slowdown whose observed ratio exceeds `limit` in all but MISSED of looks: (1 + d)(1 - z e) = limit."""

@@ -14,6 +14,7 @@ from pytest_attnperf.plugin.cases import case_key
 from pytest_attnperf.plugin.code_items import build_key
 from pytest_attnperf.plugin.device_here import DeviceHere
 from pytest_attnperf.plugin.following import next_case
+from pytest_attnperf.plugin.policy_settings import require_policies
 from pytest_attnperf.plugin.repeats import refuse_flaky, refuse_repeats
 from pytest_attnperf.plugin.session_setup import Collectors, make_collectors, usage_errors
 from pytest_attnperf.plugin.several_gpus import is_xdist_controller, prepare_xdist, timed
@@ -193,7 +194,8 @@ class ControllerSession:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Refuse the marker that repeats a failing case until it passes."""
+        """Refuse settings that are none, and the marker that repeats a failing case until it passes."""
+        require_policies(self._config, items)
         if not timed(self._config) or not self._config.pluginmanager.has_plugin("rerunfailures"):
             return
         refuse_flaky(items)

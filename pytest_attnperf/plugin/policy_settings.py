@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -9,31 +10,46 @@ import pytest
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.cases import MARKER, marker_settings
+from pytest_attnperf.plugin.cases import MARKER, case_key, marker_settings
 
 
 def policy_for(config: pytest.Config, item: pytest.Item) -> Policy:
     """The effective policy of an item. Raises pytest.UsageError naming setting and value."""
     marker = item.get_closest_marker(MARKER)
-    settings: dict[str, Any] = {} if marker is None else marker_settings(marker, item.nodeid)
+    try:
+        return _policy(config, {} if marker is None else marker_settings(marker, item.nodeid))
+    except (UsageError, ValueError) as error:
+        raise pytest.UsageError(f"{item.nodeid}: {error}") from error
+
+
+def require_policies(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+    """Raise pytest.UsageError for settings of the command line, the ini file or a case's marker that make no policy:
+    before anything runs, and not inside of a test."""
+    try:
+        _policy(config, {})
+    except (UsageError, ValueError) as error:
+        raise pytest.UsageError(f"the options and the ini file of this run: {error}") from error
+    for item in items:
+        if case_key(item) is not None:
+            policy_for(config, item)
+
+
+def _policy(config: pytest.Config, settings: Mapping[str, Any]) -> Policy:
     chosen: dict[str, Any] = {}
     for option in options.CASE_OPTIONS:
         chosen[option.name.replace("-", "_")] = options.run_text(config, option.name)
     chosen.update({key: settings[key] for key in chosen if settings.get(key) is not None})
     chosen.update(options.case_overrides(config))
-    try:
-        return Policy(
-            threshold_percent=options.parse_number("threshold", chosen["threshold"], minimum=0),
-            floor_us=options.parse_number("floor_us", chosen["floor_us"], minimum=0),
-            suite_false_alarm_rate=options.parse_number("suite_rate", chosen["suite_rate"], minimum=1e-9),
-            creep_percent=options.parse_number("creep", chosen["creep"], minimum=0),
-            fail_on=_verdicts(chosen["fail_on"]),
-            tier=settings.get("tier") or "",
-            quarantine=settings.get("quarantine") or "",
-            quarantine_until=settings.get("until") or "",
-        )
-    except (UsageError, ValueError) as error:
-        raise pytest.UsageError(f"{item.nodeid}: {error}") from error
+    return Policy(
+        threshold_percent=options.parse_number("threshold", chosen["threshold"], minimum=0),
+        floor_us=options.parse_number("floor_us", chosen["floor_us"], minimum=0),
+        suite_false_alarm_rate=options.parse_number("suite_rate", chosen["suite_rate"], minimum=1e-9),
+        creep_percent=options.parse_number("creep", chosen["creep"], minimum=0),
+        fail_on=_verdicts(chosen["fail_on"]),
+        tier=settings.get("tier") or "",
+        quarantine=settings.get("quarantine") or "",
+        quarantine_until=settings.get("until") or "",
+    )
 
 
 def _verdicts(value: object) -> Any:

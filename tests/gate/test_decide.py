@@ -83,6 +83,27 @@ def test_a_loud_case_must_be_faster_by_more_than_its_noise() -> None:
     assert screen(80.0, LOUD).verdict == Verdict.FASTER
 
 
+@pytest.mark.parametrize(
+    ("noise", "floor_us", "new_us", "verdict"),
+    [(0.5, 0.5, 0.1, "FASTER"), (0.5, 0.5, 60.0, "SAME"), (0.003, 60.0, 0.1, "FASTER"), (0.003, 300.0, 1.0, "FASTER")],
+)
+def test_a_limit_above_100_percent_leaves_room_to_be_faster(
+    noise: float, floor_us: float, new_us: float, verdict: str
+) -> None:
+    """A case that takes a thousandth of its time is FASTER, however loud or short; within the noise it is SAME."""
+    estimate, policy = NoiseEstimate(noise, 600, "pooled"), Policy(floor_us=floor_us)
+    decision = screen(new_us, estimate, policy)
+    assert decision.threshold is not None
+    assert decision.threshold > 1.5
+    assert decision.verdict == verdict
+
+
+def test_same_says_how_near_it_is() -> None:
+    """Faster than is allowed to be slower is not called within that."""
+    assert screen(99.0).summary.endswith("; within 2 %")
+    assert screen(95.0, LOUD).summary.endswith("; faster by less than the 8.2 % that noise can make")
+
+
 def test_slower_is_said_with_its_figures() -> None:
     """SLOWER prints the second look's size, its interval, both times, the threshold, and where that comes from."""
     decision = settle(105.0)

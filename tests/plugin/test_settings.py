@@ -81,6 +81,8 @@ def test_the_effective_policy_is_stored(stored: FakeProject) -> None:
     [
         ("--attnperf-threshold=fast", "*threshold='fast' is not a number*"),
         ("--attnperf-threshold=-1", "*threshold='-1' must be a number of at least 0*"),
+        ("--attnperf-threshold=300", "*the options and*: policy threshold_percent is 300.0; allowed: a number from 0*"),
+        ("--attnperf-creep=2000", "*policy creep_percent is 2000.0; allowed: a number from 0 to 1000*"),
         ("--attnperf-processes=3", "*--attnperf-processes='3' must be a whole number of at least 7*"),
         ("--attnperf-device=tpu", "*--attnperf-device='tpu' is not known; choose one of: auto, gpu, cpu*"),
         ("--attnperf-override=speed=1", "*'speed=1': expected KEY=VALUE with KEY one of*threshold*"),
@@ -95,7 +97,8 @@ def test_bad_values_are_named(attnperf_project: FakeProject, option: str, text: 
     """Every bad value is an error that shows it and what is allowed; nothing is measured."""
     attnperf_project.backend("fake.a", time_us=100.0)
     result = attnperf_project.run("--attnperf", option)
-    assert result.ret != 0
+    assert result.ret in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERRUPTED)  # of all, or of one file
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
     assert any(_matches(result, stream, text) for stream in ("stdout", "stderr")), result.stdout.str()
     assert (
         not (attnperf_project.path / ".attnperf" / "results.json").exists() or not attnperf_project.results()["gated"]
@@ -117,6 +120,17 @@ def test_an_unknown_marker_keyword_is_refused(attnperf_project: FakeProject) -> 
     result = attnperf_project.run("--attnperf")
     assert result.ret != 0
     assert "unknown keywords ['treshold']; known: backends, " in result.stdout.str()
+
+
+def test_a_setting_of_a_marker_is_refused_before_anything_runs(attnperf_project: FakeProject) -> None:
+    """A threshold above 100 % in a marker is an error of usage that names the test, not a traceback inside of it."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    attnperf_project.suite([WORKLOAD], settings=", threshold=300")
+    result = attnperf_project.run("--attnperf")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["ERROR: *::test_*: policy threshold_percent is 300.0; allowed: a number from 0 to 100"]
+    )
 
 
 def test_a_backend_prefix_selects_its_group(attnperf_project: FakeProject) -> None:
