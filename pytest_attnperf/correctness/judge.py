@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.workloads.base import Workload
 
 
-AGAIN_SHARE, AGAIN_SECONDS = 0.25, (0.005, 0.05)
+AGAIN_SHARE, AGAIN_SECONDS = 0.25, (0.005, 0.03)
 """For how long a right call is repeated: a share of what its check took, within limits."""
 
 AGAIN_LEAST = 40

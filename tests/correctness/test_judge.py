@@ -153,7 +153,7 @@ def test_what_a_backend_raises_is_passed_on(make_judge: MakeJudge) -> None:
 
 def test_a_useless_reference_is_no_verdict(make_judge: MakeJudge) -> None:
     """A check that cannot fail is refused instead of passed."""
-    workload = AdHoc("zeros", lambda: torch.ones(300, 100), torch.zeros_like)
+    workload = AdHoc("zeros", lambda: torch.rand(300, 100), torch.zeros_like)
     judge, prepared = make_judge(workload, torch.zeros_like)
     with pytest.raises(BadReferenceError, match="is constant"):
         judge.check_call("check", prepared.run, seed=1, planted=False)

@@ -129,7 +129,7 @@ def test_a_folder_in_its_place_is_named(stored: FakeProject) -> None:
     assert stored.run("--attnperf").ret == 1
     (case,) = stored.results()["cases"]
     assert case["verdict"] == "ERROR"
-    assert case["summary"] == f"{path}: cannot be read (Is a directory)"
+    assert case["summary"] == f"{path} is a folder; give a regular file"
 
 
 def test_correctness_does_not_read_baselines(stored: FakeProject) -> None:
