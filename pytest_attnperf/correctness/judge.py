@@ -109,29 +109,32 @@ class Judge:
     def check_again(self, check: str, run: Callable[[], Any], took_seconds: float) -> CheckReport:
         """Repeat a call that was right on the inputs of the last check, which are loaded: a race is wrong now and then.
 
-        What has the bits of the first result is as right as that was; what has not is compared with the reference.
+        The first result, and every one that has not the bits of a right one before it, is held against the reference.
 
         took_seconds   what the check took
         """
         assert self._checked is not None, "check_call() comes first"
         started, (loaded, expected) = time.perf_counter(), self._checked
         seconds = min(max(AGAIN_SHARE * took_seconds, AGAIN_SECONDS[0]), AGAIN_SECONDS[1])
-        first, said = self._results(run), list[tuple[str, ...]]()
-        calls = 1
+        right: list[torch.Tensor] | None = None
+        said: list[tuple[str, ...]] = []
+        calls = 0
         while (spent := time.perf_counter() - started) < seconds or (calls < AGAIN_LEAST and spent < 10 * seconds):
             if loaded:
                 self._own.restore(loaded)
-            for tensor in self._returned if calls % 2 else ():
+            for tensor in () if calls % 2 else self._returned:
                 poison.fill(tensor)
             with poison.sparing(self._own.written_in_place):
                 raw = run()
             calls, written = calls + 1, self._own.taken()
             again = [*poison.tensors_in(raw), *written.values()]
-            if len(again) != len(first) or not all(map(poison.bit_equal, first, again)):
+            if right is None or len(again) != len(right) or not all(map(poison.bit_equal, right, again)):
                 name = f"{check}, call {calls} on the same inputs"
                 found, outputs = self._outputs(name, raw, expected, self._own.outputs(expected.sealed, written))
                 figures, mismatches = self._compare(name, outputs, expected)
-                said += filter(None, [(*found, *mismatches, *problems(figures))])
+                problem = (*found, *mismatches, *problems(figures))
+                said += [problem] if problem else []
+                right = right if right is not None or problem else [tensor.clone() for tensor in again]
         if loaded:
             self._own.restore(loaded)
         self._checked = None

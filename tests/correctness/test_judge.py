@@ -151,6 +151,26 @@ def test_what_a_backend_raises_is_passed_on(make_judge: MakeJudge) -> None:
         judge.check_call("check", prepared.run, seed=1, planted=False)
 
 
+@pytest.mark.parametrize("wrong_call", [2, 3, 9])
+def test_one_wrong_call_of_many_is_found(make_judge: MakeJudge, honest: Kernel, wrong_call: int) -> None:
+    """Whichever of the repeated calls it is, the first one too; without one, nothing is said."""
+    calls = 0
+
+    def racing(*qkv: torch.Tensor) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        out, _ = honest(*qkv, causal=True)
+        return out + (1.0 if calls == wrong_call else 0.0)
+
+    judge, prepared = make_judge(WORKLOAD, racing)
+    assert judge.check_call("check", prepared.run, seed=1, planted=False).right
+    found = judge.check_again("again", prepared.run, 0.0).problems
+    assert found[0].startswith("again: 1 of "), found
+    assert f"call {wrong_call - 1} on the same inputs" in found[1]
+    assert judge.check_call("check", prepared.run, seed=2, planted=False).right
+    assert judge.check_again("again", prepared.run, 0.0).problems == ()
+
+
 def test_a_useless_reference_is_no_verdict(make_judge: MakeJudge) -> None:
     """A check that cannot fail is refused instead of passed."""
     workload = AdHoc("zeros", lambda: torch.rand(300, 100), torch.zeros_like)

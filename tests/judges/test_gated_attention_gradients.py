@@ -108,7 +108,7 @@ def test_a_subtle_mistake_is_found(fault: str) -> None:
 
 def test_rounding_the_result_first_is_no_mistake() -> None:
     """Where one key takes nearly all of the weight, a gradient that is nearly zero is off by far more than its size."""
-    for seed in (1, 20, 300, 4000):
+    for seed in (1, 20, 37, 300):
         assert proven("", seed).problems == ()
 
 

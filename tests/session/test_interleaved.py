@@ -217,6 +217,7 @@ def test_cases_of_one_side(bench: Bench, against: Against) -> None:
     [
         ({}, True),
         ({"supported": ["no such dtype"]}, False),
+        ({"not_timed": "interpreted"}, False),
         ({"fault": "wrong"}, False),
         ({"fault": "oom"}, False),
         ({"error": WorkerError("killed by SIGABRT")}, False),

@@ -104,9 +104,9 @@ def test_tests_are_no_packages() -> None:
     [
         ("kernels/utils.py", "", "kernels/utils.py: name it after what it does"),
         ("tests/gate/helpers.py", "", "tests/gate/helpers.py: name it after what it does"),
-        ("docs/a.md", "fine\nsee /" + "work/main", "docs/a.md:2: names a path of one machine"),
-        ("baselines/a.json", '{"python": "/' + 'root/venv"}', "baselines/a.json:1: names a path of one machine"),
-        ("Makefile", "cd /" + "home/me", "Makefile:1: names a path of one machine"),
+        ("docs/a.md", "fine\nsee /wo" + "rk/a", "docs/a.md:2: names a path of one machine"),
+        ("baselines/a.json", '{"python": "/ro' + 'ot/venv"}', "baselines/a.json:1: names a path of one machine"),
+        ("Makefile", "cd /ho" + "me/me", "Makefile:1: names a path of one machine"),
         ("suites/a.py", "# TO" + "DO later", "suites/a.py:1: is marked as unfinished"),
         (".ci/run", "# FIX" + "ME", ".ci/run:1: is marked as unfinished"),
     ],
@@ -116,9 +116,11 @@ def test_forbidden_text_is_found(tmp_path: Path, path: str, text: str, expected:
     assert forbidden_text(_write(tmp_path, path, text)) == [expected]
 
 
-@pytest.mark.parametrize("text", ["https://example.org/work/a", "pytest_attnperf/home/a", "../root/a", "autodoc"])
-def test_similar_text_is_allowed(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("before", ["https://example.org", "pytest_attnperf", "..", "auto"])
+@pytest.mark.parametrize("folder", ["work", "root", "home"])
+def test_similar_text_is_allowed(tmp_path: Path, before: str, folder: str) -> None:
     """Addresses, relative paths and longer words are no finding."""
+    text = f"{before}/{folder}/a autodoc"
     assert forbidden_text(_write(tmp_path, "docs/a.md", text)) == []
 
 
