@@ -160,7 +160,10 @@ def verdict(text: str, status: int) -> tuple[str, str]:
 
 @functools.cache
 def digests(target: Target, folder: Path, seconds: float, run: int) -> str:
-    """What the kernel's cases return and write, bit by bit, as text; what differs every time if they fail."""
+    """What the kernel's cases return and write, bit by bit, as text; what differs every time if they fail.
+
+    run   another one runs them again, where the same would be remembered
+    """
     with tempfile.TemporaryDirectory() as temporary:
         report = Path(temporary) / "digests"
         done = pytest_run(target, folder, seconds, *PLUGIN, FOREIGN_CASES=f"digest {report}")

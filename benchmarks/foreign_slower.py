@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from pytest_attnperf.plugin.fixtures import CaseHandle
@@ -37,6 +38,8 @@ def gate(self: CaseHandle, name: str, fn: Callable[..., Any], **more: Any) -> No
     """As the fixture's, of a slower function."""
     medians_us, share = _recorded()
     node = os.environ["PYTEST_CURRENT_TEST"].rsplit(" (", 1)[0]
+    if node not in medians_us:
+        pytest.fail(f"{node} has no recorded time that it could be slower than: record it first", pytrace=False)
     cycles = int(MOST_MHZ * max(0.0, share * medians_us[node] - LAUNCH_US))
 
     @functools.wraps(fn)
