@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_attnperf.measure import clocks as _clocks  # noqa: F401  before any user's code could replace them
 from pytest_attnperf.plugin import options
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from pytest_attnperf.measure import flight_recorder
 from pytest_attnperf.measure.not_interpreted import InterpretedKernelError
 from pytest_attnperf.records import METHOD_VERSION, CaseKey, FinalReport, NotProvenRightError, Role
 from pytest_attnperf.workers.device import Device, prepared_or_reasons
+from pytest_attnperf.workers.own_code import OwnCode
 from pytest_attnperf.workers.protocol import ALLOWED, PROTOCOL_VERSION, Channel, State, plain, protocol_error
 from pytest_attnperf.workers.sources import loaded_sources
 
@@ -54,6 +55,7 @@ class Server:
         self._root = root
         self._pending: Request | None = None
         self._met = False
+        self._own_code = OwnCode()
 
     def announce(self) -> None:
         """Say that this worker is ready, what it runs on, and which cases it has."""
@@ -140,9 +142,15 @@ class Server:
             if operation not in answers:
                 self._error(request, {"kind": "case", "message": "the case could not be opened"})
                 continue
-            self._reply(request, functools.partial(answers[operation], request))
+            self._reply(request, functools.partial(self._answered, answers[operation], request))
             if operation == "finish":
                 self.state = State.FINISHED
+
+    def _answered(self, answer: Callable[[Request], Any], request: Request) -> Any:
+        """The answer of an open case. Raises CaseFailedError where other code than ours would judge or measure."""
+        if replaced := self._own_code.problem():
+            raise CaseFailedError(replaced)
+        return answer(request)
 
     def _answers(self, subject: Subject) -> dict[str, Callable[[Request], Any]]:
         """What answers each operation on an open case."""

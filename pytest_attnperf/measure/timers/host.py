@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from itertools import repeat
 from typing import Any
 
+from pytest_attnperf.measure import clocks
 from pytest_attnperf.measure.timers.base import MAX_CALLS_PER_BLOCK, WARM_UP_CALLS, Call, calls_per_block
 
 _ESTIMATE_SHARE = 0.2
@@ -14,7 +13,10 @@ _ESTIMATE_SHARE = 0.2
 
 
 class HostTimer:
-    """Blocks of calls between two readings of `clock_ns` (default `time.perf_counter_ns`)."""
+    """Blocks of calls between two readings of a clock (see `clocks.TwoClocks`).
+
+    last   what the last call of the last block returned
+    """
 
     name = "host"
     cache_state = "hot"
@@ -24,9 +26,10 @@ class HostTimer:
     clock_mhz: tuple[float, ...] = ()
     calls_most = MAX_CALLS_PER_BLOCK
 
-    def __init__(self, clock_ns: Callable[[], int] = time.perf_counter_ns) -> None:
+    def __init__(self, clock_ns: clocks.Clock = clocks.first, other_ns: clocks.Clock | None = None) -> None:
         self.calls_per_block = 1
-        self._clock_ns = clock_ns
+        self.last: Any = None
+        self._clocks = clocks.TwoClocks(clock_ns, other_ns)
         self._call: Call | None = None
 
     def prepare(self, call: Call, block_us: float) -> None:
@@ -55,13 +58,14 @@ class HostTimer:
 
     def close(self) -> None:
         """Let go of the call."""
-        self._call = None
+        self._call = self.last = None
 
     def _calls_us(self, calls: int) -> float:
         """Microseconds that `calls` calls take together; nothing but the calls stands between the two readings."""
-        call, clock_ns = self._call, self._clock_ns
+        call, self.last = self._call, None
         assert call is not None, "prepare() comes first"
-        begin_ns = clock_ns()
-        for _ in repeat(None, calls):
+        self._clocks.begin()
+        for _ in repeat(None, calls - 1):
             call()
-        return (clock_ns() - begin_ns) / 1000
+        self.last = call()
+        return self._clocks.end()

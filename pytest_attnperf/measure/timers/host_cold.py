@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from pytest_attnperf.measure import clocks
 from pytest_attnperf.measure.timers.base import Call
 from pytest_attnperf.measure.timers.host import HostTimer
 
@@ -23,9 +23,13 @@ class HostColdTimer(HostTimer):
     cache_state = "cold"
 
     def __init__(
-        self, others: Sequence[Call], note: str = "", clock_ns: Callable[[], int] = time.perf_counter_ns
+        self,
+        others: Sequence[Call],
+        note: str = "",
+        clock_ns: clocks.Clock = clocks.first,
+        other_ns: clocks.Clock | None = None,
     ) -> None:
-        super().__init__(clock_ns)
+        super().__init__(clock_ns, other_ns)
         self.note = note
         self._others = tuple(others)
         self._own: Call | None = None

@@ -6,10 +6,10 @@ calls that wait for the device themselves, where no other clock sees all that a 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
+from pytest_attnperf.measure import clocks
 from pytest_attnperf.measure.timers.base import Call
 from pytest_attnperf.measure.timers.host import HostTimer
 
@@ -34,9 +34,10 @@ class HostFreshTimer(HostTimer):
         setup: Setup,
         work: Call,
         wait: Callable[[], None] = lambda: None,
-        clock_ns: Callable[[], int] = time.perf_counter_ns,
+        clock_ns: clocks.Clock = clocks.first,
+        other_ns: clocks.Clock | None = None,
     ) -> None:
-        super().__init__(clock_ns)
+        super().__init__(clock_ns, other_ns)
         self._setup = setup
         self._work = work
         self._wait = wait
@@ -49,14 +50,15 @@ class HostFreshTimer(HostTimer):
 
     def _calls_us(self, calls: int) -> float:
         """Microseconds that `calls` calls take together, and the device with them."""
-        work, clock_ns = self._work, self._clock_ns
-        ready = [self._setup() for _ in range(calls)]
+        work, self.last = self._work, None
+        *ready, own = [self._setup() for _ in range(calls)]
         self._wait()
-        begin_ns = clock_ns()
+        self._clocks.begin()
         for taken in ready:
             work(*taken)
+        self.last = work(*own)
         self._wait()
-        return (clock_ns() - begin_ns) / 1000
+        return self._clocks.end()
 
 
 class HostSyncTimer(HostFreshTimer):

@@ -76,7 +76,7 @@ def test_unmeasured_blocks_are_not_in_the_time() -> None:
 def test_two_readings_per_block() -> None:
     """The clock is read once before and once after a block, never between its calls."""
     clock = FakeClock()
-    timer = HostTimer(clock)
+    timer = HostTimer(clock, lambda: clock.now_ns)
     timer.prepare(ScriptedCall(clock, 10_000), 100.0)
     clock.readings = 0
     timer.measure(2)
@@ -92,3 +92,17 @@ def test_run_once_gives_the_raw_result() -> None:
     before = call.calls
     assert timer.run_once() is call.raw
     assert call.calls == before + 1
+
+
+def test_the_last_result_of_a_block_is_kept_until_the_next() -> None:
+    """What the last call returned can be judged; while a block runs, nothing is held that its calls do not hold."""
+    clock, held = FakeClock(), []
+    call = ScriptedCall(clock, 10_000)
+    timer = HostTimer(clock)
+    timer.prepare(call, 100.0)
+    assert timer.last is call.raw
+    timer._call = lambda: held.append(timer.last) or call()  # type: ignore[func-returns-value]
+    timer.measure(1)
+    assert set(held) == {None}
+    timer.close()
+    assert timer.last is None
