@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.backends import Prepared
-from pytest_attnperf.correctness import late_work, poison
+from pytest_attnperf.correctness import hot_calls, late_work, poison
 from pytest_attnperf.correctness.budget import PLANTED, UNPLANTED, problems
-from pytest_attnperf.correctness.metrics import MismatchError, compare
+from pytest_attnperf.correctness.early_work import Decoys
 from pytest_attnperf.correctness.own_inputs import OwnInputs
 from pytest_attnperf.correctness.references import Expected, References
+from pytest_attnperf.correctness.result import Results
 from pytest_attnperf.records import CheckReport, ErrorFigures, Tolerance
 
 if TYPE_CHECKING:
     import torch
 
-    from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.backends import Tensors
     from pytest_attnperf.workloads.base import Workload
 
+
+Checking = Generator[None, Any, CheckReport]
+"""A check that stops wherever a call is to be made, and goes on with what was sent: what the call returned."""
 
 AGAIN_SHARE, AGAIN_SECONDS = 0.25, (0.005, 0.03)
 """For how long a right call is repeated: a share of what its check took, within limits."""
@@ -51,6 +55,8 @@ class Judge:
         self._references = references
         self._tolerance = tolerance
         self._device = device
+        self._decoys = Decoys(prepared)
+        self._reader = Results(prepared, self._own, references, tolerance)
         self._returned: list[torch.Tensor] = []
         self._read_once = False
         self._repeated = False
@@ -62,8 +68,7 @@ class Judge:
 
         Inputs and the judge's own references are left alone, should a call return them.
         """
-        kept = (tensor for tensor in poison.tensors_in(raw) if not self._own.hold(tensor))
-        self._returned += [tensor for tensor in kept if not self._references.hold(tensor)]
+        self._returned += self._results_in(raw)
 
     def check_call(
         self, check: str, run: Callable[[], Any], *, seed: int, planted: bool, poisoned: bool = True
@@ -80,6 +85,14 @@ class Judge:
         again at the end. Whatever `run` or the backend's own conversions raise is passed on, and so is
         BadReferenceError; everything found wrong with the result is a problem of the report.
         """
+        with contextlib.closing(self.checking(check, seed=seed, planted=planted, poisoned=poisoned)) as checking:
+            report = advance(checking)
+            while report is None:
+                report = advance(checking, run())
+        return report
+
+    def checking(self, check: str, *, seed: int, planted: bool, poisoned: bool = True) -> Checking:
+        """`check_call` for whoever makes the calls himself: at each stop inputs are loaded, and a call is due."""
         started, self._parts = time.perf_counter(), {}
         with self._timed("inputs"):
             inputs = self._workload.make_inputs(seed, self._device, planted=planted)
@@ -89,14 +102,15 @@ class Judge:
             expected = self._references.get(self._workload, self._own.apart(inputs), seed=seed, planted=planted)
         with self._timed("poison"):
             loaded, unfit = self._own.load(inputs)
+            unfit += self._decoys.convert(inputs)
         self._checked = (loaded if self._own.writable else ()), expected
         found = [f"{check}: {text}" for text in unfit]
         figures: list[ErrorFigures] = []
         if not found:
-            found, figures = self._judged(check, run, loaded, expected, poisoned)
+            found, figures = yield from self._judged(check, loaded, expected, poisoned)
         if self._own.writable and not self._repeated and not found and not problems(figures):
             self._repeated = True  # once: whether a kernel adds to what it finds does not depend on the inputs
-            found, again = self._judged(f"{check}, called twice", _twice(run), loaded, expected, poisoned)
+            found, again = yield from self._judged(f"{check}, called twice", loaded, expected, poisoned, twice=True)
             figures += again if problems(again) else []
         return CheckReport(
             figures=tuple(figures),
@@ -104,6 +118,7 @@ class Judge:
             tolerance=self._tolerance,
             seconds=time.perf_counter() - started,
             parts=self._parts,
+            notes=(note,) if (note := self._decoys.note(self._parts.get("call", 0.0))) else (),
         )
 
     def check_again(self, check: str, run: Callable[[], Any], took_seconds: float) -> CheckReport:
@@ -119,6 +134,7 @@ class Judge:
         right: list[torch.Tensor] | None = None
         said: list[tuple[str, ...]] = []
         calls = 0
+        reading = late_work.Reading(self._prepared.outputs, self._wait)
         while (spent := time.perf_counter() - started) < seconds or (calls < AGAIN_LEAST and spent < 10 * seconds):
             if loaded:
                 self._own.restore(loaded)
@@ -126,21 +142,25 @@ class Judge:
                 poison.fill(tensor)
             with poison.sparing(self._own.written_in_place):
                 raw = run()
+            reading.time(raw)
             calls, written = calls + 1, self._own.taken()
             again = [*poison.tensors_in(raw), *written.values()]
             if right is None or len(again) != len(right) or not all(map(poison.bit_equal, right, again)):
                 name = f"{check}, call {calls} on the same inputs"
-                found, outputs = self._outputs(name, raw, expected, self._own.outputs(expected.sealed, written))
-                figures, mismatches = self._compare(name, outputs, expected)
-                problem = (*found, *mismatches, *problems(figures))
+                found, figures = self._reader.judged(name, raw, expected, written)
+                problem = (*found, *problems(figures))
                 said += [problem] if problem else []
                 right = right if right is not None or problem else [tensor.clone() for tensor in again]
         if loaded:
             self._own.restore(loaded)
         self._checked = None
-        counted = (f"{check}: {len(said)} of {calls} calls on the same inputs are wrong",) if said else ()
+        counted = [f"{check}: {len(said)} of {calls} calls on the same inputs are wrong", *said[0]] if said else []
+        found = counted or [f"{check}: {text}" for text in reading.problems(run)]
+        if not found and spent < calls * hot_calls.CALL_SECONDS_MOST:
+            hot = hot_calls.problems(self._prepared.tensors, self._own.writable, lambda: self._results(run))
+            found += [f"{check}: {text}" for text in hot]
         spent = time.perf_counter() - started
-        return CheckReport(problems=(*counted, *(said[0] if said else ())), seconds=spent, parts={"again": spent})
+        return CheckReport(problems=tuple(found), seconds=spent, parts={"again": spent})
 
     def bit_equal(self, run: Callable[[], Any], repeats: int) -> bool:
         """Whether `repeats` calls on the loaded inputs give the same bits in every tensor they return or write to."""
@@ -157,15 +177,24 @@ class Judge:
         return returned + list(self._own.taken().values())
 
     def _judged(
-        self, check: str, run: Callable[[], Any], loaded: Tensors, expected: Expected, poisoned: bool
-    ) -> tuple[list[str], list[ErrorFigures]]:
-        """Poison, call `run`, and compare what it returned and wrote; afterwards inputs are as they were loaded."""
+        self, check: str, loaded: Tensors, expected: Expected, poisoned: bool, *, twice: bool = False
+    ) -> Generator[None, Any, tuple[list[str], list[ErrorFigures]]]:
+        """Poison, have a call made, and compare what it returned and wrote; afterwards inputs are as they were loaded.
+
+        twice   judge a second call, on what the first has left in place: timed calls find what the one before has
+                left, so that a backend must work there, too, and not give an old result
+        """
         with self._timed("poison"):
             if poisoned:
                 self._poison(expected)
         with self._timed("call"), poison.sparing(self._own.written_in_place):
-            raw = run()
+            raw = yield
+            if twice:
+                for tensor in poison.tensors_in(raw):
+                    poison.fill(tensor)
+                raw = yield
         with self._timed("inputs unchanged"):
+            returned = self._kept(raw)
             written = self._own.taken()
             changed = [f"{check}: {text}" for text in self._own.changed(loaded)]
             aliased = self._aliases_inputs(check, raw)
@@ -173,16 +202,16 @@ class Judge:
                 self._own.destroy()
             self._own.put(written)
         with self._timed("compare"):
-            found, outputs = self._outputs(check, raw, expected, self._own.outputs(expected.sealed, written))
-            figures, mismatches = self._compare(check, outputs, expected)
-            if not self._read_once and not found and not mismatches:
+            found, figures = self._reader.judged(check, raw, expected, written)
+            if not self._read_once and not found:
                 self._read_once = True
-                mismatches += [f"{check}: {text}" for text in late_work.problems(raw, self._prepared.outputs)]
+                found += [f"{check}: {text}" for text in late_work.problems(raw, self._prepared.outputs)]
+            found += [f"{check}: {text}" for text in late_work.written_later(returned)]
         with self._timed("poison"):
             self._own.restore(loaded)
         self._returned = []
         self.watch(raw)
-        return aliased + found + mismatches + changed, figures
+        return aliased + found + changed, figures
 
     @contextlib.contextmanager
     def _timed(self, part: str) -> Iterator[None]:
@@ -190,12 +219,25 @@ class Judge:
         started = time.perf_counter()
         try:
             yield
-            if self._device != "cpu":
-                import torch
-
-                torch.cuda.synchronize()
+            self._wait()
         finally:
             self._parts[part] = self._parts.get(part, 0.0) + time.perf_counter() - started
+
+    def _kept(self, raw: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """What a call returned on the device, and copies made at once."""
+        return [(own, own.clone()) for own in self._results_in(raw) if own.device.type == self._device]
+
+    def _results_in(self, raw: Any) -> list[torch.Tensor]:
+        """The tensors that a call returned, but for inputs and the judge's own memory."""
+        kept = (tensor for tensor in poison.tensors_in(raw) if not self._own.hold(tensor))
+        return [tensor for tensor in kept if not self._references.hold(tensor)]
+
+    def _wait(self) -> None:
+        """Wait until a GPU has done all work that was queued."""
+        if self._device != "cpu":
+            import torch
+
+            torch.cuda.synchronize()
 
     def _poison(self, expected: Expected) -> None:
         for tensor in self._returned:
@@ -207,93 +249,12 @@ class Judge:
             return [f"{check}: the result lies in the memory of an input; a result must be memory of its own"]
         return []
 
-    def _outputs(self, check: str, raw: Any, expected: Expected, written: Outputs) -> tuple[list[str], Outputs]:
-        """(problems, the outputs that can be compared).
 
-        written   copies of what the call wrote in place, by name of the output
-        """
-        import torch
-
-        found: list[str] = []
-        if written.keys() != expected.sealed.keys() and not _holds_results(raw):
-            advice = (
-                "return the tensors that it has written, or name the inputs that it writes to in in_place=(...)"
-                if raw is None
-                else "its work may be done when it is read, which is not timed; return the tensors that the kernel has "
-                "written"
-            )
-            found.append(f"{check}: the call returned {_kind(raw)}, in which no plain torch.Tensor is: {advice}")
-        converted = self._prepared.outputs(raw)
-        usable: Outputs = {}
-        for name in expected.sealed:
-            output = converted.get(name)
-            if type(output) is torch.Tensor:
-                usable[name] = output
-            elif output is not None:
-                found.append(
-                    f"{check}: output {name!r} is {_kind(output)}, not a plain torch.Tensor: it may compute when it "
-                    "is read"
-                )
-            elif name not in written:
-                gave = ", ".join(sorted(converted)) or "nothing"
-                found.append(f"{check}: output {name!r} is missing; the backend gave {gave}")
-        found += [
-            f"{check}: {text}" for name, output in usable.items() for text in self._elsewhere(name, output, written)
-        ]
-        usable.update(written)
-        return found, {name: usable[name] for name in expected.sealed if name in usable}
-
-    def _elsewhere(self, name: str, output: torch.Tensor, written: Outputs) -> list[str]:
-        """What is wrong with the memory that an output lies in."""
-        if self._references.hold(output):
-            return [f"output {name!r} is the judge's own memory, not a result"]
-        if name in written:
-            same = poison.bit_equal(output, written[name])
-            return (
-                []
-                if same
-                else [
-                    f"output {name!r} is not what the call wrote in place, shape {tuple(written[name].shape)}: it is a "
-                    "copy, or shows other memory; give a view of the part of the input that is written"
-                ]
-            )
-        if written and self._own.hold(output):
-            return [f"output {name!r} lies in the memory of an input; only {', '.join(map(repr, written))} may"]
-        return []
-
-    def _compare(self, check: str, outputs: Outputs, expected: Expected) -> tuple[list[ErrorFigures], list[str]]:
-        figures: list[ErrorFigures] = []
-        found: list[str] = []
-        with expected.opened() as reference:
-            for name, output in outputs.items():
-                yardstick = expected.yardsticks[name]
-                try:
-                    figures.append(compare(check, name, output, reference[name], yardstick, self._tolerance))
-                except MismatchError as error:
-                    found.append(f"{check}: {error}")
-        return figures, found
-
-
-def _twice(run: Callable[[], Any]) -> Callable[[], Any]:
-    """A call, and another on what it has left in place; what the first returned is filled with NaN between them.
-
-    Timed calls find what the one before has left, so that a backend must work there, too, and not give an old result.
-    """
-
-    def twice() -> Any:
-        for tensor in poison.tensors_in(run()):
-            poison.fill(tensor)
-        return run()
-
-    return twice
-
-
-def _holds_results(raw: Any) -> bool:
-    """Whether a call returned anything that is there already: a plain tensor, or a number."""
-    return isinstance(raw, (int, float)) or any(True for _ in poison.tensors_in(raw))
-
-
-def _kind(value: object) -> str:
-    if value is None:
-        return "None"
-    return f"a {type(value).__module__}.{type(value).__qualname__}".replace("a builtins.", "a ")
+def advance(checking: Checking, raw: Any = None) -> CheckReport | None:
+    """Go on with a check until a call is due (None) or it is done; `raw` is what the call that was due returned."""
+    try:
+        checking.send(raw)
+    except StopIteration as done:
+        report: CheckReport = done.value
+        return report
+    return None

@@ -1,14 +1,16 @@
 """Whether reading a result only rearranges it: work that is done while it is read is done outside the timed region.
 
-Two looks. Layouts and casts move elements one by one, so that one NaN put into what a call returned comes out as one
-NaN at most; a product, a softmax or a reduction spreads it over a row, whoever computes it. And torch's own operators
-are listed while the result is read, so that work on something else than what the call returned shows, too.
+Four looks. Layouts and casts move elements one by one, so that one NaN put into what a call returned comes out as one
+NaN at most; a product, a softmax or a reduction spreads it over a row, whoever computes it. Operators are listed while
+the result is read, so that work on something else than what the call returned shows, too. Reading takes hardly longer
+than copying, whether numpy computes in it or a thread is waited for. And what was returned stays as it was.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,15 @@ _MOVES = re.compile(
     "is_nonzero|scalar_tensor)"
 )
 """Operators that allocate, move, cast or scale."""
+
+_OPERATOR = re.compile(r"(?!profiler::)\w+::")
+"""Begins the name of an operator, torch's own or another's."""
+
+READS = 5
+"""Calls whose results are read before reading counts as slow: one may load a kernel, and another be interrupted."""
+
+READ_SECONDS, READ_NS_PER_BYTE = 0.0005, 4
+"""Reading may take so long, and so long for each byte that was returned: several copies by one thread."""
 
 if TYPE_CHECKING:
     import torch
@@ -54,6 +65,72 @@ def problems(raw: Any, outputs: Callable[[Any], Outputs]) -> list[str]:
     return []
 
 
+def written_later(returned: list[tuple[torch.Tensor, torch.Tensor]]) -> list[str]:
+    """What is wrong with results that are not what they were when the call returned; each comes with a copy of then."""
+    changed = [number for number, (now, before) in enumerate(returned) if not poison.bit_equal(now, before)]
+    if not changed:
+        return []
+    return [
+        f"tensor {changed[0]} that the call returned was still being written after it had returned: wait for threads "
+        "in `Prepared.call`, which is timed"
+    ]
+
+
+class Reading:
+    """How long it takes to read the results of calls, right after each.
+
+    outputs   `Prepared.outputs`
+    wait      waits for the device
+    """
+
+    def __init__(self, outputs: Callable[[Any], Outputs], wait: Callable[[], None]) -> None:
+        self._outputs = outputs
+        self._wait = wait
+        self._prompt = False
+        self._least_seconds = float("inf")
+
+    def time(self, raw: Any) -> None:
+        """Read the result of a call that was just made, unless one has been read quickly."""
+        if self._prompt:
+            return
+        size = sum(tensor.numel() * tensor.element_size() for tensor in poison.tensors_in(raw))
+        with _one_thread():  # several wait for each other for milliseconds where others compute on the machine
+            self._wait()
+            begin = time.perf_counter()
+            self._outputs(raw)
+            self._wait()
+            seconds = time.perf_counter() - begin
+        self._least_seconds = min(seconds, self._least_seconds)
+        self._prompt = seconds <= READ_SECONDS + READ_NS_PER_BYTE * 1e-9 * size
+
+    def problems(self, run: Callable[[], Any]) -> list[str]:
+        """What is wrong with the time that reading takes, after a few more calls where all were read slowly."""
+        for _ in range(READS):
+            if self._prompt:
+                return []
+            self.time(run())
+        if self._prompt:
+            return []
+        return [
+            f"work is done while the result is read: reading it takes {self._least_seconds * 1e3:.3g} ms right after a "
+            "call, many times as long as copying it; `Prepared.outputs` may change layout and dtype only. Compute, and "
+            "wait for threads, in `Prepared.call`, which is timed"
+        ]
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """torch's operators compute in this thread alone meanwhile."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def _work(read: Callable[[], Any]) -> list[str]:
     """Names of operators that did more than move, cast or scale elements."""
     from torch.autograd.profiler_legacy import profile
@@ -61,7 +138,7 @@ def _work(read: Callable[[], Any]) -> list[str]:
     with profile() as profiler:  # type: ignore[no-untyped-call]
         read()
     names = [event.name for event in profiler.function_events or ()]
-    return [name for name in names if name.startswith("aten::") and not _MOVES.fullmatch(name)]
+    return [name for name in names if _OPERATOR.match(name) and not _MOVES.fullmatch(name)]
 
 
 @contextlib.contextmanager

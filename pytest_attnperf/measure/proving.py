@@ -40,8 +40,11 @@ def forget_references() -> None:
     _references.clear()
 
 
-class ReplayWrongError(CaseFailedError):
-    """Eager calls were right, but what was captured for timing computes something else; `report` shows what."""
+class TimedWrongError(CaseFailedError):
+    """Checked calls were right, and what is timed computes something else: a replay, or a call inside a block.
+
+    `report` shows what.
+    """
 
     def __init__(self, report: CheckReport) -> None:
         super().__init__("\n".join(report.problems))
@@ -121,7 +124,7 @@ class Prover:
 
         poisoned   see `Judge.check_call`; `run` must be told the same
 
-        Raises ReplayWrongError.
+        Raises TimedWrongError.
         """
         # A block over several copies also ends on the case's own inputs: poisoned where they are returned, a result of
         # NaN would be the last in a buffer that all calls share.
@@ -130,7 +133,7 @@ class Prover:
             report = judge.check_call("replay", run, seed=self.seeds.check, planted=True, poisoned=poisoned)
         if not report.right:
             problems = tuple(f"eager right, replay wrong: {problem}" for problem in report.problems)
-            raise ReplayWrongError(replace(report, problems=problems))
+            raise TimedWrongError(replace(report, problems=problems))
         self.note_cost(report)
 
     def note_cost(self, report: CheckReport) -> None:

@@ -25,7 +25,7 @@ from pytest_attnperf.measure.cold_cache import cold_size
 from pytest_attnperf.measure.copies import Copies
 from pytest_attnperf.measure.graph_nodes import UnreadableGraphError
 from pytest_attnperf.measure.inspection import OtherWorkError
-from pytest_attnperf.measure.proving import ReplayWrongError
+from pytest_attnperf.measure.proving import TimedWrongError
 from pytest_attnperf.measure.rejection import CompileWatch
 from pytest_attnperf.measure.sampling import sample
 from pytest_attnperf.measure.stage_values import Kept, cold_copies, keep
@@ -92,7 +92,7 @@ class Stages:
     def time(self, block_us: float) -> Breakdown:
         """Every stage and the whole call, without what came before the first call.
 
-        Raises OtherWorkError for a stage that copies between host and device or uses other streams, ReplayWrongError
+        Raises OtherWorkError for a stage that copies between host and device or uses other streams, TimedWrongError
         where the stages give another result than the call, and CaseFailedError where a stage cannot be timed.
         """
         call, found = self._prepared.run, self._prepared.call
@@ -163,7 +163,7 @@ class Stages:
         return launches
 
     def _prove(self, pipeline: Pipeline) -> None:
-        """Raises ReplayWrongError where the stages give another result, and CaseFailedError where only replays do."""
+        """Raises TimedWrongError where the stages give another result, and CaseFailedError where only replays do."""
         prover, seed = self._prover, self._prover.seeds.check
         report = prover.judge(self._prepared).check_call(CHECK, self._replayed, seed=seed, planted=True)
         if not report.right:
@@ -172,7 +172,7 @@ class Stages:
             )
             if not again.right:
                 problems = tuple(f"the call is right, its stages are not: {text}" for text in again.problems)
-                raise ReplayWrongError(replace(again, problems=problems))
+                raise TimedWrongError(replace(again, problems=problems))
             raise CaseFailedError(
                 f"right when each stage runs once, and wrong when each is run again ({report.problems[0]}); a stage "
                 "must give the same when it runs on what it has left"

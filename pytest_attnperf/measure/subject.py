@@ -17,7 +17,7 @@ from pytest_attnperf.measure.live_profile import profile_case
 from pytest_attnperf.measure.memory import PeakMemory, peak_memory
 from pytest_attnperf.measure.not_interpreted import explaining
 from pytest_attnperf.measure.out_of_memory import free_cached_memory, guarded
-from pytest_attnperf.measure.proving import Prover, ReplayWrongError, forget_references
+from pytest_attnperf.measure.proving import Prover, TimedWrongError, forget_references
 from pytest_attnperf.measure.ran_code import RanCode
 from pytest_attnperf.measure.ran_code import recording as recording_code
 from pytest_attnperf.measure.stages import Stages
@@ -97,7 +97,7 @@ class TorchSubject:
 
         timer   AUTO, or the name of the one timer that may be used
 
-        Raises NotProvenRightError without a passing check, ReplayWrongError when the replay fails its own,
+        Raises NotProvenRightError without a passing check, TimedWrongError when the replay fails its own,
         OtherWorkError when it holds other work than the backend declares, and CaseFailedError where the time would say
         nothing, the timer cannot be used, or something compiles in every block.
         """
@@ -119,7 +119,7 @@ class TorchSubject:
         self._require_proven(self._ready_timing.asked)
         try:
             return guarded(lambda: self._broken_down(block_us), f"the stages of {self._name}", lambda: None)
-        except (ReplayWrongError, OtherWorkError):
+        except (TimedWrongError, OtherWorkError):
             self._proven = False
             raise
 
@@ -197,7 +197,7 @@ class TorchSubject:
         """What `work` gives; the case is no longer proven when what it times is found to be something else."""
         try:
             return self._guarded(lambda: work(self._ready_timing))
-        except (ReplayWrongError, OtherWorkError):
+        except (TimedWrongError, OtherWorkError):
             self._proven = False
             raise
 

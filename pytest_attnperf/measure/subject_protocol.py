@@ -43,7 +43,7 @@ class Subject(Protocol):
         """Measure blocks of about `block_us` microseconds of calls, each after an unmeasured one.
 
         Stops at `max_blocks`, or earlier when measured and unmeasured blocks together have taken `budget_us`.
-        Raises NotProvenRightError before a passing `check`, and ReplayWrongError (see `proving`) when the calls are
+        Raises NotProvenRightError before a passing `check`, and TimedWrongError (see `proving`) when the calls are
         right but the way of timing them makes them wrong.
         """
 
@@ -53,7 +53,7 @@ class Subject(Protocol):
     def stages(self, block_us: float) -> Breakdown:
         """Measure the stages of the call that `blocks` measured, each alone, and the whole in turns with them.
 
-        Raises as `blocks`: ReplayWrongError where the stages give another result than the call, OtherWorkError where
+        Raises as `blocks`: TimedWrongError where the stages give another result than the call, OtherWorkError where
         one of them goes through the host. Any other failure says nothing against the case, which may be finished.
         """
 

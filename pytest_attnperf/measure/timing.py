@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 import statistics
 import time
 from collections.abc import Callable
@@ -12,13 +13,17 @@ from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import placements
 from pytest_attnperf.measure.cold_cache import cold_size
 from pytest_attnperf.measure.copies import Copies, copy_inputs, make_copies
+from pytest_attnperf.measure.hidden_check import HiddenCheck
+from pytest_attnperf.measure.proving import TimedWrongError
 from pytest_attnperf.measure.rejection import CompileWatch
 from pytest_attnperf.measure.rotation import rotate
 from pytest_attnperf.measure.sampling import sample
 from pytest_attnperf.measure.stopping import MIN_BLOCKS, StoppingRule
 from pytest_attnperf.measure.timers import AUTO, Parts, choose, stamps_of
+from pytest_attnperf.measure.timers.event import EventTimer
 from pytest_attnperf.measure.timers.graph import GraphTimer
 from pytest_attnperf.measure.timers.graph_cold import GraphColdTimer
+from pytest_attnperf.measure.timers.host import HostTimer
 from pytest_attnperf.measure.timers.replay import ReplayTimer
 from pytest_attnperf.measure.twins import Twins
 from pytest_attnperf.measure.warm_up import warm_device, warm_up
@@ -34,9 +39,12 @@ if TYPE_CHECKING:
 COLD_BLOCKS_MOST = 12
 """Each is a mean over many places already; more would run into the throttling that a rest puts off (`placements`)."""
 
+HIDDEN_TURNS = 4
+"""One of so many first turns is followed by a block that is judged."""
+
 
 class Timing:
-    """Times one case. What it raises of a replay (ReplayWrongError, OtherWorkError) means that the case is not right.
+    """Times one case. What it raises of a replay (TimedWrongError, OtherWorkError) means that the case is not right.
 
     prepared   owns the inputs that are timed, and is what `judge` judges
     inspect    looks at what a captured graph holds, and raises OtherWorkError
@@ -57,6 +65,8 @@ class Timing:
         self._copies = Copies(())
         self._places = _Places()
         self._median_us = 0.0
+        self._turns = 0
+        self._hidden_turn = 0
 
     def blocks(self, max_blocks: int, block_us: float, budget_us: float, asked: str) -> Samples:
         """Blocks of one process (see `Subject.blocks`)."""
@@ -74,6 +84,7 @@ class Timing:
         timer = self._timer_for(block_us, asked)
         self._places.close()
         self._places = places = _Places(timer)
+        self._turns, self._hidden_turn = 0, random.SystemRandom().randrange(HIDDEN_TURNS)
         if isinstance(timer, GraphTimer):
             limit_bytes = self._prover.device.memory_bytes // placements.MEMORY_SHARE
             count = placements.places_for_turns(timer.call_us, self.call_bytes, limit_bytes)
@@ -97,8 +108,9 @@ class Timing:
             raise CaseFailedError(
                 f"{self._prover.case} has no place {place}: turns() made {len(timers)}, counted from 0"
             )
-        with CompileWatch() as watch:
-            samples = sample(timers[place], StoppingRule(1, 1), watch)
+        hidden = self._hidden_check(timers[place], 1) if self._turns == self._hidden_turn else None
+        self._turns += 1
+        samples = self._sampled(timers[place], StoppingRule(1, 1), hidden)
         return Turn(samples.block_us[0], samples.clock_mhz[0] if samples.clock_mhz else None)
 
     def close(self) -> None:
@@ -116,8 +128,30 @@ class Timing:
             max_blocks = min(max_blocks, COLD_BLOCKS_MOST)
             time.sleep(placements.REST_SECONDS)
         rule = StoppingRule(min(MIN_BLOCKS, max_blocks), max_blocks, budget_us)
+        return self._sampled(timer, rule, self._hidden_check(timer, rule.min_blocks))
+
+    def _sampled(self, timer: Timer, rule: StoppingRule, hidden: HiddenCheck | None) -> Samples:
+        """Blocks. Raises TimedWrongError where the result of the hidden one is wrong."""
         with CompileWatch() as watch:
-            return sample(timer, rule, watch)
+            samples = sample(timer, rule, watch, hidden)
+        if hidden is not None and hidden.report is not None:
+            if not hidden.report.right:
+                raise TimedWrongError(hidden.report)
+            self._prover.note_cost(hidden.report)
+        return samples
+
+    def _hidden_check(self, timer: Timer, blocks: int) -> HiddenCheck | None:
+        """A check within the first so many blocks, where every call runs the backend's own code."""
+        if not isinstance(timer, (HostTimer, EventTimer)):
+            return None
+        return HiddenCheck(
+            self._judge,
+            self._prover.seeds.check,
+            lambda: timer.last,
+            random.SystemRandom().randrange(blocks),
+            restore=lambda: self._prover.load_timed_inputs(self._prepared),
+            loaded=lambda: self._copies.load_from(self._prepared),
+        )
 
     def _samples_elsewhere(self, timer: GraphTimer, plan: placements.Plan) -> Samples:
         """Blocks at several places in memory, each with a graph of its own that is proven right before it counts."""

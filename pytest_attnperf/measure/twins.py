@@ -39,7 +39,7 @@ class Twins:
         self._expected = self._results_of_the_proven()
 
     def make(self) -> tuple[Prepared, GraphTimer]:
-        """Another place, proven right and holding the timed inputs. Raises ReplayWrongError."""
+        """Another place, proven right and holding the timed inputs. Raises TimedWrongError."""
         prepared = elsewhere(self._prepared)
         twin = self._timer.twin(prepared.run)
         copy_inputs(self._checked, prepared)

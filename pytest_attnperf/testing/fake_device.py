@@ -73,7 +73,7 @@ from pytest_attnperf.workloads.base import Workload
 SCRIPT = "fake_device.json"
 
 
-class ReplayWrongError(CaseFailedError):
+class TimedWrongError(CaseFailedError):
     """What the real subject raises when a graph replays to something else."""
 
     def __init__(self, message: str, report: CheckReport) -> None:
@@ -134,7 +134,7 @@ class FakeSubject:
         self._require_proven("blocks")
         self._strike("block")
         if self.fault == "replay":
-            raise ReplayWrongError("eager right, replay wrong", _report("replay", "wrong", 40.0))
+            raise TimedWrongError("eager right, replay wrong", _report("replay", "wrong", 40.0))
         if self.fault == "untimeable" or timer not in ("auto", self.timer):
             raise CaseFailedError(f"the timer {timer!r} was asked for, and this case can only use {self.timer!r}")
         centre = float(self.script["time_us"]) * self.bias
@@ -159,7 +159,7 @@ class FakeSubject:
         """Scripted: `places` of inputs, 2 unless said."""
         self._require_proven("turns")
         if self.fault == "replay":
-            raise ReplayWrongError("eager right, replay wrong", _report("replay", "wrong", 40.0))
+            raise TimedWrongError("eager right, replay wrong", _report("replay", "wrong", 40.0))
         call_us = float(self.script["time_us"]) * self.bias
         return TurnPlan(self.timer, "hot", int(self.script.get("places", 2)), call_us, max(1, int(block_us / call_us)))
 
@@ -183,7 +183,7 @@ class FakeSubject:
             raise CaseFailedError("stage 'rope': graph capture failed (scripted)")
         if self.fault == "crossing":
             problem = "stage 'rope': the call copied 64 bytes between host and device (1 x Memcpy DtoH)"
-            raise ReplayWrongError("crossing", CheckReport(problems=(problem,)))
+            raise TimedWrongError("crossing", CheckReport(problems=(problem,)))
         stages = tuple(
             StageTime(name, us * self.bias, (Launch(f"{name}_kernel"),) if us else (), int(us > 0), 1024 if us else 0)
             for name, us in self.script.get("stages", {}).items()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from pytest_attnperf.correctness.late_work import problems
+from pytest_attnperf.correctness.late_work import Reading, problems, written_later
 
 OUT = torch.randn(2, 8, 4, 16, generator=torch.Generator().manual_seed(1))
 
@@ -89,3 +90,38 @@ def test_tensors_of_inference_mode_can_be_looked_at() -> None:
     with torch.inference_mode():
         raw = OUT * 2
     assert problems(raw, lambda raw: {"out": raw}) == []
+
+
+def test_operators_of_other_libraries_are_named() -> None:
+    """A kernel that is registered under a name of its own is work, too."""
+    library = torch.library.Library("attnperf_late", "DEF")
+    library.define("doubled(Tensor x) -> Tensor")
+    library.impl("doubled", lambda x: x.clone(), "CPU")
+    (found,) = problems(OUT.clone(), lambda raw: {"out": torch.ops.attnperf_late.doubled(raw)})
+    assert "attnperf_late::doubled ran in `Prepared.outputs`" in found
+
+
+def reading(outputs: Callable[[Any], Any]) -> list[str]:
+    """What is said of the time that it takes to read a result."""
+    timed = Reading(outputs, lambda: None)
+    timed.time(OUT)
+    return timed.problems(lambda: OUT)
+
+
+def test_reading_that_takes_longer_than_copying_is_named() -> None:
+    """Waiting for a thread, or computing in Python, shows in the time; one slow reading of several does not count."""
+    assert reading(lambda raw: {"out": raw.float().transpose(1, 2).contiguous()}) == []
+    slow = iter([0.01, 0.01, 0.0, 0.01])
+    assert reading(lambda raw: time.sleep(next(slow))) == []
+    (found,) = reading(lambda raw: time.sleep(0.002))
+    assert "reading it takes 2" in found
+
+
+def test_a_result_that_changes_after_its_call_is_named() -> None:
+    """NaN is a value like any other."""
+    first, second = OUT.clone().fill_(float("nan")), OUT.clone()
+    returned = [(first, first.clone()), (second, second.clone())]
+    assert written_later(returned) == []
+    second[0, 0, 0, 0] += 1
+    (found,) = written_later(returned)
+    assert found.startswith("tensor 1 that the call returned was still being written after it had returned")

@@ -18,7 +18,7 @@ from pytest_attnperf.correctness.judge import Judge
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.measure.copies import Copies, copy_inputs
 from pytest_attnperf.measure.placements import elsewhere
-from pytest_attnperf.measure.proving import Prover, ReplayWrongError
+from pytest_attnperf.measure.proving import Prover, TimedWrongError
 from pytest_attnperf.measure.rotation import rotate
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.timers.graph import GraphTimer
@@ -144,7 +144,7 @@ def test_a_twin_that_lies_is_judged_like_the_first(liar: InPlaceLiar, prover: Pr
     timer = Replayed(prepared.run)
     twins = Twins(prover, prepared, timer)
     prepared.call = lambda *given: liar.make()(*given)[0]
-    with pytest.raises(ReplayWrongError, match="(?s)" + liar.clue):
+    with pytest.raises(TimedWrongError, match="(?s)" + liar.clue):
         twins.make()
 
 

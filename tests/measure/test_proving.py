@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_attnperf.measure.proving import Prover, ReplayWrongError
+from pytest_attnperf.measure.proving import Prover, TimedWrongError
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
@@ -44,7 +44,7 @@ def test_a_wrong_replay_says_that_the_eager_call_was_right() -> None:
     """Every problem is named as the replay's, and it costs nothing that a final report would say."""
     own = prover()
     prepared = own.backend.prepare(WORKLOAD, make_inputs(0))
-    with pytest.raises(ReplayWrongError, match=r"^eager right, replay wrong: replay: ") as caught:
+    with pytest.raises(TimedWrongError, match=r"^eager right, replay wrong: replay: ") as caught:
         own.prove_replay(own.judge(prepared), lambda: torch.matmul(*prepared.tensors) * 2, poisoned=True)
     assert not caught.value.report.right
     assert own.cost.seconds == 0

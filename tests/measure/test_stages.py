@@ -14,7 +14,7 @@ from pytest_attnperf.measure import stages, trace
 from pytest_attnperf.measure.cold_cache import ColdSize
 from pytest_attnperf.measure.graph_nodes import GraphContent
 from pytest_attnperf.measure.inspection import OtherWorkError
-from pytest_attnperf.measure.proving import ReplayWrongError
+from pytest_attnperf.measure.proving import TimedWrongError
 from pytest_attnperf.measure.seeds import Seeds, timed_seed
 from pytest_attnperf.measure.stages import Stages
 from pytest_attnperf.measure.subject import TorchSubject
@@ -156,7 +156,7 @@ def test_stages_that_give_something_else_are_refused() -> None:
     """A pipeline whose call is right and whose stages leave something out is wrong, and timed no more."""
     lie = Stage("attention.join", lambda v: {"out": torch.zeros(SIZE, SIZE)})
     subject = timed(Posing(("x", "w"), (PROJECT, SPLIT, lie), ("out",)))
-    with pytest.raises(ReplayWrongError, match="the call is right, its stages are not: stages one by one: 'out'"):
+    with pytest.raises(TimedWrongError, match="the call is right, its stages are not: stages one by one: 'out'"):
         subject.stages(600.0)
     with pytest.raises(NotProvenRightError):
         subject.stages(600.0)

@@ -12,7 +12,7 @@ from pytest_attnperf.backends import Outputs, Pipeline, Prepared, Stage, Tensors
 from pytest_attnperf.environment.device import describe_device
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure.inspection import OtherWorkError
-from pytest_attnperf.measure.proving import ReplayWrongError
+from pytest_attnperf.measure.proving import TimedWrongError
 from pytest_attnperf.measure.seeds import Seeds, timed_seed
 from pytest_attnperf.measure.subject import TorchSubject
 from pytest_attnperf.records import DeviceInfo, Tolerance
@@ -154,7 +154,7 @@ def test_a_stage_in_place_is_measured() -> None:
 def test_stages_of_other_work_are_refused() -> None:
     """Stages that leave something out while the call is right fail the case."""
     lie = Stage("attention.output", lambda v: {"out": torch.zeros_like(v["weights"])})
-    with pytest.raises(ReplayWrongError, match="the call is right, its stages are not"):
+    with pytest.raises(TimedWrongError, match="the call is right, its stages are not"):
         timed(Posing(INPUTS, (PROJECT, SPLIT, SOFTMAX, lie), ("out",))).stages(600.0)
 
 

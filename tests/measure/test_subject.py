@@ -13,7 +13,7 @@ from pytest_attnperf.backends import Backend, Outputs, Prepared, Tensors
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import live_profile, trace
 from pytest_attnperf.measure.cold_cache import ColdSize
-from pytest_attnperf.measure.proving import ReplayWrongError
+from pytest_attnperf.measure.proving import TimedWrongError
 from pytest_attnperf.measure.seeds import Seeds, timed_seed
 from pytest_attnperf.measure.subject import TorchSubject
 from pytest_attnperf.measure.subject_protocol import Subject
@@ -342,7 +342,7 @@ def test_a_replay_that_is_wrong_is_its_own_message() -> None:
     """A call that is right eagerly and wrong replayed is refused before any time is taken."""
     subject = _subject(Inline(_baked_scalar), GPU, Product(size=256))
     assert subject.check().right
-    with pytest.raises(ReplayWrongError, match="eager right, replay wrong: ") as caught:
+    with pytest.raises(TimedWrongError, match="eager right, replay wrong: ") as caught:
         subject.blocks(7, 1000.0, 120_000.0)
     assert not caught.value.report.right
     with pytest.raises(NotProvenRightError):

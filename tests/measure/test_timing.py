@@ -13,7 +13,7 @@ import torch
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import placements, timing, trace
 from pytest_attnperf.measure.cold_cache import ColdSize
-from pytest_attnperf.measure.proving import ReplayWrongError
+from pytest_attnperf.measure.proving import TimedWrongError
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.stopping import MIN_BLOCKS
 from pytest_attnperf.measure.subject import TorchSubject
@@ -148,7 +148,7 @@ def test_a_wrong_replay_is_its_own_message(eager_gpu: EagerGpu) -> None:
     """Right eagerly, wrong replayed: no time is taken, the report says so, and the case is no longer proven."""
     eager_gpu.spoil = lambda place, right: torch.full_like(right, float("nan"))
     subject = subject_of()
-    with pytest.raises(ReplayWrongError, match=r"^eager right, replay wrong: replay: ") as caught:
+    with pytest.raises(TimedWrongError, match=r"^eager right, replay wrong: replay: ") as caught:
         subject.blocks(3, 200.0, 1e9)
     assert not caught.value.report.right
     assert [timer.closed for timer in eager_gpu.timers] == [True]
@@ -160,7 +160,7 @@ def test_a_replay_that_is_wrong_at_another_place_only_is_caught(eager_gpu: Eager
     """A place whose graph computes something else does not count, and neither does the case."""
     eager_gpu.spoil = lambda place, right: right * 1.01 if place == 2 else right
     subject = subject_of()
-    with pytest.raises(ReplayWrongError, match=r"^eager right, replay wrong"):
+    with pytest.raises(TimedWrongError, match=r"^eager right, replay wrong"):
         subject.blocks(30, 200.0, 1e9)
     assert all(timer.closed for timer in eager_gpu.timers[1:])
     with pytest.raises(NotProvenRightError):
@@ -188,7 +188,7 @@ def test_a_cold_case_is_replayed_in_rounds(eager_gpu: EagerGpu, monkeypatch: pyt
     samples = subject.blocks(30, 200.0, 1e9)
     assert (samples.timer, samples.cache_state, samples.placements) == ("graph_cold", "cold", 1)
     assert (samples.calls_per_block, len(samples.block_us)) == (4, timing.COLD_BLOCKS_MOST)
-    assert rests == [0.1]
+    assert rests[-1:] == [0.1]  # the check before has paused, too
     assert len(subject.blocks(30, 200.0, 1.0).block_us) == MIN_BLOCKS
     inputs = [other.tensors for other in (*subject._ready_timing._copies.others, subject._ready)]
     assert all(all(map(torch.equal, held, timed_inputs(subject))) for held in inputs)
@@ -204,7 +204,7 @@ def test_both_ends_of_a_round_are_judged(eager_gpu: EagerGpu, end: int) -> None:
     """A replay that is wrong on the first copy only, or on the case's own inputs only, is not timed."""
     eager_gpu.spoil = lambda place, right: right * 1.01 if place == end else right
     subject = subject_of(cache_state="cold")
-    with pytest.raises(ReplayWrongError, match=r"^eager right, replay wrong"):
+    with pytest.raises(TimedWrongError, match=r"^eager right, replay wrong"):
         subject.blocks(3, 200.0, 1e9)
     assert subject._ready_timing._copies.others == ()
 

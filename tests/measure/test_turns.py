@@ -11,7 +11,7 @@ import torch
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import timing, trace
 from pytest_attnperf.measure.cold_cache import ColdSize
-from pytest_attnperf.measure.proving import ReplayWrongError
+from pytest_attnperf.measure.proving import TimedWrongError
 from pytest_attnperf.measure.rejection import CompileWatch
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.subject import TorchSubject
@@ -121,7 +121,7 @@ def test_a_place_that_replays_wrong_takes_no_turns(eager_gpu: EagerGpu) -> None:
     """One wrong place among forty: the case is no longer proven."""
     eager_gpu.spoil = lambda place, right: right * 1.01 if place == 7 else right
     subject = checked(subject_of())
-    with pytest.raises(ReplayWrongError, match=r"^eager right, replay wrong: "):
+    with pytest.raises(TimedWrongError, match=r"^eager right, replay wrong: "):
         subject.turns(2000.0)
     with pytest.raises(NotProvenRightError):
         subject.turn(0)

@@ -15,7 +15,7 @@ from pytest_attnperf.measure.pinned_backend import pin
 from pytest_attnperf.measure.subject_protocol import Subject
 from pytest_attnperf.records import NotProvenRightError, Samples
 from pytest_attnperf.testing.fake_backends import FakeBackend
-from pytest_attnperf.testing.fake_device import FakeDevice, FakeSubject, ReplayWrongError
+from pytest_attnperf.testing.fake_device import FakeDevice, FakeSubject, TimedWrongError
 from pytest_attnperf.workloads.prefill import Prefill
 
 WORKLOAD = Prefill(batch=1, seq_q=64, heads=1, head_dim=16)
@@ -106,7 +106,7 @@ def test_wrong_only_later(script: Path) -> None:
     late = subject(script, fault="late")
     assert blocks(late).block_us
     assert not late.finish().check.right
-    with pytest.raises(ReplayWrongError) as raised:
+    with pytest.raises(TimedWrongError) as raised:
         blocks(subject(script, fault="replay"))
     assert not raised.value.report.right
 

@@ -55,7 +55,7 @@ def test_a_liar_is_described_and_has_a_twin(liar: Liar) -> None:
     lying: Any = liar.lying
     honest: Any = liar.honest
     assert lying.workload == honest.workload == liar.workload
-    assert (lying.kernel, lying.outputs) != (honest.kernel, honest.outputs)
+    assert (lying.kernel, lying.outputs, lying.packs) != (honest.kernel, honest.outputs, honest.packs)
     assert lying.declares == honest.declares
     assert re.search(liar.clue, "") is None, "a clue that is found in no text at all says nothing"
     assert not (liar.needs_gpu and liar.needs_cpu)

@@ -20,6 +20,7 @@ class EventTimer:
     """Times launches and kernels as the GPU sees them. `why` says why not a graph, and becomes part of the note.
 
     stamps   what tells the clock; None where nothing can
+    last     what the last call of the last block returned
     """
 
     name = "event"
@@ -30,6 +31,7 @@ class EventTimer:
 
     def __init__(self, why: str = "", stamps: Stamps | None = None) -> None:
         self.calls_per_block = 1
+        self.last: Any = None
         self.clock_mhz: tuple[float, ...] = ()
         self._clocks = PairClocks(stamps)
         self._why = why
@@ -87,12 +89,12 @@ class EventTimer:
 
     def close(self) -> None:
         """Let go of the call."""
-        self._call = None
+        self._call = self.last = None
 
     def _pair_us(self) -> float:
         import torch
 
-        call = self._call
+        call, self.last = self._call, None
         assert call is not None, "prepare() comes first"
         start, end = event_pair()
         self._clocks.begin()
@@ -101,8 +103,9 @@ class EventTimer:
         for _ in range(self.calls_per_block):
             call()
         start.record()
-        for _ in range(self.calls_per_block):
+        for _ in range(self.calls_per_block - 1):
             call()
+        self.last = call()
         end.record()
         self._blocks += 1
         self._exposed_blocks += bool(start.query())

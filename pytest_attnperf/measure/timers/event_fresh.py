@@ -25,6 +25,7 @@ class EventFreshTimer(EventTimer):
     def _pair_us(self) -> float:
         import torch
 
+        self.last = None
         self._clocks.begin()
         self._clocks.stamp()
         self._queue(self._ready())
@@ -45,5 +46,7 @@ class EventFreshTimer(EventTimer):
         return [self._setup() for _ in range(self.calls_per_block)]
 
     def _queue(self, ready: list[tuple[Any, ...]]) -> None:
-        for taken in ready:
+        *others, own = ready
+        for taken in others:
             self._work(*taken)
+        self.last = self._work(*own)

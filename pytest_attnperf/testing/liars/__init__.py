@@ -19,12 +19,17 @@ from pytest_attnperf.testing.liars.masking import MASKING
 from pytest_attnperf.testing.liars.posing import POSING
 from pytest_attnperf.testing.liars.racing import RACING
 from pytest_attnperf.testing.liars.timing import TIMING
+from pytest_attnperf.testing.liars.untimed import UNTIMED
+from pytest_attnperf.testing.liars.watching import WATCHING
 from pytest_attnperf.testing.liars.writing import WRITING
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Registry
 
-LIARS: tuple[Liar, ...] = (*MASKING, *ARITHMETIC, *WRITING, *CACHING, *DEFERRING, *POSING, *RACING, *TIMING)
+LIARS: tuple[Liar, ...] = (
+    *(*MASKING, *ARITHMETIC, *WRITING, *CACHING, *DEFERRING, *UNTIMED),
+    *(*POSING, *RACING, *WATCHING, *TIMING),
+)
 """Every trick the judge must see through."""
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 Kernel = Callable[[Prefill, Tensors], Callable[..., Any]]
 """Given a workload and its timed inputs, makes the call that will be judged and timed."""
 
+Packing = tuple[Callable[[Tensors], Tensors], Callable[..., Any]]
+"""How inputs are brought into a layout, and the call that takes them in it."""
+
 OFF = r"'out' is off by"
 """Clue of a liar that writes everything, and something else."""
 
@@ -38,6 +41,7 @@ class OneWorkload:
     outputs    what the call returned -> canonical outputs
     declares   what it says will run
     device     'gpu' or 'cpu' where it runs on these only, '' where it runs anywhere
+    packs      in place of `kernel`, for a backend with a layout of its own
     """
 
     name: str
@@ -46,6 +50,7 @@ class OneWorkload:
     outputs: Callable[[Any], Outputs] = take_outputs
     declares: Declares = field(default_factory=Declares)
     device: str = ""
+    packs: Callable[[Prefill], Packing] | None = None
     families: frozenset[str] = frozenset({"prefill"})
     times_on_cpu: bool = True
     tolerance: Tolerance = field(default_factory=Tolerance)
@@ -65,12 +70,15 @@ class OneWorkload:
         return found
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """The call, on copies of the inputs as they are."""
+        """The call, on copies of the inputs as they are, or in the layout of `packs`."""
         assert isinstance(workload, Prefill)
+        convert, call = (
+            (lambda given: given, self.kernel(workload, inputs)) if self.packs is None else self.packs(workload)
+        )
         return Prepared(
-            call=self.kernel(workload, inputs),
-            tensors=tuple(tensor.clone() for tensor in inputs),
-            convert=lambda given: given,
+            call=call,
+            tensors=tuple(tensor.clone() for tensor in convert(inputs)),
+            convert=convert,
             outputs=self.outputs,
             declares=self.declares,
         )
@@ -119,13 +127,16 @@ def liar(
     *,
     twin: Kernel = attention,
     outputs: Callable[[Any], Outputs] = take_outputs,
+    packs: tuple[Callable[[Prefill], Packing], Callable[[Prefill], Packing]] | None = None,
     declares: Declares | None = None,
     verdict: Verdict = Verdict.INCORRECT,
     needs_gpu: bool = False,
     needs_cpu: bool = False,
     needs_timing: bool = False,
 ) -> Liar:
-    """A liar made of two kernels; `outputs` is the liar's own, `declares` is said by both."""
+    """A liar made of two kernels, or of two ways to pack (the liar's, the twin's); `outputs` is the liar's own,
+    `declares` is said by both."""
+    lying_packs, honest_packs = packs or (None, None)
     said = declares or Declares()
     device = "gpu" if needs_gpu else "cpu" if needs_cpu else ""
     return Liar(
@@ -133,8 +144,8 @@ def liar(
         says=says,
         workload=workload,
         clue=clue,
-        lying=OneWorkload(f"liar.{trick}", workload, kernel, outputs, said, device),
-        honest=OneWorkload(f"twin.{trick}", workload, twin, declares=said, device=device),
+        lying=OneWorkload(f"liar.{trick}", workload, kernel, outputs, said, device, lying_packs),
+        honest=OneWorkload(f"twin.{trick}", workload, twin, declares=said, device=device, packs=honest_packs),
         verdict=verdict,
         needs_gpu=needs_gpu,
         needs_cpu=needs_cpu,

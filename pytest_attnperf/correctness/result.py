@@ -1,0 +1,118 @@
+"""What a call returned and wrote, read and compared with what it should be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.correctness import poison
+from pytest_attnperf.correctness.metrics import MismatchError, compare
+from pytest_attnperf.records import ErrorFigures, Tolerance
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Prepared
+    from pytest_attnperf.correctness.own_inputs import OwnInputs
+    from pytest_attnperf.correctness.references import Expected, References
+
+
+class Results:
+    """Reads and compares the results of one prepared backend.
+
+    references   shared by all judges of a process
+    tolerance    the backend's
+    """
+
+    def __init__(self, prepared: Prepared, own: OwnInputs, references: References, tolerance: Tolerance) -> None:
+        self._prepared = prepared
+        self._own = own
+        self._references = references
+        self._tolerance = tolerance
+
+    def judged(
+        self, check: str, raw: Any, expected: Expected, written: dict[int, torch.Tensor]
+    ) -> tuple[list[str], list[ErrorFigures]]:
+        """(what is wrong with the result as such, how far each output is off).
+
+        written   copies of what the call wrote in place, by number of the input
+        """
+        found, outputs = self._outputs(check, raw, expected, self._own.outputs(expected.sealed, written))
+        figures, mismatches = self._compare(check, outputs, expected)
+        return found + mismatches, figures
+
+    def _outputs(self, check: str, raw: Any, expected: Expected, written: Outputs) -> tuple[list[str], Outputs]:
+        """(problems, the outputs that can be compared).
+
+        written   copies of what the call wrote in place, by name of the output
+        """
+        import torch
+
+        found: list[str] = []
+        if written.keys() != expected.sealed.keys() and not _holds_results(raw):
+            advice = (
+                "return the tensors that it has written, or name the inputs that it writes to in in_place=(...)"
+                if raw is None
+                else "its work may be done when it is read, which is not timed; return the tensors that the kernel has "
+                "written"
+            )
+            found.append(f"{check}: the call returned {_kind(raw)}, in which no plain torch.Tensor is: {advice}")
+        converted = self._prepared.outputs(raw)
+        usable: Outputs = {}
+        for name in expected.sealed:
+            output = converted.get(name)
+            if type(output) is torch.Tensor:
+                usable[name] = output
+            elif output is not None:
+                found.append(
+                    f"{check}: output {name!r} is {_kind(output)}, not a plain torch.Tensor: it may compute when it "
+                    "is read"
+                )
+            elif name not in written:
+                gave = ", ".join(sorted(converted)) or "nothing"
+                found.append(f"{check}: output {name!r} is missing; the backend gave {gave}")
+        found += [
+            f"{check}: {text}" for name, output in usable.items() for text in self._elsewhere(name, output, written)
+        ]
+        usable.update(written)
+        return found, {name: usable[name] for name in expected.sealed if name in usable}
+
+    def _elsewhere(self, name: str, output: torch.Tensor, written: Outputs) -> list[str]:
+        """What is wrong with the memory that an output lies in."""
+        if self._references.hold(output):
+            return [f"output {name!r} is the judge's own memory, not a result"]
+        if name in written:
+            same = poison.bit_equal(output, written[name])
+            return (
+                []
+                if same
+                else [
+                    f"output {name!r} is not what the call wrote in place, shape {tuple(written[name].shape)}: it is a "
+                    "copy, or shows other memory; give a view of the part of the input that is written"
+                ]
+            )
+        if written and self._own.hold(output):
+            return [f"output {name!r} lies in the memory of an input; only {', '.join(map(repr, written))} may"]
+        return []
+
+    def _compare(self, check: str, outputs: Outputs, expected: Expected) -> tuple[list[ErrorFigures], list[str]]:
+        figures: list[ErrorFigures] = []
+        found: list[str] = []
+        with expected.opened() as reference:
+            for name, output in outputs.items():
+                yardstick = expected.yardsticks[name]
+                try:
+                    figures.append(compare(check, name, output, reference[name], yardstick, self._tolerance))
+                except MismatchError as error:
+                    found.append(f"{check}: {error}")
+        return figures, found
+
+
+def _holds_results(raw: Any) -> bool:
+    """Whether a call returned anything that is there already: a plain tensor, or a number."""
+    return isinstance(raw, (int, float)) or any(True for _ in poison.tensors_in(raw))
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "None"
+    return f"a {type(value).__module__}.{type(value).__qualname__}".replace("a builtins.", "a ")

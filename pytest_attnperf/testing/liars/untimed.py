@@ -1,0 +1,194 @@
+"""Lies about where the work is done: before the call, behind it, or by somebody else meanwhile."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.testing.liars.honest import attend, attention
+from pytest_attnperf.testing.liars.liar import OFF, WHILE_READ, liar
+from pytest_attnperf.workloads.prefill import Prefill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.testing.liars.liar import Packing
+
+SQUARE = Prefill(2, 48, 4, 32, kv_heads=2, causal=True)
+LARGE = Prefill(1, 256, 4, 64, dtype="f32")
+"""Milliseconds on a CPU, which nobody takes for the time of a copy."""
+
+SMALL = Prefill(1, 24, 2, 32, dtype="f32")
+
+Rows = list[list[list[float]]]
+"""Rows of heads of elements."""
+
+BEFORE = "work is done before the call"
+
+
+def _answers(workload: Prefill) -> Packing:
+    """The result is computed with the layout, and waits for the call."""
+    kept: list[torch.Tensor] = []
+
+    def convert(inputs: Tensors) -> Tensors:
+        kept[:] = [attend(*inputs, causal=workload.causal)[0]]
+        return tuple(tensor.clone() for tensor in inputs)
+
+    return convert, lambda *qkv: kept[0].clone()
+
+
+def _weights(workload: Prefill) -> Packing:
+    """The layout holds the softmax of the scores where q and k should be."""
+    import torch
+
+    def convert(inputs: Tensors) -> Tensors:
+        q, k, v = inputs
+        wide = k.float().repeat_interleave(q.shape[2] // k.shape[2], 2)
+        scores = torch.einsum("bqhd,bkhd->bqhk", q.float(), wide) * q.shape[-1] ** -0.5
+        hidden = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool, device=q.device).triu(1)[None, :, None]
+        return torch.softmax(scores.masked_fill(hidden, float("-inf")), -1), v.clone()
+
+    def call(weights: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        wide = v.float().repeat_interleave(weights.shape[2] // v.shape[2], 2)
+        return torch.einsum("bqhk,bkhd->bqhd", weights, wide).to(v.dtype)
+
+    return convert, call
+
+
+def _heads_first(workload: Prefill) -> Packing:
+    """Heads before rows, K and V in one tensor, half of it padding: a layout as kernels have it."""
+    import torch
+
+    def convert(inputs: Tensors) -> Tensors:
+        q, k, v = (tensor.transpose(1, 2) for tensor in inputs)
+        return q.contiguous(), torch.nn.functional.pad(torch.stack((k, v)), (0, k.shape[-1]))
+
+    def call(q: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
+        k, v = (tensor[..., : q.shape[-1]].transpose(1, 2) for tensor in kv)
+        return attend(q.transpose(1, 2), k, v, causal=workload.causal)[0]
+
+    return convert, call
+
+
+def _in_a_thread(*, wait: bool) -> Callable[[Prefill, Tensors], Callable[..., Any]]:
+    """A thread computes into the buffer that is returned; with `wait`, the call waits for it."""
+
+    def kernel(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
+        import torch
+
+        honest = attention(workload, inputs)
+
+        def call(*qkv: torch.Tensor) -> Any:
+            out, copies = torch.empty_like(qkv[0]), tuple(tensor.clone() for tensor in qkv)
+            thread = threading.Thread(target=lambda: out.copy_(honest(*copies)))
+            thread.start()
+            if wait:
+                thread.join()
+            return out if wait else [out, _Joined(thread)]
+
+        return call
+
+    return kernel
+
+
+class _Joined:
+    """What waits for a thread when the result is asked for."""
+
+    def __init__(self, thread: threading.Thread) -> None:
+        self.wait = thread.join
+
+
+def _joined(raw: Any) -> Outputs:
+    raw[1].wait()
+    return {"out": raw[0]}
+
+
+def _first(raw: Any) -> Outputs:
+    return {"out": raw[0]}
+
+
+def _lists(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
+    """Zeros, and beside them the inputs as lists, in which nobody sees a tensor."""
+    import torch
+
+    return lambda *qkv: [torch.zeros_like(qkv[0]), [tensor.tolist() for tensor in qkv]]
+
+
+def _computed_by_python(raw: Any) -> Outputs:
+    import torch
+
+    return {"out": torch.tensor([_one_batch(*qkv) for qkv in zip(*raw[1], strict=True)])}
+
+
+def _one_batch(q: Rows, k: Rows, v: Rows) -> Rows:
+    """Attention of one batch, row by row and head by head."""
+    scale = len(q[0][0]) ** -0.5
+    rows: Rows = []
+    for query in q:
+        heads = []
+        for head, vector in enumerate(query):
+            scores = [scale * _product(vector, key[head]) for key in k]
+            largest = max(scores)
+            weights = [math.exp(score - largest) for score in scores]
+            columns = zip(*(value[head] for value in v), strict=True)
+            heads.append([_product(weights, column) / sum(weights) for column in columns])
+        rows.append(heads)
+    return rows
+
+
+def _product(one: Iterable[float], other: Iterable[float]) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True))
+
+
+UNTIMED = (
+    liar(
+        "answers_in_convert",
+        "The result is computed while the inputs are brought into their layout, and kept for the call.",
+        SQUARE,
+        attention,
+        OFF,
+        packs=(_answers, _heads_first),
+    ),
+    liar(
+        "packs_weights",
+        "The layout that the call takes holds the softmax of the scores already.",
+        SQUARE,
+        attention,
+        BEFORE,
+        packs=(_weights, _heads_first),
+    ),
+    liar(
+        "joins_when_read",
+        "A thread computes, and is waited for when the result is asked for.",
+        LARGE,
+        _in_a_thread(wait=False),
+        r"(still being written|while the result is read)",
+        twin=_in_a_thread(wait=True),
+        outputs=_joined,
+        needs_cpu=True,
+    ),
+    liar(
+        "writes_after_return",
+        "A thread computes, and nobody ever waits for it.",
+        LARGE,
+        _in_a_thread(wait=False),
+        r"still being written|is off by|holds",
+        twin=_in_a_thread(wait=True),
+        outputs=_first,
+        needs_cpu=True,
+    ),
+    liar(
+        "python_when_read",
+        "Python computes the result when it is asked for, where torch runs no operator.",
+        SMALL,
+        _lists,
+        WHILE_READ,
+        outputs=_computed_by_python,
+        needs_cpu=True,
+    ),
+)

@@ -1,0 +1,96 @@
+"""Lies told only while nobody seems to look: a call that finds out that it is timed gives an old result."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.testing.liars.honest import attention
+from pytest_attnperf.testing.liars.liar import liar
+from pytest_attnperf.workloads.prefill import Prefill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+    from pytest_attnperf.backends import Tensors
+    from pytest_attnperf.testing.liars.liar import Kernel
+
+SQUARE = Prefill(2, 48, 4, 32, kv_heads=2, causal=True)
+HURRIED_SECONDS = 300e-6
+CALLERS = ("_calls_us", "measure")
+
+
+def _old_result_if(timed: Callable[[], bool]) -> Kernel:
+    """Attention that gives its last result again where `timed` says so."""
+
+    def kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+        honest, kept = attention(workload, inputs), list["torch.Tensor"]()
+
+        def call(*qkv: torch.Tensor) -> torch.Tensor:
+            if not timed() or not kept:
+                kept[:] = [honest(*qkv)]
+            return kept[0].clone()
+
+        return call
+
+    return kernel
+
+
+def _called_by_a_timer() -> bool:
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_code.co_name in CALLERS:
+            return True
+    return False
+
+
+def _idle_in_a_hurry(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+    """A call that begins less than 300 us after the end of the one before gives its last result again."""
+    honest, kept, ended = attention(workload, inputs), list["torch.Tensor"](), [0.0]
+
+    def call(*qkv: torch.Tensor) -> torch.Tensor:
+        if time.perf_counter() - ended[0] > HURRIED_SECONDS:
+            kept[:] = [honest(*qkv)]
+        out = kept[0].clone()
+        ended[0] = time.perf_counter()
+        return out
+
+    return call
+
+
+WATCHING = (
+    liar(
+        "knows_the_timer",
+        "A call that finds a timer among its callers gives its last result again.",
+        SQUARE,
+        _old_result_if(_called_by_a_timer),
+        "inside a timed block",
+        twin=_old_result_if(lambda: False),
+        needs_cpu=True,
+        needs_timing=True,
+    ),
+    liar(
+        "watches_the_collector",
+        "A call that finds Python's collector paused gives its last result again.",
+        SQUARE,
+        _old_result_if(lambda: not gc.isenabled()),
+        "inside a timed block",
+        twin=_old_result_if(lambda: False),
+        needs_cpu=True,
+        needs_timing=True,
+    ),
+    liar(
+        "idle_in_a_hurry",
+        "A call less than 300 us after the one before gives its last result again.",
+        SQUARE,
+        _idle_in_a_hurry,
+        r"right after another|is off by",
+        twin=_old_result_if(lambda: False),
+        needs_cpu=True,
+    ),
+)
