@@ -19,6 +19,7 @@ from pytest_attnperf.correctness.metrics import MismatchError, compare
 from pytest_attnperf.correctness.own_inputs import OwnInputs
 from pytest_attnperf.correctness.references import Expected, References
 from pytest_attnperf.records import CheckReport, ErrorFigures, Tolerance
+from pytest_attnperf.workloads.returned import detached
 
 if TYPE_CHECKING:
     import torch
@@ -226,7 +227,7 @@ class Judge:
         converted = self._prepared.outputs(raw)
         usable: Outputs = {}
         for name in expected.sealed:
-            output = converted.get(name)
+            output = detached(converted.get(name))
             if type(output) is torch.Tensor:
                 usable[name] = output
             elif output is not None:
