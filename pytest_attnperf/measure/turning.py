@@ -94,18 +94,16 @@ def words_for(tensor: torch.Tensor, call_us: float) -> int:
 
 
 def sample_of(tensor: torch.Tensor, most: int) -> Sample:
-    """At most so many words of a dense floating-point tensor, the first one among them."""
+    """At most so many words of a floating-point tensor, the first one among them; however it lies in memory."""
     import torch
 
     width, mantissa = tensor.element_size(), _mantissa_bits(tensor.dtype)
-    lanes = min(WORD_BYTES // width, tensor.numel())
-    count = min(most, tensor.numel() // lanes)
-    step = tensor.numel() // lanes // count
-    bits = tensor.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[width])
-    target = bits.as_strided((count, lanes), (step * lanes, 1), bits.storage_offset())
-    free = torch.full((count, lanes), (1 << mantissa) - 1, dtype=torch.int64, device=tensor.device)
+    target = _words(tensor, most)
+    lanes, count = target.shape[-1], target.shape[:-1].numel()
+    bits = target.to(torch.int64).reshape(count, lanes)
+    free = torch.full_like(bits, (1 << mantissa) - 1)
     free[1:, 2:] = 0
-    free *= _normal(target.to(torch.int64), width, mantissa)
+    free *= _normal(bits, width, mantissa)
     if count > 1 and int(free[:, 0].count_nonzero()) % 2 == 0:
         free[free[:, 0].nonzero()[-1:], 0] = 0  # an even number of equal bits would leave the exclusive or as it was
     start, shift = torch.zeros_like(free), torch.zeros_like(free)
@@ -117,7 +115,29 @@ def sample_of(tensor: torch.Tensor, most: int) -> Sample:
         halvings = max(1, int(place[-1]) + 1).bit_length() - 1
         free[:, 1].masked_fill_(place >= 1 << halvings, 0)
         start[:, 1], shift[:, 1] = place << mantissa, mantissa + halvings
-    return Sample(target, target.to(torch.int64) & ~free, free, start, shift)
+    return Sample(target, bits & ~free, free, start, shift)
+
+
+def _words(tensor: torch.Tensor, most: int) -> torch.Tensor:
+    """Integer views of at most so many words (..., elements of a word), that hold no element twice."""
+    import torch
+
+    bits = tensor.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()])
+    for dim, stride in enumerate(bits.stride()):
+        if stride == 0 and bits.shape[dim] > 1:
+            bits = bits.narrow(dim, 0, 1)
+    reach, overlap = 1, False
+    for stride, size in sorted(zip(bits.stride(), bits.shape, strict=True)):
+        overlap |= size > 1 and stride < reach
+        reach += (size - 1) * stride
+    if reach > bits.numel() and not overlap:  # memory between the elements is not the input's
+        while bits.numel() > most:
+            longest = max(range(bits.dim()), key=bits.shape.__getitem__)
+            bits = bits[(slice(None),) * longest + (slice(None, None, 2),)]
+        return bits.unsqueeze(-1)
+    lanes = min(WORD_BYTES // bits.element_size(), reach)
+    count = min(most, reach // lanes)
+    return bits.as_strided((count, lanes), (reach // lanes // count * lanes, 1), bits.storage_offset())
 
 
 def _normal(bits: torch.Tensor, width: int, mantissa: int) -> torch.Tensor:

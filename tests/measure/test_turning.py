@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -125,3 +127,34 @@ def test_complex_inputs_change() -> None:
     before = tensor.clone()
     Turning([tensor], 1.0)()
     assert not torch.equal(tensor, before)
+
+
+LAID_OUT = {
+    "expanded": lambda: torch.randn(1, 64).expand(2000, 64),
+    "a column": lambda: torch.randn(2000, 64)[:, :1],
+    "every second": lambda: torch.randn(3000, 6)[:, ::2],
+    "windows that overlap": lambda: torch.randn(300).unfold(0, 16, 4),
+    "transposed": lambda: torch.randn(30, 40).t(),
+    "a part of a buffer": lambda: torch.randn(5000)[1001:2000],
+}
+
+
+@pytest.mark.parametrize("made", LAID_OUT.values(), ids=LAID_OUT)
+def test_an_input_changes_however_it_lies(made: Callable[[], torch.Tensor]) -> None:
+    """Also where elements share memory, or do not fill it."""
+    tensor, seen = made(), set()
+    turn = Turning([tensor], 1.0)
+    for _ in range(20):
+        turn()
+        assert bool(tensor.isfinite().all())
+        seen.add(int(tensor.contiguous().view(torch.int32).sum()))
+    assert len(seen) == 20
+
+
+def test_what_lies_between_the_elements_stays() -> None:
+    """It may be another input, or a guard."""
+    whole = torch.randn(200, 8)
+    kept = whole.clone()
+    Turning([whole[:, :3]], 1.0)()
+    assert torch.equal(whole[:, 3:], kept[:, 3:])
+    assert not torch.equal(whole[:, :3], kept[:, :3])
