@@ -254,14 +254,16 @@ class Samples:
 
 @dataclass(frozen=True)
 class Rotation:
-    """Microseconds per call while the inputs stay the same, and when they are rotated by an element before every call.
+    """Microseconds per call while the inputs stay the same, and when all of them change before every call.
 
-    turn_us   what the rotation itself takes; it is not part of `rotating_us`
+    turn_us    what the change itself takes; it is not part of `rotating_us`
+    noise_us   by how much `rotating_us` may be too large: the fastest block, and the slowest change
     """
 
     same_us: float
     rotating_us: float
     turn_us: float
+    noise_us: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """Whether reading a result only rearranges it: work that is done while it is read is done outside the timed region.
 
 Four looks. Layouts and casts move elements one by one, so that one NaN put into what a call returned comes out as one
-NaN at most; a product, a softmax or a reduction spreads it over a row, whoever computes it. Operators are listed while
-the result is read, so that work on something else than what the call returned shows, too. Reading takes hardly longer
-than copying, whether numpy computes in it or a thread is waited for. And what was returned stays as it was.
+NaN at most, or in as many places as the call itself shows that element in. A product, a softmax or a reduction spreads
+it over a row, whoever computes it. Operators are listed while the result is read, so that work on something else than
+what the call returned shows, too. Reading takes hardly longer than copying, whether Python computes in it or a thread
+is waited for. And what was returned stays as it was.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.correctness import poison
+from pytest_attnperf.workloads.returned import detached
 
 _MOVES = re.compile(
     "aten::(view|view_as|reshape|_reshape_alias|_unsafe_view|transpose|transpose_|permute|movedim|swapaxes|t|slice|"
@@ -52,9 +54,11 @@ def problems(raw: Any, outputs: Callable[[Any], Outputs]) -> list[str]:
     for number, tensor in enumerate(poison.tensors_in(raw)):
         if not tensor.is_floating_point() or not tensor.numel():
             continue
+        already = int(tensor.isnan().sum())
         with _one_destroyed(tensor):
             after = _nan_counts(outputs(raw))
-        spread = {name: after[name] - before[name] for name in before if after[name] - before[name] > 1}
+            shown = max(1, int(tensor.isnan().sum()) - already)  # an expanded tensor shows one element in many places
+        spread = {name: after[name] - before[name] for name in before if after[name] - before[name] > shown}
         if spread:
             name, count = next(iter(spread.items()))
             return [
@@ -164,6 +168,6 @@ def _nan_counts(outputs: Outputs) -> dict[str, int]:
 
     return {
         name: int(tensor.isnan().sum())
-        for name, tensor in outputs.items()
+        for name, tensor in ((name, detached(output)) for name, output in outputs.items())
         if type(tensor) is torch.Tensor and tensor.is_floating_point()
     }

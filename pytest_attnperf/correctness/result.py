@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_attnperf.correctness import poison
 from pytest_attnperf.correctness.metrics import MismatchError, compare
 from pytest_attnperf.records import ErrorFigures, Tolerance
+from pytest_attnperf.workloads.returned import detached
 
 if TYPE_CHECKING:
     import torch
@@ -59,7 +60,7 @@ class Results:
         converted = self._prepared.outputs(raw)
         usable: Outputs = {}
         for name in expected.sealed:
-            output = converted.get(name)
+            output = detached(converted.get(name))
             if type(output) is torch.Tensor:
                 usable[name] = output
             elif output is not None:

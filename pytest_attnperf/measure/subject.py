@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from pytest_attnperf.correctness import left_behind
 from pytest_attnperf.correctness.budget import LAST_CALL, LAST_REPLAY, PLANTED, TIMED
 from pytest_attnperf.correctness.judge import Judge
 from pytest_attnperf.errors import CaseFailedError
@@ -63,6 +65,7 @@ class TorchSubject:
         self._ran = RanCode()
         self._interpreted = interpreting.Interpreted()
         self._chosen: dict[str, str] = {}
+        self._left: list[left_behind.LeftBehind] = []
         self._build_ms = self._first_call_ms = 0.0
 
     def unsupported_reasons(self) -> list[str]:
@@ -81,7 +84,8 @@ class TorchSubject:
 
     def prepare(self) -> None:
         """Make the timed inputs, let the backend build and compile, and call it until it has settled."""
-        self._guarded(self._prepare)
+        with self._watching_state():
+            self._guarded(self._prepare)
 
     def check(self, *, profiled: bool = False, repeats: int = 0) -> CheckReport:
         """Judge a call on the timed inputs and one on planted inputs of the check seed, and what ran in a third.
@@ -89,8 +93,9 @@ class TorchSubject:
         profiled   look at kernels, copies and streams, too: nothing may be timed in this process afterwards
         repeats    call so often on the timed inputs and compare the results bit for bit; 0 does not
         """
-        with recording_code(self._ran):
-            return self._guarded(lambda: self._check(profiled=profiled, repeats=repeats))
+        with recording_code(self._ran), self._watching_state():
+            report = self._guarded(lambda: self._check(profiled=profiled, repeats=repeats))
+        return self._with_left_behind(report)
 
     def blocks(self, max_blocks: int, block_us: float, budget_us: float, timer: str = AUTO) -> Samples:
         """Time the proven call. The first blocks choose and prepare the timer, and prove its replay right.
@@ -102,7 +107,8 @@ class TorchSubject:
         nothing, the timer cannot be used, or something compiles in every block.
         """
         self._require_proven(timer)
-        return self._timed(lambda timing: timing.blocks(max_blocks, block_us, budget_us, timer))
+        with self._watching_state():
+            return self._timed(lambda timing: timing.blocks(max_blocks, block_us, budget_us, timer))
 
     def rotated(self, block_us: float) -> Rotation:
         """Time the proven call on inputs that stay and on inputs that change every time. Raises as `blocks` does."""
@@ -142,7 +148,8 @@ class TorchSubject:
     def turns(self, block_us: float, timer: str = AUTO) -> TurnPlan:
         """Make the proven case ready for `turn`, at several places in memory at once. Raises as `blocks` does."""
         self._require_proven(timer)
-        return self._timed(lambda timing: timing.turns(block_us, timer))
+        with self._watching_state():
+            return self._timed(lambda timing: timing.turns(block_us, timer))
 
     def turn(self, place: int) -> Turn:
         """Time one block at one of the places, behind an unmeasured one.
@@ -156,7 +163,9 @@ class TorchSubject:
     def finish(self) -> FinalReport:
         """Judge one last run of what was timed, on fresh inputs put into the same memory; then free the case."""
         try:
-            return self._guarded(self._final_report)
+            with self._watching_state():
+                final = self._guarded(self._final_report)
+            return replace(final, check=self._with_left_behind(final.check))
         finally:
             self._release()
             free_cached_memory()
@@ -183,6 +192,18 @@ class TorchSubject:
     def _guarded(self, work: Callable[[], T]) -> T:
         with explaining(self._device.interpreted):
             return guarded(work, self._name, self._release_everything)
+
+    def _watching_state(self) -> contextlib.AbstractContextManager[None]:
+        """Watch what the backend leaves changed in this process; the next report says it."""
+        return left_behind.watching(self._left, self._device.torch_device)
+
+    def _with_left_behind(self, report: CheckReport) -> CheckReport:
+        """The report, with what the backend has left changed as problems: then the case may not be timed."""
+        left, self._left[:] = tuple(map(str, self._left)), []
+        if not left:
+            return report
+        self._proven = False
+        return report.joined(CheckReport(problems=left))
 
     def _watched(self, run: Callable[[], T]) -> Callable[[], T]:
         """The call, noting whether it runs an interpreted kernel; one that its reference runs says nothing of it."""

@@ -65,9 +65,14 @@ def is_jump(base: CaseResult) -> bool:
     return base.ratio is not None and base.ratio * JUMP <= 1
 
 
+def remembers(rotation: Rotation) -> bool:
+    """Whether a call is so much slower on changing inputs that the noise of changing them does not explain it."""
+    return rotation.rotating_us - rotation.noise_us > REMEMBERS * rotation.same_us
+
+
 def by_rotation(base: CaseResult, rotation: Rotation | None) -> CaseResult:
     """SUSPICIOUS when the time holds only while every call gets the inputs of the one before."""
-    if rotation is None or rotation.rotating_us <= REMEMBERS * rotation.same_us:
+    if rotation is None or not remembers(rotation):
         return base
     return suspicious(
         base,

@@ -18,6 +18,7 @@ from pytest_attnperf.session.case_records import (
     with_figures,
 )
 from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, Looking
+from pytest_attnperf.session.remembering import confirmed
 from pytest_attnperf.session.settings import Case, Mode
 from pytest_attnperf.workers.look import Ending, Look
 from pytest_attnperf.workers.shared_gpus import SharedGpuPool, in_turns
@@ -41,7 +42,7 @@ def record(session: Looking, case: Case) -> CaseResult:
     with in_turns(session.pool, places) as order:
         for place in order:
             canary = session.pool.canary(place)  # before its first case; known from then on
-            # Once is enough to see whether a kernel remembers its results.
+            # One process asks whether a kernel remembers its results, and another one where it seems to.
             look = session.look(place, case, settings.plan, following, rotate=place == RECORD_PLACES)
             if look.ending is not Ending.MEASURED:
                 return session.not_measured(case, look)
@@ -60,7 +61,10 @@ def record(session: Looking, case: Case) -> CaseResult:
     foreign = from_another_tree(base, looks) or of_mixed_paths(base, looks)
     if foreign is not None:
         return replace(foreign, fails=settings.mode is Mode.UPDATE)
-    base = plausibility.by_rotation(session.plausible(base), looks[0].rotation)
+    rotated = confirmed(session, case, looks[0], RECORD_PLACES + 1)
+    if rotated.ending is not Ending.MEASURED:
+        return session.not_measured(case, rotated)
+    base = plausibility.by_rotation(session.plausible(base), rotated.rotation)
     if base.verdict is Verdict.SUSPICIOUS:
         return base
     return recorded_over(base, case, session.find(case), accepted=bool(settings.accepted))

@@ -25,6 +25,7 @@ from pytest_attnperf.session.case_records import (
 )
 from pytest_attnperf.session.interleaved import supported_there
 from pytest_attnperf.session.looking import SECOND_LOOK_PLACES, Looking
+from pytest_attnperf.session.remembering import confirmed
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.stats.noise import NoiseEstimate
 from pytest_attnperf.workers.interleave import SideFailedError
@@ -147,6 +148,7 @@ def recheck_jump(session: Looking, case: Case, base: CaseResult) -> CaseResult:
     """Several times faster than stored: right on new inputs in a fresh process, and as fast when inputs change?"""
     session.pool.start([SECOND_LOOK_PLACES])
     look = session.look(SECOND_LOOK_PLACES, case, session.settings.plan, None, fresh=2, rotate=True)
+    look = confirmed(session, case, look, SECOND_LOOK_PLACES + 1)
     if look.ending is not Ending.MEASURED:
         return replace(session.not_measured(case, look), first=base.first)
     sides = [(base.config, look.final.config)]

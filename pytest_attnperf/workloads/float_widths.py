@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from pytest_attnperf.workloads.summation import exponent_error, order_step
+
 if TYPE_CHECKING:
     import torch
 
@@ -60,9 +62,26 @@ class Noise:
         noise = torch.rand(tensor.shape, dtype=tensor.dtype, device=tensor.device, generator=generator)
         return tensor + (tensor if terms is None else terms) * noise.mul_(2 * step).sub_(step)
 
-    def of_product(self, product: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        """A product of matrices whose factors were rounded: terms that cancel leave their errors."""
-        return self.moved(product, self.step, (left.square() @ right.square()).sqrt())
+    def of_product(self, product: torch.Tensor, left: torch.Tensor, right: torch.Tensor, order: float) -> torch.Tensor:
+        """A product of matrices whose factors were rounded: terms that cancel leave their errors.
+
+        order   what the order of its sums may move it by
+        """
+        moved = self.moved(product, self.step + order, (left.square() @ right.square()).sqrt())
+        return self.moved(moved, order)
+
+    def of_operator(self, name: str, args: tuple[Any, ...], result: Any) -> Any:
+        """What an operator of torch gave, in the same structure."""
+        order = order_step(name, args, result)
+        if name in _PRODUCTS and _is_wide(result):
+            return self.of_product(result, args[-2], args[-1], order)
+        if isinstance(result, (tuple, list)):
+            return type(result)([self.moved(one, self.step + order) if _is_wide(one) else one for one in result])
+        if not _is_wide(result):
+            return result
+        moved = self.moved(result, self.step + order)
+        exponent = exponent_error(name, args, result)
+        return moved if exponent is None else self.moved(moved, 1.0, exponent)
 
     def softmax_gradient(self, gradient: torch.Tensor, weights: torch.Tensor, dim: int) -> torch.Tensor:
         """weights * (gradient - sum(weights * gradient)), with the sum of another draw.
@@ -163,16 +182,14 @@ _PRODUCTS = {"mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv"}
 """Operators whose last two arguments are matrices or vectors that they multiply."""
 
 
-def _noise_mode(noise: Noise) -> Any:
+def _is_wide(value: Any) -> bool:
     import torch
+
+    return isinstance(value, torch.Tensor) and value.dtype in (torch.float32, torch.float64)
+
+
+def _noise_mode(noise: Noise) -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_map
-
-    def is_wide(value: Any) -> bool:
-        return isinstance(value, torch.Tensor) and value.dtype in (torch.float32, torch.float64)
-
-    def noisy(value: Any) -> Any:
-        return noise.moved(value, noise.step) if is_wide(value) else value
 
     class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(
@@ -187,8 +204,6 @@ def _noise_mode(noise: Noise) -> Any:
             if aliases or _EXACT.fullmatch(name):
                 return result
             noise.operators += 1
-            if name in _PRODUCTS and is_wide(result):
-                return noise.of_product(result, *args[-2:])
-            return tree_map(noisy, result)
+            return noise.of_operator(name, args, result)
 
     return Mode()  # type: ignore[no-untyped-call]

@@ -76,6 +76,12 @@ def test_anything_but_a_tensor_of_the_right_kind_is_a_problem(
     assert message in problem
 
 
+def test_a_result_may_be_a_parameter(judged: Judged, honest: Kernel) -> None:
+    """A parameter is a plain tensor that is to be trained: it computes nothing when it is read."""
+    reports = judged(WORKLOAD, lambda q, k, v: torch.nn.Parameter(honest(q, k, v, causal=True)[0]))
+    assert [report.problems for report in reports] == [(), (), ()]
+
+
 def test_a_result_may_be_strided(judged: Judged, honest: Kernel) -> None:
     """A backend in another layout returns a permuted view, which is compared as it is."""
     layout = {

@@ -125,3 +125,28 @@ def test_a_result_that_changes_after_its_call_is_named() -> None:
     second[0, 0, 0, 0] += 1
     (found,) = written_later(returned)
     assert found.startswith("tensor 1 that the call returned was still being written after it had returned")
+
+
+SHARED: dict[str, Callable[[], torch.Tensor]] = {
+    "expanded": lambda: torch.randn(2, 8, 1, 1).expand(2, 8, 4, 16),
+    "a single number": lambda: torch.randn(()).expand(2, 8, 4, 16),
+    "windows that overlap": lambda: torch.randn(40).as_strided((8, 16), (1, 2)),
+    "a parameter": lambda: torch.nn.Parameter(torch.randn(2, 8, 4, 16)),
+}
+
+
+@pytest.mark.parametrize("made", SHARED.values(), ids=SHARED)
+def test_an_element_may_stand_in_many_places(made: Callable[[], torch.Tensor]) -> None:
+    """A result whose stride is 0 shows one element again and again; nobody worked."""
+    assert problems(made(), lambda raw: {"out": raw}) == []
+    assert (
+        problems((made(), made()), lambda raw: {"out": raw[0], "lse": raw[1].t() if raw[1].dim() < 3 else raw[1]}) == []
+    )
+
+
+def test_an_expanded_decoy_hides_no_work() -> None:
+    """Beside an expanded tensor, work on another one still spreads further than that one's elements do."""
+    summed = outside_torch(lambda rows: [[[[sum(row)] * 16 for row in h] for h in b] for b in rows])
+    decoy = torch.zeros(4, 1).expand(4, 64)
+    (found,) = problems((decoy, OUT.clone()), lambda raw: {"out": summed(raw[1])["out"], "lse": raw[0]})
+    assert "one element of tensor 1" in found

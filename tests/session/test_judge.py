@@ -188,6 +188,25 @@ def test_a_jump_that_is_wrong_on_new_inputs_is_incorrect(stored: Bench) -> None:
     assert (result.verdict, result.fails, result.median_us) == (Verdict.INCORRECT, True, None)
 
 
+def test_one_process_alone_accuses_nobody_of_remembering(stored: Bench, bench: Bench) -> None:
+    """A second one is asked, and only both together make the case SUSPICIOUS; so where it is recorded."""
+    assert stored.judge(time_us=20.0, remembers=5.0).verdict is Verdict.SUSPICIOUS
+    assert stored.pool.visited == [0, 1, 2]
+    stored.pool.by_place[1] = {"remembers": 5.0}
+    assert stored.judge(time_us=20.0).verdict is Verdict.FASTER
+    assert stored.pool.visited == [0, 1, 2]
+    bench.pool.by_place[RECORD_PLACES[0]] = {"remembers": 5.0}
+    assert bench.judge(Mode.UPDATE).verdict is Verdict.RECORDED
+    bench.pool.by_place[RECORD_PLACES[1]] = {"remembers": 5.0}
+    assert bench.judge(Mode.UPDATE).verdict is Verdict.SUSPICIOUS
+
+
+def test_what_is_wrong_in_the_second_process_is_incorrect(stored: Bench) -> None:
+    """The process that is to confirm a memory checks the case, too."""
+    stored.pool.by_place[2] = {"fault": "wrong"}
+    assert stored.judge(time_us=20.0, remembers=5.0).verdict is Verdict.INCORRECT
+
+
 def test_what_remembers_is_not_recorded(bench: Bench) -> None:
     """A baseline of a kernel that returns old results would make every honest one slower."""
     result = bench.judge(Mode.UPDATE, remembers=5.0)

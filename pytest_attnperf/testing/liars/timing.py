@@ -74,25 +74,35 @@ def _slow_every_50th(workload: Prefill, inputs: Tensors) -> Callable[..., torch.
     return call
 
 
-def _remembers(contents: int) -> Kernel:
-    """Attention that keeps the results of the last so many different inputs, told apart by a checksum.
+def _checksum(tensor: torch.Tensor) -> int:
+    """The sum of the bits as integers: it is exact, and NaN is a value like any other."""
+    import torch
 
-    The checksum adds the inputs' bits as integers: it is exact, and NaN is a value like any other.
+    return int(tensor.view(torch.int64).sum())
+
+
+def _version(tensor: torch.Tensor) -> int:
+    """How often torch has seen the tensor change."""
+    return tensor._version
+
+
+def _remembers(contents: int, key: Callable[[torch.Tensor], int] = _checksum, first: int = 0) -> Kernel:
+    """Attention that keeps the results of the last so many different inputs, told apart by a `key` of each.
+
+    first   the first input that is looked at: 1 leaves q out
     """
 
     def kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
-        import torch
-
         honest = attention(workload, inputs)
         kept: dict[tuple[int, ...], torch.Tensor] = {}
 
         def call(*qkv: torch.Tensor) -> torch.Tensor:
-            checksum = tuple(int(tensor.view(torch.int64).sum()) for tensor in qkv)
-            if checksum not in kept:
+            keys = tuple(key(tensor) for tensor in qkv[first:])
+            if keys not in kept:
                 while len(kept) >= contents:
                     del kept[next(iter(kept))]
-                kept[checksum] = honest(*qkv)
-            return kept[checksum].clone()
+                kept[keys] = honest(*qkv)
+            return kept[keys].clone()
 
         return call
 
@@ -150,6 +160,26 @@ TIMING = (
         "The results of the last 64 different inputs are kept, so that inputs may even take turns.",
         LARGE,
         _remembers(64),
+        "remembers",
+        verdict=Verdict.SUSPICIOUS,
+        needs_cpu=True,
+        needs_timing=True,
+    ),
+    liar(
+        "remembers_by_version",
+        "A result is kept for as long as torch counts no change of K and V.",
+        LARGE,
+        _remembers(1, _version, first=1),
+        "remembers",
+        verdict=Verdict.SUSPICIOUS,
+        needs_cpu=True,
+        needs_timing=True,
+    ),
+    liar(
+        "remembers_two_of_three",
+        "A result is kept for as long as K and V stay what they were, whatever q is.",
+        LARGE,
+        _remembers(64, first=1),
         "remembers",
         verdict=Verdict.SUSPICIOUS,
         needs_cpu=True,

@@ -1,0 +1,116 @@
+"""How often the judge accuses honest kernels that are unlike others (`unusual_kernels.py`), on a CPU.
+
+    python benchmarks/unusual_honest.py [--seeds 1000] [--timed] [--kernel TEXT ...]
+
+Each seed is two decisions of each kernel, one of them on planted inputs. With --timed every kernel is also timed on
+inputs that change (`measure/rotation.py`), and counted where it seems to remember its results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tabulate import tabulate
+
+ROOT = Path(__file__).parents[1]
+if TYPE_CHECKING:
+    from benchmarks.unusual_kernels import Unusual
+    from pytest_attnperf.backends import Prepared
+    from pytest_attnperf.correctness.judge import Judge
+
+BLOCK_US = 2000.0
+
+
+@dataclass
+class Count:
+    """What was seen of one kernel."""
+
+    name: str
+    decisions: int = 0
+    incorrect: int = 0
+    suspicious: int = 0
+    largest: float = 0.0
+    first_problem: str = ""
+
+
+def prepared_of(one: Unusual) -> tuple[Prepared, Judge]:
+    """The kernel as `attnperf.gate` prepares it, and its judge."""
+    from pytest_attnperf.correctness.judge import Judge
+    from pytest_attnperf.correctness.references import References
+    from pytest_attnperf.records import Tolerance
+    from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
+
+    workload = AdHoc(one.name, one.inputs, one.reference, overwrites=one.in_place)
+    prepared = CallableBackend("honest.kernel", one.kernel).prepare(
+        workload, workload.make_inputs(0, "cpu", planted=False)
+    )
+    judge = Judge(prepared, workload, references=References(), tolerance=Tolerance(), device="cpu")
+    return prepared, judge
+
+
+def counted(one: Unusual, seeds: range, *, timed: bool) -> Count:
+    """Every decision on one kernel."""
+    prepared, judge = prepared_of(one)
+    count = Count(one.name)
+    for seed in seeds:
+        for planted in (False, True):
+            report = judge.check_call(f"seed {seed}", prepared.run, seed=seed, planted=planted)
+            count.decisions += 1
+            count.incorrect += not report.right
+            count.first_problem = count.first_problem or next(iter(report.problems), "")
+            for figure in report.figures:
+                count.largest = max(count.largest, figure.max_error / figure.max_budget if figure.max_budget else 0.0)
+    if timed:
+        count.suspicious += seems_to_remember(prepared)
+    return count
+
+
+def seems_to_remember(prepared: Prepared) -> bool:
+    """Whether one process would say so; the verdict takes two."""
+    from pytest_attnperf.measure.rotation import rotate
+    from pytest_attnperf.session.plausibility import remembers
+
+    started = time.perf_counter()
+    prepared.run()
+    call_us = (time.perf_counter() - started) * 1e6
+    return remembers(rotate(prepared, "cpu", BLOCK_US, call_us))
+
+
+def main() -> None:
+    """Print a line per kernel; exit status 1 where one was accused."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=1000)
+    parser.add_argument("--timed", action="store_true", help="time each on inputs that change, too; default: do not")
+    parser.add_argument("--kernel", nargs="+", default=[], metavar="TEXT", help="only those whose name holds a text")
+    options = parser.parse_args()
+    import torch
+
+    from benchmarks.unusual_kernels import UNUSUAL
+
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    started = time.monotonic()
+    chosen = [one for one in UNUSUAL if not options.kernel or any(text in one.name for text in options.kernel)]
+    found = [counted(one, range(1, options.seeds + 1), timed=options.timed) for one in chosen]
+    headers = ("kernel", "decisions", "INCORRECT", "SUSPICIOUS", "max / budget")
+    print(tabulate([(c.name, c.decisions, c.incorrect, c.suspicious, f"{c.largest:.2f}") for c in found], headers))
+    for count in found:
+        if count.first_problem:
+            print(f"{count.name}: {count.first_problem}")
+    incorrect, suspicious = sum(c.incorrect for c in found), sum(c.suspicious for c in found)
+    decisions = sum(c.decisions for c in found)
+    print(
+        f"{len(found)} kernels: {incorrect} of {decisions} decisions INCORRECT, {suspicious} SUSPICIOUS, "
+        f"{time.monotonic() - started:.0f} s"
+    )
+    sys.exit(1 if incorrect or suspicious or not decisions else 0)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    main()

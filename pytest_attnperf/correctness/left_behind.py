@@ -1,0 +1,224 @@
+"""State of the whole process that a backend changes and leaves: the next backend would run with it, and be blamed.
+
+What is found changed is put back, and is a problem of the case that changed it. Random number generators are put back
+without a word: drawing numbers is honest, and cannot be told from seeding.
+
+Environment variables are not looked at, because compilers set some of their own for good; neither is what Python code
+keeps in its modules.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from pytest_attnperf.errors import CaseFailedError, UnsupportedError
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One thing that holds for a whole process or thread, by a name that a kernel's author knows."""
+
+    name: str
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+
+
+@dataclass(frozen=True)
+class LeftBehind:
+    """A setting that had another value after a backend's work than before."""
+
+    name: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} was {self.before} before this backend ran and is {self.after} afterwards: other backends of "
+            "the process would run with it, so it was put back; change it within the call only, and put it back there"
+        )
+
+
+@contextlib.contextmanager
+def watching(changes: list[LeftBehind], torch_device: str) -> Iterator[None]:
+    """Add what is left changed to `changes`, and put it back.
+
+    Raises CaseFailedError in place of an error of the backend's, or of the judge's, that came after a change; one that
+    says already how the case failed is passed on as it is.
+    """
+    settings = settings_of()
+    before = [_read(setting) for setting in settings]
+    found: list[LeftBehind] = []
+    with _same_random_numbers(torch_device):
+        try:
+            yield
+        except (CaseFailedError, UnsupportedError):
+            raise
+        except Exception as error:
+            found += _put_back(settings, before)
+            if not found:
+                raise
+            named = "; ".join(map(str, found))
+            raise CaseFailedError(f"{type(error).__name__}: {error}. Before that, {named}") from error
+        finally:
+            found += _put_back(settings, before)
+            changes += found
+
+
+def settings_of() -> tuple[Setting, ...]:
+    """Everything that is looked at, in this order."""
+    return (*_torch_settings(), *_flags(), *_autocast("cpu"), *_autocast("cuda"), _folder())
+
+
+def _torch_settings() -> tuple[Setting, ...]:
+    import torch
+
+    return (
+        Setting("torch's default dtype", torch.get_default_dtype, torch.set_default_dtype),
+        Setting("torch's default device", torch.get_default_device, _set_default_device),
+        Setting("whether torch computes gradients", torch.is_grad_enabled, torch.set_grad_enabled),
+        Setting("torch's number of threads", torch.get_num_threads, torch.set_num_threads),
+        Setting(
+            "torch's precision of fp32 products",
+            torch.get_float32_matmul_precision,
+            torch.set_float32_matmul_precision,
+        ),
+        Setting(
+            "whether torch insists on deterministic algorithms",
+            torch.are_deterministic_algorithms_enabled,
+            torch.use_deterministic_algorithms,
+        ),
+        Setting("whether denormals are 0", _denormals_are_zero, torch.set_flush_denormal),
+    )
+
+
+_PRODUCTS = (
+    "allow_fp16_reduced_precision_reduction",
+    "allow_bf16_reduced_precision_reduction",
+    "allow_fp16_accumulation",
+)
+
+
+def _flags() -> tuple[Setting, ...]:
+    """Flags of torch.backends, those that this torch has."""
+    import torch
+
+    backends: Any = torch.backends
+    # Since torch 2.9 a precision has a new name, and reading an old one may raise once the new one was set.
+    precision = "fp32_precision" if hasattr(backends.cuda.matmul, "fp32_precision") else "allow_tf32"
+    named = [
+        *(("cuda.matmul", flag) for flag in (*_PRODUCTS, precision)),
+        *(("cudnn", flag) for flag in ("enabled", "benchmark", "deterministic")),
+        *((place, precision) for place in ("cudnn", "cudnn.conv", "mkldnn.matmul")),
+        ("mkldnn", "enabled"),
+    ]
+    flags = [_flag(place, name) for place, name in named]
+    kinds = [
+        kind for kind in ("flash", "mem_efficient", "math", "cudnn") if hasattr(backends.cuda, f"{kind}_sdp_enabled")
+    ]
+    attention = [
+        Setting(
+            f"whether torch may use its {kind} attention",
+            getattr(backends.cuda, f"{kind}_sdp_enabled"),
+            getattr(backends.cuda, f"enable_{kind}_sdp"),
+        )
+        for kind in kinds
+    ]
+    return (*flags, *attention)
+
+
+def _flag(place: str, name: str) -> Setting:
+    import torch
+
+    owner = attrgetter(place)
+
+    def write(value: Any) -> None:
+        setattr(owner(torch.backends), name, value)
+
+    return Setting(f"torch.backends.{place}.{name}", lambda: getattr(owner(torch.backends), name), write)
+
+
+def _autocast(device: str) -> tuple[Setting, ...]:
+    import torch
+
+    return (
+        Setting(
+            f"whether autocast is on for {device}",
+            lambda: torch.is_autocast_enabled(device),
+            lambda value: torch.set_autocast_enabled(device, value),
+        ),
+        Setting(
+            f"the type that autocast takes for {device}",
+            lambda: torch.get_autocast_dtype(device),
+            lambda value: torch.set_autocast_dtype(device, value),
+        ),
+    )
+
+
+def _folder() -> Setting:
+    return Setting("the current folder", os.getcwd, os.chdir)
+
+
+def _set_default_device(device: Any) -> None:
+    """None is what torch starts with; a device that was named is another mode of torch, though it is the same."""
+    import torch
+
+    torch.set_default_device(None if device == torch.device("cpu") else device)
+
+
+def _denormals_are_zero() -> bool:
+    import torch
+
+    return not float(torch.full((), 2.0**-1040, dtype=torch.float64, device="cpu") * 1.0)
+
+
+_UNKNOWN = object()
+
+
+def _read(setting: Setting) -> Any:
+    """Its value; unknown where this torch does not say it, e.g. where old and new names of a precision were mixed."""
+    try:
+        return setting.read()
+    except (AttributeError, RuntimeError, TypeError, OSError):
+        return _UNKNOWN
+
+
+def _put_back(settings: tuple[Setting, ...], before: list[Any]) -> list[LeftBehind]:
+    """What had changed; all of it is as before then, as far as it can be set."""
+    found = [
+        (setting, old, new)
+        for setting, old, new in zip(settings, before, map(_read, settings), strict=True)
+        if old is not _UNKNOWN and new is not _UNKNOWN and old != new
+    ]
+    for _ in range(2 if found else 0):  # twice, because old and new names of a precision write over each other
+        for setting, old in zip(settings, before, strict=True):
+            if old is not _UNKNOWN and _read(setting) != old:
+                with contextlib.suppress(RuntimeError, OSError):
+                    setting.write(old)
+    return [LeftBehind(setting.name, str(old), str(new)) for setting, old, new in found]
+
+
+@contextlib.contextmanager
+def _same_random_numbers(torch_device: str) -> Iterator[None]:
+    """Leave the global generators as they were."""
+    import torch
+
+    numpy: Any = sys.modules.get("numpy")
+    python, own = random.getstate(), torch.random.get_rng_state()
+    arrays = None if numpy is None else numpy.random.get_state()
+    on_gpu = torch.cuda.get_rng_state() if torch_device == "cuda" else None
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        torch.random.set_rng_state(own)
+        if arrays is not None:
+            numpy.random.set_state(arrays)
+        if on_gpu is not None:
+            torch.cuda.set_rng_state(on_gpu)
