@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_attnperf.measure import placements
 from pytest_attnperf.measure.timers import choose
 from pytest_attnperf.records import Rotation
+from pytest_attnperf.workloads.input_memory import each_once
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +34,7 @@ def rotate(prepared: Prepared, torch_device: str, block_us: float, call_us: floa
     import torch
 
     own = placements.elsewhere(prepared)
-    turning = _bits(max(own.tensors, key=lambda tensor: tensor.numel()))
+    turning = _bits(each_once(max(own.tensors, key=lambda tensor: tensor.numel())))
     flips = torch.randint_like(turning, 0, 2)
 
     def turn() -> Any:
