@@ -85,6 +85,20 @@ class Pipeline:
         return dict(zip(self.inputs, tensors, strict=True))
 
 
+@dataclass(frozen=True)
+class Beside:
+    """Memory beside inputs that no call may write to.
+
+    where    in words, e.g. 'behind tensor 2'
+    memory   its bytes; where there are gaps between elements, also the elements
+    first    what it held when it was made
+    """
+
+    where: str
+    memory: torch.Tensor
+    first: torch.Tensor
+
+
 @dataclass
 class Prepared:
     """A backend bound to one workload: everything built, compiled and converted, nothing timed yet.
@@ -105,6 +119,7 @@ class Prepared:
     arguments    canonical inputs that another kernel has just computed -> what `call` takes, as views where the kernel
                  can read them as they lie; None where `convert` does no work. Part of the timed region of a layer that
                  this backend's attention is built into
+    beside    memory beside `tensors` that no call may write to, where it is known
     """
 
     call: Callable[..., Any]
@@ -115,6 +130,7 @@ class Prepared:
     declares: Declares = field(default_factory=Declares)
     arguments: Callable[[Tensors], Tensors] | None = None
     setup: Callable[..., tuple[Any, ...]] | None = None
+    beside: tuple[Beside, ...] = ()
 
     def run(self) -> Any:
         """The timed call, behind what comes before it."""
@@ -127,7 +143,15 @@ class Prepared:
     def load(self, inputs: Tensors) -> None:
         """Put other canonical inputs into the same memory."""
         for own, new in zip(self.tensors, self.convert(inputs), strict=True):
-            own.copy_(new)
+            put(own, new)
+
+
+def put(own: torch.Tensor, new: torch.Tensor) -> None:
+    """Copy `new` into the memory of `own`, which may be expanded; `new` then repeats its elements likewise."""
+    for dim, (size, stride) in enumerate(zip(own.shape, own.stride(), strict=True)):
+        if stride == 0 and size > 1 and new.shape == own.shape:
+            own, new = own.narrow(dim, 0, 1), new.narrow(dim, 0, 1)
+    own.copy_(new)
 
 
 @runtime_checkable

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.correctness import poison
+from pytest_attnperf.workloads.input_memory import each_once
 
 if TYPE_CHECKING:
     import torch
@@ -72,7 +73,7 @@ def _row(tensor: torch.Tensor) -> torch.Tensor:
     """A view of the first row, at most ELEMENTS_MOST of it."""
     for dim in range(tensor.dim()):
         tensor = tensor.narrow(dim, 0, min(tensor.shape[dim], ELEMENTS_MOST) if dim == tensor.dim() - 1 else 1)
-    return tensor.reshape(1) if not tensor.dim() else tensor
+    return each_once(tensor) if tensor.dim() else tensor.reshape(1)
 
 
 def _put(rows: list[torch.Tensor], values: list[torch.Tensor]) -> None:

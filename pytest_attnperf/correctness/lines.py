@@ -28,8 +28,19 @@ from pytest_attnperf.correctness import scan
 if TYPE_CHECKING:
     import torch
 
-ELEMENTS_MIN = 32
-"""Shorter lines are not judged: the root mean square of a few rounding errors is a matter of luck."""
+ELEMENTS_MIN = 8
+SHORT_SHARE = 0.5
+"""A shorter line, or one element of an output of one dimension, may be off by this part of its size at least: the root
+mean square of a few rounding errors is a matter of luck. What is lost is off by all of it."""
+
+VECTOR_SAMPLE = 4096
+"""Elements of a vector that are judged on their own: more would cost more than all else of a check."""
+
+LINES_MIN = 4
+"""Of fewer short lines none is typical."""
+
+LARGEST_SHARE = 8
+"""The largest of so many lines does not count for the size of the whole: beside it, all others would be nothing."""
 
 LEAST_STEP = 2.0**-16
 """Lines of fp32 are judged no more closely: nothing that loses a part of a line hides below."""
@@ -46,23 +57,26 @@ class LineBudget:
 
     plain   the larger of the plain computation's error on each line and what is typical, fp64
     size    the size of each line, fp64
-    whole   that of the whole reference, fp64, shape ()
+    whole   that of the whole reference but for its largest lines, fp64, shape ()
+    short   whether the lines hold fewer than ELEMENTS_MIN elements
     """
 
     plain: torch.Tensor
     size: torch.Tensor
     whole: torch.Tensor
+    short: bool = False
 
     def joined(self, other: LineBudget) -> LineBudget:
         """The larger plain errors of two plain computations of the same inputs."""
         import torch
 
-        return LineBudget(torch.maximum(self.plain, other.plain), self.size, self.whole)
+        return LineBudget(torch.maximum(self.plain, other.plain), self.size, self.whole, self.short)
 
     def allowed(self, multiplier: float, eps: float) -> torch.Tensor:
         """The root mean square of the errors that each line is allowed."""
         step = max(eps, LEAST_STEP)
-        return LINE_FACTOR * multiplier * self.plain + step * (LINE_STEPS * self.size + self.whole)
+        allowed = LINE_FACTOR * multiplier * self.plain + step * (LINE_STEPS * self.size + self.whole)
+        return allowed.clamp_min(SHORT_SHARE * self.size) if self.short else allowed
 
 
 Lines = dict[str, LineBudget]
@@ -79,7 +93,7 @@ class WorstLine:
 
 
 def measure_lines(plain: torch.Tensor, reference: torch.Tensor) -> Lines:
-    """Budgets of the lines of one output; none for outputs of one dimension, and where anything is not finite."""
+    """Budgets of the lines of one output; none where anything is not finite."""
     import torch
 
     budgets: Lines = {}
@@ -91,8 +105,11 @@ def measure_lines(plain: torch.Tensor, reference: torch.Tensor) -> Lines:
         if not bool(torch.isfinite(error).all() & torch.isfinite(size).all()) or not float(floor) > 0:
             continue
         typical = (error / size).mean()
-        whole = sizes[kind].square().mean().sqrt()
-        budgets[kind] = LineBudget(torch.maximum(error, typical * size), size, whole)
+        lines = sizes[kind].numel()
+        others = sizes[kind].flatten().sort().values[: lines - math.ceil(lines / LARGEST_SHARE)] if lines > 1 else size
+        whole = others.square().mean().sqrt()
+        short = reference.numel() // lines < ELEMENTS_MIN
+        budgets[kind] = LineBudget(torch.maximum(error, typical * size), size, whole, short)
     return budgets
 
 
@@ -114,21 +131,37 @@ def worst_line(
 
 def _by_kind(one: torch.Tensor, other: torch.Tensor, of: str) -> Iterator[tuple[str, torch.Tensor]]:
     """(kind, root mean square on each line) of one - other, or of other itself for the 'size'."""
-    if one.dim() < 2 or not one.numel():
+    if not one.numel() or not one.dim():
+        return
+    if one.dim() == 1:
+        if one.numel() >= LINES_MIN:
+            step = _vector_step(one.numel())
+            ours, theirs = one[::step].double(), other[::step].double()
+            yield "axis 0", (theirs if of == "size" else ours - theirs).abs()
         return
     rows, columns = _sums_of_squares(one, other, of)
     last = one.shape[-1]
     leading = rows.view(one.shape[:-1])
-    if last >= ELEMENTS_MIN and one.dim() > 2:
+    if _is_judged(last, rows.numel()) and one.dim() > 2:
         yield "row", (rows / last).sqrt()
     for axis in range(one.dim() - 1):
         elements = one.numel() // one.shape[axis]
-        if elements >= ELEMENTS_MIN and one.shape[axis] > 1:
+        if _is_judged(elements, one.shape[axis]):
             others = tuple(dim for dim in range(leading.dim()) if dim != axis)
             sums = leading.sum(dim=others) if others else leading
             yield f"axis {axis}", (sums / elements).sqrt()
-    if rows.numel() >= ELEMENTS_MIN and last > 1:
+    if _is_judged(rows.numel(), last):
         yield f"axis {one.dim() - 1}", (columns / rows.numel()).sqrt()
+
+
+def _vector_step(elements: int) -> int:
+    """Which elements of a vector are looked at: each of so many."""
+    return max(1, elements // VECTOR_SAMPLE)
+
+
+def _is_judged(elements: int, lines: int) -> bool:
+    """Whether lines of so many elements are, of which there are so many."""
+    return lines >= (2 if elements >= ELEMENTS_MIN else LINES_MIN)
 
 
 def _sums_of_squares(one: torch.Tensor, other: torch.Tensor, of: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -157,4 +190,4 @@ def _name(kind: str, place: int, shape: torch.Size) -> str:
             place, part = divmod(place, size)
             index = (part, *index)
         return f"row {index}"
-    return f"index {place} of {kind}"
+    return f"index {place * _vector_step(shape[0]) if len(shape) == 1 else place} of {kind}"

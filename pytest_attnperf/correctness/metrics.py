@@ -58,6 +58,10 @@ class Yardstick:
         """The largest error times a factor, for one that was taken over few elements."""
         return replace(self, max_error=self.max_error * factor)
 
+    def limited(self, rms_error: float) -> Yardstick:
+        """The same with a root mean square of so much at most."""
+        return replace(self, rms_error=min(self.rms_error, rms_error))
+
     def loosened(self, other: Yardstick) -> Yardstick:
         """The larger errors of two plain computations on the same inputs, line by line."""
         lines = {kind: one.joined(other.lines[kind]) for kind, one in self.lines.items() if kind in other.lines}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.backends import put
 from pytest_attnperf.correctness import poison
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads.base import in_place
@@ -33,6 +34,7 @@ class OwnInputs:
         self._workload = workload
         self._views = in_place(workload)
         self.writable = tuple(sorted(self._views))
+        self._beside: list[torch.Tensor] = []
 
     @property
     def written_in_place(self) -> Tensors:
@@ -50,6 +52,8 @@ class OwnInputs:
         if problems := [text for number in self.writable for text in self._other_layout(number, inputs)]:
             return (), problems
         with torch.no_grad():
+            for beside in self._prepared.beside:  # calls before this one may have written there
+                beside.memory.copy_(beside.first)
             self._prepared.load(inputs)
             problems = [
                 f"Prepared.convert changes input {number}, which a call is to write in place: it must be loaded as it "
@@ -57,6 +61,8 @@ class OwnInputs:
                 for number in self.writable
                 if not poison.bit_equal(self._prepared.tensors[number], inputs[number])
             ]
+            self._require_consistent(inputs)
+            self._beside = [beside.memory.clone() for beside in self._prepared.beside]
             return tuple(tensor.clone() for tensor in self._prepared.tensors), problems
 
     def apart(self, inputs: Tensors) -> Tensors:
@@ -83,15 +89,17 @@ class OwnInputs:
             f"not what it was before the call{self._but(number)}{self._advice(number)}"
             for number, (before, after) in enumerate(zip(loaded, self._prepared.tensors, strict=True))
             if not poison.bit_equal(before, after)
-        ]
+        ] or self._written_beside()
 
     def restore(self, loaded: Tensors) -> None:
         """Everything as it was loaded."""
         import torch
 
         with torch.no_grad():
+            for beside, before in zip(self._prepared.beside, self._beside, strict=True):
+                beside.memory.copy_(before)
             for own, copy in zip(self._prepared.tensors, loaded, strict=True):
-                own.copy_(copy)
+                put(own, copy)
 
     def destroy(self) -> None:
         """Overwrite everything, so that whatever still reads it shows."""
@@ -143,6 +151,29 @@ class OwnInputs:
             f"a call is to write to input {number} in place, so that Prepared.tensors[{number}] must be as the input, "
             f"{_described(wanted)} and contiguous; it is {_described(own)}"
         ]
+
+    def _require_consistent(self, inputs: Tensors) -> None:
+        """Raise WorkloadError where inputs that share memory cannot all hold what they are to hold."""
+        if not self._prepared.beside:  # only there inputs lie as they were given
+            return
+        for number, (own, new) in enumerate(zip(self._prepared.tensors, inputs, strict=True)):
+            if not poison.bit_equal(own, new):
+                raise WorkloadError(
+                    f"inputs of {self._workload.id}: tensor {number} of shape {tuple(new.shape)} repeats elements, or "
+                    "shares memory with another tensor, for one seed but not for another; make inputs that lie alike "
+                    "for every seed, planted or not"
+                )
+
+    def _written_beside(self) -> list[str]:
+        """In words, which memory beside the inputs a call has written to."""
+        found = []
+        for beside, before in zip(self._prepared.beside, self._beside, strict=True):
+            if not poison.bit_equal(beside.memory, before):
+                found.append(
+                    f"the call wrote to memory that is no input's: what lies {beside.where} of "
+                    f"{len(self._prepared.tensors)} is not what it was before the call"
+                )
+        return found
 
     def _advice(self, number: int) -> str:
         names: tuple[str, ...] = getattr(self._workload, "input_names", ())

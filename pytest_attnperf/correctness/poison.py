@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from pytest_attnperf.workloads.input_memory import each_once, span
 from pytest_attnperf.workloads.returned import detached, fields_of
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def fill(tensor: torch.Tensor) -> None:
         return
     # Inference mode, because a backend may have made its output in it, and such a tensor cannot be changed outside.
     with torch.inference_mode():
-        _fill(_each_once(tensor))
+        _fill(each_once(tensor))
 
 
 @contextlib.contextmanager
@@ -74,7 +75,7 @@ def destroy(tensors: Iterable[torch.Tensor]) -> None:
     import torch
 
     with torch.inference_mode():
-        flat = [_each_once(tensor) for tensor in tensors]
+        flat = [each_once(tensor) for tensor in tensors]
         opposites = [tensor.logical_not() if tensor.dtype == torch.bool else None for tensor in flat]
         for tensor, opposite in zip(flat, opposites, strict=True):
             if opposite is None:
@@ -124,22 +125,6 @@ def _poison_byte(dtype: torch.dtype) -> int:
     return 0x80 if dtype in (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz) else 0xFF
 
 
-def _each_once(tensor: torch.Tensor) -> torch.Tensor:
-    """A view of the same memory that holds no element twice.
-
-    torch refuses to write to an expanded one, and would invert the elements that windows share once for each.
-    """
-    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
-        if stride == 0 and size > 1:
-            tensor = tensor.narrow(dim, 0, 1)
-    reach = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size > 1 and stride < reach:  # windows that overlap: all memory from the first element to the last
-            return tensor.as_strided((_span(tensor),), (1,), tensor.storage_offset())
-        reach += (size - 1) * stride
-    return tensor
-
-
 def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     """True when the address ranges of two strided tensors on one device meet."""
     if one.layout != other.layout or one.device != other.device or not one.numel() or not other.numel():
@@ -162,9 +147,4 @@ def bit_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _range(tensor: torch.Tensor) -> tuple[int, int]:
-    return tensor.data_ptr(), tensor.data_ptr() + _span(tensor) * tensor.element_size()
-
-
-def _span(tensor: torch.Tensor) -> int:
-    """Elements from the first to the last in memory, both included."""
-    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + span(tensor) * tensor.element_size()

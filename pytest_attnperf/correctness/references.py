@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.correctness import poison
+from pytest_attnperf.correctness import poison, scan
 from pytest_attnperf.correctness.metrics import MismatchError, Yardstick, constant_text, constant_value, measure
 from pytest_attnperf.errors import AttnperfError
 
@@ -38,6 +38,11 @@ EXTRA_FLOPS_MAX = 2e8
 """Useful operations the draws beyond the first may cost together, where the workload can say."""
 EXTRA_ELEMENTS_MAX = 2**19
 """Elements of all inputs that the draws beyond the first may have together, where it cannot."""
+WEAK_SHARE = 0.25
+"""A user's reference may be off by this part of its own root mean square, and its budget is no more than twice that: at
+half of it, zeros would pass."""
+NOTHING_SHARE = 2.0**-18
+"""An output that is so much smaller than the largest input or output is rounding only."""
 SPREAD_MOST = 2.0
 """Where a single number is compared, its budget is the error of a few draws, at most so many times."""
 
@@ -161,15 +166,46 @@ def _draw(workload: Workload, inputs: Tensors) -> tuple[Outputs, dict[str, Yards
     for name, truth in reference.items():
         try:
             non_finite = name in workload.non_finite_outputs
-            yardsticks[name] = measure(name, truth, plain[name], non_finite=non_finite)
+            yardsticks[name] = own = measure(name, truth, plain[name], non_finite=non_finite)
+            if lowering is not None:
+                _require_conditioned(workload, inputs, reference, name, own)
             for low in () if non_finite else lows:
                 yardsticks[name] = _loosened(yardsticks[name], truth, low.get(name))
+            if yardsticks[name] is not own:
+                yardsticks[name] = yardsticks[name].limited(max(own.rms_error, WEAK_SHARE * _size(truth)))
         except MismatchError as error:
             raise BadReferenceError(f"{workload.id}: {error}") from error
         if (value := constant_value(truth)) is not None:
             raise BadReferenceError(f"{workload.id}: {constant_text(name, value)}")
     # A reference whose function took gradients would hold its whole graph for as long as it is kept.
     return {name: truth.detach() for name, truth in reference.items()}, yardsticks
+
+
+def _require_conditioned(
+    workload: Workload, inputs: Tensors, reference: Outputs, name: str, yardstick: Yardstick
+) -> None:
+    """Raise BadReferenceError where a reference is so imprecise that zeros could pass for the result.
+
+    An output that is zero but for the rounding of the truth, such as the gradient of what a softmax takes no notice of,
+    has no precision that could be asked for.
+    """
+    size = _size(reference[name])
+    if not reference[name].is_floating_point() or not yardstick.rms_error > WEAK_SHARE * size:
+        return
+    floats = [tensor for tensor in (*inputs, *reference.values()) if tensor.is_floating_point() and tensor.numel()]
+    if size <= NOTHING_SHARE * max(map(_size, floats)):
+        return
+    raise BadReferenceError(
+        f"{workload.id}: the reference of {name!r} is too imprecise: computed as it is written, it "
+        f"is off by {yardstick.rms_error:.3g} in the root mean square, where the result itself is {size:.3g}, so that "
+        f"zeros could pass (at most {WEAK_SHARE:g} of the result is taken); compute it in fp32 and round at the end "
+        "(x.float() ... .to(x.dtype)), or use inputs on which less cancels"
+    )
+
+
+def _size(tensor: torch.Tensor) -> float:
+    """The root mean square of the finite elements."""
+    return float(scan.typical_finite_magnitude(tensor if tensor.dtype.itemsize > 1 else tensor.float()))
 
 
 def _loosened(yardstick: Yardstick, truth: torch.Tensor, low: torch.Tensor | None) -> Yardstick:

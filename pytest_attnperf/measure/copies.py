@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.backends import Prepared
+from pytest_attnperf.backends import Prepared, put
 from pytest_attnperf.environment.device_specs import BYTES_PER_MIB
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure.placements import elsewhere
 from pytest_attnperf.measure.timers.base import MAX_CALLS_PER_BLOCK, Call
+from pytest_attnperf.workloads.input_memory import held_bytes
 
 if TYPE_CHECKING:
-    import torch
-
     from pytest_attnperf.measure.cold_cache import ColdSize
 
 LEAST = 2
@@ -47,7 +45,7 @@ def copy_inputs(source: Prepared, target: Prepared) -> None:
 
     with torch.no_grad():
         for own, new in zip(target.tensors, source.tensors, strict=True):
-            own.copy_(new)
+            put(own, new)
 
 
 def make_copies(prepared: Prepared, size: ColdSize, case: str) -> Copies:
@@ -58,7 +56,7 @@ def make_copies(prepared: Prepared, size: ColdSize, case: str) -> Copies:
     Raises CaseFailedError for inputs so small that a block could not hold a call on every copy, and whatever the
     allocator raises where memory does not suffice.
     """
-    held = input_bytes(prepared.tensors)
+    held = held_bytes(prepared.tensors)
     wanted = copies_wanted(held, size.round_bytes)
     if wanted is None or wanted > MAX_CALLS_PER_BLOCK:
         raise CaseFailedError(
@@ -73,8 +71,3 @@ def make_copies(prepared: Prepared, size: ColdSize, case: str) -> Copies:
 def copies_wanted(held_bytes: int, round_bytes: int) -> int | None:
     """How many copies of `held_bytes`, the original among them, hold `round_bytes`; None where none are held."""
     return max(LEAST, math.ceil(round_bytes / held_bytes)) if held_bytes else None
-
-
-def input_bytes(tensors: Iterable[torch.Tensor]) -> int:
-    """Bytes of memory that tensors lie in; an expanded one counts what it occupies, not what it shows."""
-    return sum(min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes()) for tensor in tensors)

@@ -26,6 +26,7 @@ from pytest_attnperf.measure.sampling import sample
 from pytest_attnperf.measure.stopping import StoppingRule
 from pytest_attnperf.measure.timers.base import Timer
 from pytest_attnperf.records import Samples
+from pytest_attnperf.workloads.input_memory import copied
 
 MOST = 10
 LEAST = 2
@@ -81,11 +82,11 @@ def places_for_turns(call_us: float, call_bytes: int, limit_bytes: int) -> int:
 
 
 def elsewhere(prepared: Prepared) -> Prepared:
-    """The same preparation with its inputs copied to other addresses, in the same layout.
+    """The same preparation with its inputs copied to other addresses, in the same layout (see `input_memory`).
 
     `Prepared.call` takes every input as an argument, so that nothing is built or compiled again.
     """
-    return replace(prepared, tensors=tuple(tensor.clone() for tensor in prepared.tensors))
+    return replace(prepared, tensors=copied(prepared.tensors), beside=())
 
 
 def measure(timers: Sequence[Timer], blocks: int, rest: Callable[[float], None] = time.sleep) -> Samples:

@@ -18,6 +18,7 @@ from pytest_attnperf.records import DeviceInfo, Tolerance
 from pytest_attnperf.workloads import gradients
 from pytest_attnperf.workloads.adhoc_planting import Planting, draw_incoming
 from pytest_attnperf.workloads.adhoc_reference import Reference, results_of
+from pytest_attnperf.workloads.input_memory import copied, guarded_copies
 from pytest_attnperf.workloads.returned import named_outputs
 
 if TYPE_CHECKING:
@@ -198,16 +199,15 @@ class CallableBackend:
         return []
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """The function as it is, on copies of the inputs.
-
-        Copies keep the order of the dimensions in memory; those of inputs with gaps or expanded dimensions are dense.
-        """
+        """The function as it is, on copies of the inputs that lie as these do (see `input_memory`)."""
         device = inputs[0].device if inputs else None
         call, setup = self._call_and_setup(workload)
+        tensors, beside = guarded_copies(inputs)
         return Prepared(
             call=call,
             setup=setup,
-            tensors=tuple(tensor.detach().clone() for tensor in inputs),
+            tensors=tensors,
+            beside=beside,
             convert=lambda inputs: inputs,
             outputs=lambda raw: named_outputs(raw, device),
             declares=Declares(host_sync=bool(getattr(workload, "host_sync", False))),
@@ -221,7 +221,9 @@ class CallableBackend:
         count, names, overwritten = known.count, known.names, known.overwritten
 
         def own_copies(*tensors: Any) -> tuple[Any, ...]:
-            return tuple(tensor.clone() if number in overwritten else tensor for number, tensor in enumerate(tensors))
+            return tuple(
+                copied((tensor,))[0] if number in overwritten else tensor for number, tensor in enumerate(tensors)
+            )
 
         def alone(*tensors: Any) -> Any:
             return results_of(fn(*tensors), tensors, overwritten)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.workloads import decode_math, paged_cache, planted_keys
+from pytest_attnperf.workloads import decode_math, loud_rows, paged_cache, planted_keys
 from pytest_attnperf.workloads.base import DTYPE_BYTES, TORCH_DTYPES
 from pytest_attnperf.workloads.fields import Grammar, id_words, require_dtype, require_positive
 from pytest_attnperf.workloads.paged_cache import CACHE_DTYPES
@@ -256,7 +256,8 @@ class Decode:
         if planted:
             for b, length in enumerate(self.lengths):
                 rows = slice(b, b + 1)
-                planted_keys.plant(q[rows], k[rows, :length], causal=True, seed=seed + b, window=self.window)
+                loud = b == seed % self.batch and not self.cap and loud_rows.bears(self.dtype, lse=self.lse)
+                planted_keys.plant(q[rows], k[rows, :length], causal=True, seed=seed + b, window=self.window, loud=loud)
         (k, k_scale), (v, v_scale) = (paged_cache.store(tensor, self.cache_dtype) for tensor in (k, v))
         seq_lens = paged_cache.make_seq_lens(self.lengths, device)
         if self.page:

@@ -15,6 +15,8 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.workloads.input_memory import copied, each_once, span
+
 if TYPE_CHECKING:
     import torch
 
@@ -57,11 +59,15 @@ Place = tuple[int, ...]
 
 
 def plant(tensors: Tensors, numbers: Sequence[int], seed: int, amplitude: float) -> Tensors:
-    """Copies of the tensors of these numbers with planted elements; the others are given as they are."""
-    return tuple(
-        _planted(tensor, random.Random(f"{seed} {number}"), amplitude) if number in numbers else tensor
-        for number, tensor in enumerate(tensors)
-    )
+    """Copies of the tensors, those of these numbers with planted elements; they share memory as the tensors do."""
+    copies = copied(tensors)
+    seen: set[tuple[int, int]] = set()
+    for number in numbers:
+        own = each_once(copies[number])
+        if (place := (own.data_ptr(), span(own))) not in seen:  # k and v may be one tensor
+            _plant_in_place(own, random.Random(f"{seed} {number}"), amplitude)
+        seen.add(place)
+    return copies
 
 
 def is_free(tensor: torch.Tensor) -> bool:
@@ -101,18 +107,16 @@ def edges(size: int) -> list[int]:
     return sorted({place for mark in marks for place in (mark - 1, mark, mark + 1) if 0 <= place < size})
 
 
-def _planted(tensor: torch.Tensor, draw: random.Random, amplitude: float) -> torch.Tensor:
+def _plant_in_place(planted: torch.Tensor, draw: random.Random, amplitude: float) -> None:
     import torch
 
     with torch.no_grad():
-        planted = tensor.detach().clone(memory_format=torch.preserve_format)
         size = float(planted.double().square().mean().sqrt())
         scaled = [row for axis in range(planted.dim() - 1) for row in _rows_at_edges(planted.shape, axis, draw)]
         if scaled:
             _scale_rows(planted, list(dict.fromkeys(scaled)), draw, amplitude)
         _plant_columns(planted, set(scaled), draw, amplitude * size)
         _plant_shapes(planted, draw, size)
-    return planted
 
 
 def _rows_at_edges(shape: Sequence[int], axis: int, draw: random.Random) -> list[Place]:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.workloads import mixed_attention, paged_cache, planted_keys
+from pytest_attnperf.workloads import loud_rows, mixed_attention, paged_cache, planted_keys
 from pytest_attnperf.workloads.base import DTYPE_BYTES, TORCH_DTYPES
 from pytest_attnperf.workloads.batch_spec import Part, batch_text, parse_batch
 from pytest_attnperf.workloads.fields import Grammar, id_words, require_dtype, require_positive
@@ -230,7 +230,8 @@ class Mixed:
             for number, (part, tokens, sequences) in enumerate(self.slices()):
                 queries = q[tokens].view(part.count, part.q, self.heads, self.head_dim)
                 keys = k[sequences, : part.kv]
-                planted_keys.plant(queries, keys, causal=True, seed=seed + number, window=self.window)
+                loud = number == seed % len(self.parts) and not self.cap and loud_rows.bears(self.dtype)
+                planted_keys.plant(queries, keys, causal=True, seed=seed + number, window=self.window, loud=loud)
             if sinks is not None:
                 sinks[::2] += math.log(max(lengths))
         table = paged_cache.make_block_table(lengths, self.page, seed, device)

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.workloads import mla_math
+from pytest_attnperf.workloads import loud_rows, mla_math
 from pytest_attnperf.workloads.base import DTYPE_BYTES, TORCH_DTYPES
 from pytest_attnperf.workloads.fields import Grammar, id_words, require_dtype, require_positive
 
@@ -198,7 +198,8 @@ class Mla:
         )
         wkv_b *= self.latent_dim**-0.5
         if planted:
-            mla_math.plant(q_nope, q_pe, kv_latent, k_pe, wkv_b, causal=self.causal, seed=seed)
+            loud = loud_rows.bears(self.dtype, lse=self.lse)
+            mla_math.plant(q_nope, q_pe, kv_latent, k_pe, wkv_b, causal=self.causal, seed=seed, loud=loud)
         return q_nope.to(dtype), q_pe.to(dtype), kv_latent.to(dtype), k_pe.to(dtype), wkv_b.to(dtype)
 
     def reference(self, inputs: Tensors) -> Outputs:

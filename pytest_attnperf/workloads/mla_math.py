@@ -13,9 +13,10 @@ the yardstick of the budget. Causal masks are aligned bottom-right, with at leas
 from __future__ import annotations
 
 import math
+import random
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.workloads import planted_keys
+from pytest_attnperf.workloads import loud_rows, planted_keys
 from pytest_attnperf.workloads.attention_math import SCORE_BYTES_CPU, SCORE_BYTES_GPU, chunks
 from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
 
@@ -116,6 +117,7 @@ def plant(
     *,
     causal: bool,
     seed: int,
+    loud: bool = False,
 ) -> None:
     """Align rows of the queries with keys, in place, in fp32; which, and why, see `planted_keys`.
 
@@ -123,7 +125,7 @@ def plant(
     scaled score with key j is t. Its score with another key is normal, of variance t^2 v / |k|^2, where v is the
     variance of a key along k: 1 where the rows of W_UK are orthogonal, and for those of N(0, 1/C) more by D / C for the
     part that is not rotated. So for `target_score` a key has (D + R) / v dimensions. It asks for longer keys where
-    these are too few, and both parts of planted keys are scaled alike.
+    these are too few, and both parts of planted keys are scaled alike. With `loud` one row is (see `loud_rows`).
     """
     import torch
 
@@ -148,3 +150,35 @@ def plant(
         factor = (target * math.sqrt(key_dim) / squared)[:, None]
         q_nope[b, row, head] = k_nope * factor
         q_pe[b, row, head] = k_pe[b, key] * factor
+    if loud and loud_rows.chosen(seed, batch * heads * seq_q):
+        _make_loud((q_nope, q_pe), (kv_latent, k_pe, wkv_b), chosen, causal=causal, seed=seed)
+
+
+def _make_loud(
+    queries: tuple[torch.Tensor, torch.Tensor],
+    keys: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    chosen: list[list[planted_keys.Plant]],
+    *,
+    causal: bool,
+    seed: int,
+) -> None:
+    """Make a planted row loud (see `loud_rows`) in one of a few (batch, head) pairs."""
+    import torch
+
+    (q_nope, q_pe), (kv_latent, k_pe, wkv_b) = queries, keys
+    (batch, seq_q, heads, nope_dim), seq_kv = q_nope.shape, k_pe.shape[1]
+    draw = random.Random(f"loud row {seed}")
+    for lane in draw.sample(range(batch * heads), min(batch * heads, planted_keys.LOUD_TRIES)):
+        b, head = divmod(lane, heads)
+        seen = {item: range(item.row + seq_kv - seq_q + 1 if causal else seq_kv) for item in chosen[lane % len(chosen)]}
+        items = [item for item in seen if item.key in seen[item]]
+        if not items:
+            continue
+        item = draw.choice(items)
+        with full_fp32_matmul():
+            whole = torch.cat((kv_latent[b] @ wkv_b[head, :nope_dim].T, k_pe[b]), dim=-1)
+        second = loud_rows.beside(item.key, seen[item])
+        pair = [item.key] if second is None else [item.key, second]
+        if (row := loud_rows.query(whole, pair, whole.shape[-1] ** -0.5)) is not None:
+            q_nope[b, item.row, head], q_pe[b, item.row, head] = row[:nope_dim], row[nope_dim:]
+            return

@@ -30,6 +30,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.workloads import loud_rows
 from pytest_attnperf.workloads.attention_bias import alibi_sum
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ REACH_NATS = 8.0
 
 PLANTED_BIAS = 2.0
 """In nats; without it a weight of 0.8 is one of 0.35. Exact in every dtype of a bias."""
+
+LOUD_TRIES = 4
+"""Rows that are tried: with few dimensions a third key comes near to some."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,7 @@ def plant(
     window: int = 0,
     slopes: Sequence[float] = (),
     bias: torch.Tensor | None = None,
+    loud: bool = False,
 ) -> None:
     """Align rows of q (B, Sq, H, D) with keys of k (B, Skv, Hk, D), in place, in fp32; set their bias (H, Sq, Skv).
 
@@ -108,6 +113,8 @@ def plant(
 
     With ALiBi n is the sum of exp(-slope distance), and t is higher by what the slope takes from the planted key. A
     bias drawn from N(0, 1) multiplies the expected sum by exp(1/2), and t is lower by PLANTED_BIAS.
+
+    loud   make one of the planted rows loud (see `loud_rows`)
     """
     import torch
 
@@ -137,6 +144,32 @@ def plant(
         q[b, row, h] = k[b, key, h // group] * torch.tensor(targets, device=q.device)[None, :, None]
         if bias is not None:
             bias[h, row, key] = PLANTED_BIAS
+    if loud and loud_rows.chosen(seed, batch * heads * seq_q):
+        _make_loud(q, k, chosen, mask, seed=seed, above=REACH_NATS if slopes else 0.0)
+
+
+def _make_loud(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    chosen: Sequence[tuple[list[int], list[Plant]]],
+    mask: _Mask,
+    *,
+    seed: int,
+    above: float,
+) -> None:
+    """Make the first of a few planted rows loud that can be: one that sees its planted key, and is near to no third."""
+    rng, (heads, head_dim) = random.Random(f"loud row {seed}"), q.shape[2:]
+    seen = [
+        (lane, item) for lanes, plan in chosen for item in plan if item.key in mask.seen(item.row) for lane in lanes
+    ]
+    for lane, item in rng.sample(seen, min(len(seen), LOUD_TRIES)):
+        b, h = divmod(lane, heads)
+        second = loud_rows.beside(item.key, mask.seen(item.row))
+        pair = [item.key] if second is None else [item.key, second]
+        keys = k[b, :, h // (heads // k.shape[2])]
+        if (row := loud_rows.query(keys, pair, head_dim**-0.5, above)) is not None:
+            q[b, item.row, h] = row
+            return
 
 
 def _by_lane(
@@ -233,12 +266,15 @@ class _Mask:
         first = max(0, own if self.causal else own - self.reach)
         return range(first, min(self.seq_q, own + self.reach + 1, own + (self.window or self.seq_kv + self.seq_q)))
 
+    def seen(self, row: int) -> range:
+        """Keys that a row sees."""
+        last = min(row + self.offset, self.seq_kv - 1) if self.causal else self.seq_kv - 1
+        return range(max(0, row + self.offset - self.window + 1) if self.window else 0, last + 1)
+
     def alibi_logsum(self, item: Plant, slope: float) -> float:
         """How far ALiBi takes a planted key down, and the logarithm of the sum of what it leaves of all seen keys."""
         position = item.row + self.offset
-        first = max(0, position - self.window + 1) if self.window else 0
-        keys = range(first, position + 1 if self.causal else self.seq_kv)
-        return slope * abs(position - item.key) + math.log(alibi_sum(slope, position, keys))
+        return slope * abs(position - item.key) + math.log(alibi_sum(slope, position, self.seen(item.row)))
 
 
 def _plans_of_side(

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.workloads import attention_bias, attention_math, planted_keys
+from pytest_attnperf.workloads import attention_bias, attention_math, loud_rows, planted_keys
 from pytest_attnperf.workloads.base import DTYPE_BYTES, OUT_DTYPES, QUANTISED, TORCH_DTYPES
 from pytest_attnperf.workloads.fields import Grammar, id_words, require_dtype, require_positive
 from pytest_attnperf.workloads.prefill_inputs import SplitInputs, stored
@@ -284,7 +284,14 @@ class Prefill:
         slopes = attention_bias.alibi_slopes(self.heads) if self.alibi else ()
         if planted:
             planted_keys.plant(
-                q, k, causal=self.causal, seed=seed, window=self.window, slopes=slopes, bias=bias[0] if bias else None
+                q,
+                k,
+                causal=self.causal,
+                seed=seed,
+                window=self.window,
+                slopes=slopes,
+                bias=bias[0] if bias else None,
+                loud=loud_rows.bears(self.dtype, lse=self.lse),
             )
         wide: torch.dtype = getattr(torch, TORCH_DTYPES[OUT_DTYPES[self.dtype]])
         further = [torch.tensor(slopes, device=device)] if slopes else [matrix.to(wide) for matrix in bias]

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.workloads import attention_bias, planted_keys
+from pytest_attnperf.workloads import attention_bias, loud_rows, planted_keys
 from pytest_attnperf.workloads.base import TORCH_DTYPES
 from pytest_attnperf.workloads.fields import Grammar, id_words, require_dtype, require_positive
 from pytest_attnperf.workloads.prefill import Prefill
@@ -203,9 +203,11 @@ class Varlen:
         )
         slopes = attention_bias.alibi_slopes(self.heads) if self.alibi else ()
         if planted:
+            loudest = seed % len(self.seqs_q)
             how: Any = {"causal": self.causal, "window": self.window, "slopes": slopes}
             for number, (rows, keys) in enumerate(self.slices()):
-                planted_keys.plant(q[None, rows], k[None, keys], seed=seed + number, **how)
+                loud = number == loudest and loud_rows.bears(self.dtype, lse=self.lse)
+                planted_keys.plant(q[None, rows], k[None, keys], seed=seed + number, loud=loud, **how)
             planted_keys.plant_strangers(q, k, list(self.slices()), seed=seed)
         dtype: torch.dtype = getattr(torch, TORCH_DTYPES[self.dtype])
         offsets = (

@@ -33,7 +33,7 @@ def named(truth: torch.Tensor, got: torch.Tensor) -> tuple[str, bool]:
         ((4096, 40), (-1,), "index 4095 of axis 0"),
         ((100, 1000), (slice(None), 999), "index 999 of axis 1"),
         ((2, 8, 50, 64), (1, 3, 49), "row (1, 3, 49)"),
-        ((4, 64, 8), (1,), "index 1 of axis 0"),
+        ((4, 64, 4), (1,), "index 1 of axis 0"),
     ],
 )
 def test_a_lost_line_is_beyond_its_budget_and_named(
@@ -60,11 +60,24 @@ def test_large_rows_do_not_excuse_a_lost_ordinary_one() -> None:
     assert (figures.line, figures.line_error > figures.line_budget) == ("index 3 of axis 0", True)
 
 
-def test_short_lines_are_not_judged() -> None:
-    """The root mean square of a few elements is a matter of luck, as is that of vectors and single numbers."""
-    assert not measure_lines(rounded(normal(8, 8)), normal(8, 8))
-    assert not measure_lines(rounded(normal(1000)), normal(1000))
+def test_of_few_short_lines_none_is_judged() -> None:
+    """Among three lines of three elements none is typical; among none, none is the worst."""
+    assert not measure_lines(rounded(normal(3, 3)), normal(3, 3))
+    assert not measure_lines(rounded(normal(3)), normal(3))
     assert worst_line(rounded(normal(4, 4)), normal(4, 4), {}, 2.0, EPS) is None
+
+
+@pytest.mark.parametrize("shape", [(9,), (9, 3), (9, 8), (9, 31), (9, 200), (2, 5, 7)])
+def test_one_outlier_does_not_excuse_eight_lost_lines(shape: tuple[int, ...]) -> None:
+    """Beside a row that is 10,000 times as large, rows of zeros are beyond their budgets, and rounded ones are not."""
+    truth = normal(*shape)
+    truth.view(9 if len(shape) < 3 else 10, -1)[4] *= 1e4
+    got = rounded(truth)
+    assert not named(truth, got)[1]
+    kept = got.reshape(9 if len(shape) < 3 else 10, -1)[4].clone()
+    got.zero_()
+    got.view(9 if len(shape) < 3 else 10, -1)[4] = kept
+    assert named(truth, got)[1]
 
 
 def test_a_lucky_plain_computation_accuses_nobody() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -39,7 +40,7 @@ def test_the_yardstick_is_the_plain_error() -> None:
     """Largest and root-mean-square error of the plain computation, and its dtype."""
     reference = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64)
     plain = torch.tensor([1.0, 2.0, 3.0, 4.5], dtype=torch.float16)
-    assert measure("out", reference, plain) == Yardstick(torch.float16, 0.5, 0.25)
+    assert replace(measure("out", reference, plain), lines={}) == Yardstick(torch.float16, 0.5, 0.25)
     joined = Yardstick(torch.float16, 0.5, 0.1).joined(Yardstick(torch.float16, 0.1, 0.3))
     assert joined == Yardstick(torch.float16, 0.5, 0.3)
 

@@ -6,7 +6,8 @@ import torch
 from pytest_attnperf.backends import Prepared
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure.cold_cache import ColdSize
-from pytest_attnperf.measure.copies import copies_wanted, input_bytes, make_copies
+from pytest_attnperf.measure.copies import copies_wanted, make_copies
+from pytest_attnperf.workloads.input_memory import held_bytes
 
 
 def prepared(*tensors: torch.Tensor) -> Prepared:
@@ -67,5 +68,5 @@ def test_inputs_too_small_for_a_cold_block_are_refused(tensors: tuple[torch.Tens
 def test_bytes_are_those_of_memory() -> None:
     """Views of one storage count their parts, and an expanded tensor what it occupies."""
     packed = torch.ones(3, 100)
-    assert input_bytes(packed.unbind()) == 1200
-    assert input_bytes([torch.ones(4, 1).expand(4, 1000)]) == 16
+    assert held_bytes(packed.unbind()) == 1200
+    assert held_bytes([torch.ones(4, 1).expand(4, 1000)]) == 16

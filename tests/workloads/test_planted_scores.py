@@ -6,18 +6,24 @@ import math
 from dataclasses import replace
 
 import pytest
+import torch
 
 from pytest_attnperf.backends import Outputs, Tensors
 from pytest_attnperf.correctness.metrics import compare
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.attention_bias import alibi_slopes
+from pytest_attnperf.workloads.base import Workload
+from pytest_attnperf.workloads.decode import Decode
+from pytest_attnperf.workloads.loud_rows import APART, CLEAR, LOUD, bears
+from pytest_attnperf.workloads.mixed import Mixed
+from pytest_attnperf.workloads.mla import Mla
 from pytest_attnperf.workloads.planted_keys import PLANTED_BIAS, REACH_NATS, plans
 from pytest_attnperf.workloads.prefill import Prefill
 from pytest_attnperf.workloads.varlen import Varlen
 
 
-def budgets_off(workload: Prefill | Varlen, inputs: Tensors, got: Outputs) -> float:
+def budgets_off(workload: Workload, inputs: Tensors, got: Outputs) -> float:
     """The largest error of 'out' in budgets."""
     expected = References().get(workload, inputs, seed=2, planted=True)
     yardstick = expected.yardsticks["out"]
@@ -113,3 +119,57 @@ def test_a_key_of_the_neighbouring_sequence_fails_by_many_budgets(heads: int, dt
     wrong["out"][40:110] = alone.reference((q[None, 40:110], k[None, sees], v[None, sees]))["out"][0]
     if heads > 1 or side == "next":
         assert budgets_off(workload, inputs, wrong) > 8
+
+
+def loudest(inputs: Tensors, *, causal: bool) -> list[float]:
+    """The three largest scores of the row (B, S, H, D) that has the largest of all that it sees."""
+    q, k = (tensor.double().permute(0, 2, 1, 3) for tensor in inputs[:2])
+    scores = q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT / math.sqrt(q.shape[-1])
+    if causal:
+        seen = torch.ones(scores.shape[-2:], dtype=torch.bool).tril(scores.shape[-1] - scores.shape[-2])
+        scores = scores.masked_fill(~seen, -math.inf)
+    top = scores.topk(3).values.flatten(0, -2)
+    found: list[float] = top[top[:, 0].argmax()].tolist()
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["f32", "tf32", "bf16", "f16"])
+@pytest.mark.parametrize("shape", ["b=2,s=33,kv=40,h=4,hk=2,d=32,causal", "s=16,kv=900,h=2,d=128", "s=40,h=2,d=16"])
+def test_one_row_is_loud(shape: str, dtype: str) -> None:
+    """For every seed some row has scores of 105 and 85, and no third one near, whatever the dtype."""
+    workload = Prefill.parse_line(f"{shape},{dtype}")
+    for seed in range(20):
+        first, second, third = loudest(workload.make_inputs(seed, "cpu", planted=True), causal=workload.causal)
+        assert first == pytest.approx(LOUD, abs=1)
+        assert second == pytest.approx(LOUD - APART, abs=1)
+        assert third <= LOUD - CLEAR + 1
+
+
+def test_no_row_is_loud_where_it_would_excuse_others() -> None:
+    """A log-sum-exp in bf16 has planted scores of about 20; one in fp32 has a loud row, 8-bit queries none."""
+    planted = Prefill.parse_line("s=40,h=2,d=64,lse,bf16").make_inputs(0, "cpu", planted=True)
+    assert loudest(planted, causal=False)[0] < 25
+    assert bears("f32", lse=True)
+    assert not bears("i8")
+
+
+PROBLEMS = {
+    "varlen": Varlen((40, 3), 4, 64, seqs_kv=(50, 70), dtype="bf16", causal=True),
+    "decode": Decode(3, 200, 4, 64, dtype="f16"),
+    "paged": Decode(3, 200, 4, 64, dtype="bf16", page=16),
+    "mixed": Mixed("2q7s80_1q1s120", 4, 64, dtype="bf16"),
+    "mla": Mla(2, 4, 4, 32, 16, 64, seq_kv=90, dtype="f32"),
+}
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_clamped_scores_fail_by_many_budgets(problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In every family of attention a softmax of scores of 50 at most is off by more than six budgets."""
+    workload = PROBLEMS[problem]
+    inputs = workload.make_inputs(2, "cpu", planted=True)
+    assert budgets_off(workload, inputs, workload.reference(inputs)) <= 1
+    softmax = torch.softmax
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "softmax", lambda scores, dim: softmax(scores.clamp(max=50), dim))
+        clamped = workload.reference(inputs)
+    assert budgets_off(workload, inputs, clamped) > 6

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 HALF = Prefill(2, 48, 4, 32, kv_heads=2, causal=True)
 BRAIN = Prefill(2, 48, 4, 32, kv_heads=2, dtype="bf16", causal=True)
+SINGLE = Prefill(2, 48, 4, 32, kv_heads=2, dtype="f32", causal=True)
 ODD_HEAD_DIM = Prefill(1, 40, 2, 80)
 WITH_LSE = Prefill(4, 40, 4, 32, causal=True, lse=True)
 EIGHT_BIT = Prefill(1, 64, 4, 64, kv_heads=2, dtype="f8e4m3", causal=True)
@@ -53,6 +54,17 @@ def _swaps_gqa_heads(workload: Prefill, inputs: Tensors) -> Callable[..., torch.
         return out.reshape(batch, rows, kv_heads, group, head_dim).transpose(2, 3).flatten(2, 3)
 
     return call
+
+
+def _without_maximum(scores: torch.Tensor) -> torch.Tensor:
+    """Softmax as it is written in books."""
+    weights = scores.exp()
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def _clamped(scores: torch.Tensor) -> torch.Tensor:
+    """Softmax of scores of 50 at most, which need no maximum."""
+    return _without_maximum(scores.clamp(max=50.0))
 
 
 def _lse_in_base_2(workload: Prefill, inputs: Tensors) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
@@ -90,6 +102,20 @@ ARITHMETIC = (
         "Query head h reads key head h % Hk, where h // (H / Hk) is right.",
         HALF,
         _swaps_gqa_heads,
+        OFF,
+    ),
+    liar(
+        "no_max_subtraction",
+        "The softmax is exp(score) / sum, without the row's maximum.",
+        BRAIN,
+        partial(attention, softmax=_without_maximum),
+        r"'out' holds \d+ NaN",
+    ),
+    liar(
+        "clamps_scores",
+        "Scores are clamped to 50, so that exp cannot overflow.",
+        SINGLE,
+        partial(attention, softmax=_clamped),
         OFF,
     ),
     liar("wrong_lse", "The log-sum-exp is in base 2.", WITH_LSE, _lse_in_base_2, r"'lse' is off by"),

@@ -24,6 +24,7 @@ def attend(
     hide_last_keys: int = 0,
     show_last_keys: int = 0,
     zero_empty_rows: bool = True,
+    softmax: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """q (B, Sq, H, D), k and v (B, Skv, Hk, D) -> out (B, Sq, H, D) in q's dtype, lse (B, H, Sq) in fp32.
 
@@ -37,6 +38,7 @@ def attend(
     hide_last_keys    this many keys at the end are seen by no row
     show_last_keys    this many keys at the end are seen by every row
     zero_empty_rows   False leaves 0 / 0 in rows that see no key
+    softmax           of the scores, over their last axis, instead of torch's
     """
     import torch
 
@@ -57,7 +59,7 @@ def attend(
     seen = (seen | (key >= keys - show_last_keys)).expand(rows, keys)
     if causal or hide_last_keys:
         scores = scores.masked_fill(~seen, float("-inf"))
-    weights = torch.softmax(scores, -1)
+    weights = torch.softmax(scores, -1) if softmax is None else softmax(scores)
     if zero_empty_rows and rows > keys:
         weights = weights.masked_fill(~seen.any(-1, keepdim=True), 0.0)
     out = torch.matmul(weights.view(batch, kv_heads, -1, keys), wide_v).view(batch, heads, rows, head_dim)

@@ -1,0 +1,171 @@
+"""The memory that inputs lie in: copies that keep strides, gaps and whatever inputs share.
+
+A kernel that takes a transposed or sliced input for a contiguous one is right on a dense copy. One that writes to k is
+right where v, a view of the same memory, was copied apart. So copies lie as their originals do, at addresses that are
+aligned alike.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.backends import Beside
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import torch
+
+    from pytest_attnperf.backends import Tensors
+
+ALIGNMENT = 64
+"""Copies have their originals' addresses modulo this: torch aligns fresh memory to 64 bytes on a CPU, and to more on a
+GPU, and no load is wider than 16."""
+
+GUARD_BYTES = 512
+"""Memory behind guarded inputs that belongs to none: a few elements too many are written there."""
+
+
+def copied(tensors: Iterable[torch.Tensor]) -> Tensors:
+    """Copies at other addresses, in the same layout; those of tensors in one storage lie in one storage, too."""
+    return _copied(tuple(tensors), guarded=False)[0]
+
+
+def guarded_copies(tensors: Iterable[torch.Tensor]) -> tuple[Tensors, tuple[Beside, ...]]:
+    """Copies as `copied` makes them, and the memory before, between and behind them that nobody may write to.
+
+    What lies behind them is filled with ones: no element that is read there goes unseen, and none is no valid index.
+    """
+    return _copied(tuple(tensors), guarded=True)
+
+
+def each_once(tensor: torch.Tensor) -> torch.Tensor:
+    """A view of the same memory that holds no element twice.
+
+    torch refuses to write to an expanded one, and would invert the elements that windows share once for each.
+    """
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            tensor = tensor.narrow(dim, 0, 1)
+    reach = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride < reach:  # windows that overlap: all memory from the first element to the last
+            return tensor.as_strided((span(tensor),), (1,), tensor.storage_offset())
+        reach += (size - 1) * stride
+    return tensor
+
+
+def span(tensor: torch.Tensor) -> int:
+    """Elements from the first to the last in memory, both included."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def held_bytes(tensors: Iterable[torch.Tensor]) -> int:
+    """Bytes of memory that tensors lie in; expanded ones, and those that share memory, count what they occupy."""
+    given = tuple(tensors)
+    total = 0
+    for numbers in _by_storage(given):
+        members = [given[number] for number in numbers]
+        shown = sum(tensor.numel() * tensor.element_size() for tensor in members)
+        low, high = _extent(members)
+        total += min(shown, high - low)
+    return total
+
+
+def _by_storage(tensors: Tensors) -> list[list[int]]:
+    """Numbers of the tensors that lie in one storage."""
+    import torch
+
+    groups: dict[object, list[int]] = {}
+    for number, tensor in enumerate(tensors):
+        plain = tensor.layout == torch.strided and tensor.numel() and not tensor.is_quantized
+        key = (tensor.device, tensor.untyped_storage().data_ptr()) if plain else number
+        groups.setdefault(key, []).append(number)
+    return list(groups.values())
+
+
+def _copied(tensors: Tensors, *, guarded: bool) -> tuple[Tensors, tuple[Beside, ...]]:
+    import torch
+
+    copies: dict[int, torch.Tensor] = {}
+    beside: list[Beside] = []
+    with torch.no_grad():
+        for numbers in _by_storage(tensors):
+            members = [tensors[number].detach() for number in numbers]
+            if not all(map(_has_plain_bytes, members)) or (not guarded and len(members) == 1 and _is_dense(members[0])):
+                copies |= {number: tensor.clone() for number, tensor in zip(numbers, members, strict=True)}
+                continue
+            made, around = _region(members, GUARD_BYTES if guarded else 0)
+            copies |= dict(zip(numbers, made, strict=True))
+            which = f"tensor{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+            beside += [Beside(f"{place} {which}", memory, memory.clone()) for place, memory in around]
+    return tuple(copies[number] for number in range(len(tensors))), tuple(beside)
+
+
+def _region(tensors: Sequence[torch.Tensor], guard: int) -> tuple[Tensors, list[tuple[str, torch.Tensor]]]:
+    """Copies of the tensors of one storage, in one buffer; and what lies beside them where there is a guard."""
+    import torch
+
+    first, (low, high) = tensors[0], _extent(tensors)
+    source = _bytes(first, low, high - low)
+    # Inputs that begin where their memory does go on doing so.
+    before = guard if low else 0
+    buffer = torch.empty(before + ALIGNMENT + high - low + guard, dtype=torch.uint8, device=first.device)
+    start = before + (source.data_ptr() - buffer.data_ptr() - before) % ALIGNMENT
+    end = start + high - low
+    buffer[start:end].copy_(source)
+    made = tuple(_typed(buffer, tensor, start - low) for tensor in tensors)
+    if not guard:
+        return made, []
+    last = max(tensors, key=_end)
+    buffer[:start].fill_(1)
+    behind = torch.empty(0, dtype=last.dtype, device=last.device).set_(
+        buffer.untyped_storage(), end // last.element_size(), (guard // last.element_size(),), (1,)
+    )
+    behind.fill_(1)
+    stop = end + behind.numel() * last.element_size()
+    shown = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    if shown != high - low or len(tensors) > 1 or each_once(first) is not first:
+        return made, [("around", buffer[:stop])]
+    return made, [("behind", buffer[end:stop]), *([("before", buffer[:start])] if start else [])]
+
+
+def _has_plain_bytes(tensor: torch.Tensor) -> bool:
+    """Whether the bytes in memory are all that a tensor is made of."""
+    import torch
+
+    lazy = tensor.is_conj() or tensor.is_neg()
+    return tensor.layout == torch.strided and bool(tensor.numel()) and not tensor.is_quantized and not lazy
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether an ordinary copy lies as the tensor does."""
+    aligned = tensor.data_ptr() % ALIGNMENT == 0
+    return aligned and span(tensor) == tensor.numel() and each_once(tensor) is tensor
+
+
+def _extent(tensors: Sequence[torch.Tensor]) -> tuple[int, int]:
+    """Where tensors of one storage begin and end in it, in bytes."""
+    return min(int(tensor.storage_offset()) * tensor.element_size() for tensor in tensors), max(map(_end, tensors))
+
+
+def _end(tensor: torch.Tensor) -> int:
+    elements = span(tensor) if tensor.numel() else 0
+    return (int(tensor.storage_offset()) + elements) * tensor.element_size()
+
+
+def _bytes(tensor: torch.Tensor, first: int, count: int) -> torch.Tensor:
+    """`count` bytes of a tensor's storage."""
+    import torch
+
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage(), first, (count,), (1,))
+
+
+def _typed(buffer: torch.Tensor, like: torch.Tensor, shift: int) -> torch.Tensor:
+    """A tensor in the buffer, `shift` bytes further than another lies in its storage."""
+    import torch
+
+    width = like.element_size()
+    return torch.empty(0, dtype=like.dtype, device=like.device).set_(
+        buffer.untyped_storage(), (like.storage_offset() * width + shift) // width, like.shape, like.stride()
+    )

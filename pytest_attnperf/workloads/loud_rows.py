@@ -1,0 +1,74 @@
+"""One query row whose scores are larger than exp can hold in fp32, which overflows above 88.7.
+
+Planted keys reach scores of about 20, so that a kernel that never subtracts a maximum, or that clamps scores, is
+right on them. A loud row has a score of LOUD with one key and of LOUD - APART with another, and no third comes near.
+Its softmax is 1 and 0 within any rounding of the scores, so that it costs no budget anything: without the maximum the
+row is NaN, and clamped below LOUD - APART it is the mean of two values.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+LOUD = 105.0
+APART = 20.0
+CLEAR = 16.0
+"""In nats: the score of the loud key, how far the second key lies below, and all others at least. Weights of e^-16 stay
+below every rounding, also where a bias adds a few nats."""
+
+FEW_ROWS = 4
+"""Where a problem has fewer rows, only every other seed makes one of them loud: a key that is counted twice does not
+show in it."""
+
+DTYPES = ("f16", "bf16", "f32", "tf32")
+"""Per-tensor scales of 8-bit queries would make all other rows coarser."""
+
+
+def bears(dtype: str, *, lse: bool = False) -> bool:
+    """Whether a problem may have a loud row: a log-sum-exp of 105 has the rounding of a score of 105, which in 16
+    bits would excuse what is wrong with the others."""
+    return dtype in DTYPES and not (lse and dtype in ("f16", "bf16"))
+
+
+def chosen(seed: int, rows: int) -> bool:
+    """Whether this seed makes one of `rows` rows loud."""
+    return rows >= FEW_ROWS or random.Random(f"loud {seed}").random() < 0.5
+
+
+def beside(key: int, seen: range) -> int | None:
+    """A neighbour of a key among those that a row sees; None where it sees no other."""
+    return next((other for other in (key - 1, key + 1) if other in seen), None)
+
+
+def query(keys: torch.Tensor, pair: Sequence[int], scale: float, above: float = 0.0) -> torch.Tensor | None:
+    """(D,) whose scores with the keys (S, D) of `pair` are LOUD and LOUD - APART; None where a third comes near.
+
+    pair    numbers of the loud key and of the second one, or of the loud one alone
+    scale   of the scores
+    above   how much more both are, because something will be subtracted of the loud one
+    """
+    import torch
+
+    with torch.no_grad():
+        loud = keys[pair[0]].double()
+        wanted = (LOUD + above) / scale
+        if len(pair) == 1:
+            found = loud * (wanted / loud.square().sum())
+        else:
+            second = keys[pair[1]].double()
+            lower = (LOUD + above - APART) / scale
+            own, other, both = loud.square().sum(), second.square().sum(), (loud * second).sum()
+            determinant = own * other - both.square()
+            if float(determinant) < 0.1 * float(own * other):  # nearly parallel: the query would be huge
+                return None
+            found = ((wanted * other - lower * both) * loud + (lower * own - wanted * both) * second) / determinant
+        found = found.to(keys.dtype)
+        scores = (keys @ found) * scale
+        scores[list(pair)] = -math.inf
+        return found if float(scores.max()) <= LOUD - CLEAR else None

@@ -1,0 +1,79 @@
+"""References too weak to fail anything are refused; one huge row excuses no other; and honest twins pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_attnperf.correctness.references import BadReferenceError
+from pytest_attnperf.measure.seeds import Seeds
+from pytest_attnperf.measure.subject import TorchSubject
+from pytest_attnperf.records import CheckReport, DeviceInfo
+from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
+
+CPU = DeviceInfo("cpu", "cpu-x86_64", "test", interpreted=True)
+BF16 = torch.bfloat16
+
+
+def checked(fn: Callable[..., Any], inputs: Any, reference: Any, seed: int = 1) -> CheckReport:
+    """What is said of a function."""
+    subject = TorchSubject(CallableBackend("mine", fn), AdHoc("x", inputs, reference), CPU, Seeds(0, seed, seed + 1))
+    subject.prepare()
+    return subject.check()
+
+
+def variance(x: torch.Tensor) -> torch.Tensor:
+    """As nobody should write it."""
+    return x.square().mean(-1) - x.mean(-1).square()
+
+
+def in_fp32(x: torch.Tensor) -> torch.Tensor:
+    """The same of fp32, rounded once."""
+    return torch.var(x.float(), -1, correction=0).to(x.dtype)
+
+
+def far_from_zero(seed: int) -> torch.Tensor:
+    """(64, 64) near 100."""
+    return (torch.randn(64, 64) + 100).to(BF16)
+
+
+def test_a_reference_that_zeros_would_pass_for_is_refused() -> None:
+    """Variances that cancel in bf16 are all error: the text says how much, and what to do; in fp32 they are judged."""
+    with pytest.raises(BadReferenceError, match=r"'out' is too imprecise: .* off by .* result itself is .* in fp32"):
+        checked(in_fp32, far_from_zero, variance)
+    assert checked(in_fp32, far_from_zero, in_fp32).problems == ()
+    assert checked(lambda x: torch.zeros_like(x[:, 0]), far_from_zero, in_fp32).problems != ()
+
+
+def test_a_result_that_is_nothing_but_rounding_is_no_fault_of_its_reference() -> None:
+    """What a softmax takes no notice of has a gradient of zero, in which everybody's rounding is as good."""
+
+    def shifts(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        weights = torch.softmax(x, -1)
+        return weights, weights.sum(-1) - 1.0
+
+    report = checked(shifts, lambda: torch.randn(64, 64), shifts)
+    assert report.problems == ()
+
+
+@pytest.mark.parametrize("columns", [0, 3, 8, 31, 32, 256])
+def test_eight_rows_of_zeros_beside_a_huge_one_are_incorrect(columns: int) -> None:
+    """Rows have budgets of their own, however short they are, also in outputs of one dimension."""
+
+    def inputs(seed: int) -> torch.Tensor:
+        x = torch.randn(9, columns) if columns else torch.randn(9)
+        x[4] *= 1e4
+        return x.to(BF16)
+
+    def only_the_huge_one(x: torch.Tensor) -> torch.Tensor:
+        doubled = torch.zeros_like(x)
+        doubled[4] = 2 * x[4]
+        return doubled
+
+    for seed in range(1, 9):
+        assert checked(lambda x: 2 * x, inputs, lambda x: x + x, seed).problems == ()
+        problems = checked(only_the_huge_one, inputs, lambda x: x + x, seed).problems
+        assert any(problem.startswith("timed inputs: 'out' is off by") for problem in problems)
