@@ -32,6 +32,8 @@ class Declares:
     operators   each must be found in the name of a torch operator that ran, e.g. 'aten::_flash_attention_forward'
     never       none may be found in the name of a kernel or an operator that ran
     host_sync   the call may wait for the device, and copy what it decides by to the host
+    own_forward  `convert` runs the backend's own forward pass, whose state its backward pass needs; heeded for op
+                families of backward passes only
     matrix      some kernel of a call must hold matrix instructions (MFMA, WMMA); asked of AMD kernels that were timed
                 and whose machine code can be read
     """
@@ -41,6 +43,7 @@ class Declares:
     never: tuple[str, ...] = ()
     matrix: bool = False
     host_sync: bool = False
+    own_forward: bool = False
 
 
 @dataclass(frozen=True)

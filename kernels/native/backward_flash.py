@@ -72,7 +72,7 @@ class FlashBackward(FamilyBackend[Backward | VarlenBackward]):
             convert=convert,
             outputs=_canonical_outputs,
             config={"torch": torch.__version__, "forward": "aten::_flash_attention_forward, untimed"},
-            declares=Declares(operators=("aten::_flash_attention_backward",), matrix=True),
+            declares=Declares(operators=("aten::_flash_attention_backward",), matrix=True, own_forward=True),
         )
 
 

@@ -22,15 +22,20 @@ ADVICE = (
 )
 
 
+BACKWARD = ("backward", "varlen_backward")
+"""Op families whose backends may run a forward pass of their own before the call."""
+
+
 class Decoys:
     """Inputs that a backend converts and never gets: looks at `convert` once, and keeps it busy before each check.
 
     seconds   the shortest time that `convert` took; None before the first, and where it gives its inputs as they are
     """
 
-    def __init__(self, prepared: Prepared) -> None:
+    def __init__(self, prepared: Prepared, family: str) -> None:
         self.seconds: float | None = None
         self._prepared = prepared
+        self._may_work = prepared.declares.own_forward and family in BACKWARD
         self._looked = False
 
     def convert(self, inputs: Tensors) -> list[str]:
@@ -63,7 +68,7 @@ class Decoys:
         base = tuple(tensor.clone() for tensor in self._converted(inputs))
         touched: list[torch.Tensor | None] = [None] * len(base)
         found: list[str] = []
-        for number, tensor in enumerate(inputs):
+        for number, tensor in enumerate(() if self._may_work else inputs):
             if tensor.is_floating_point() and tensor.numel():
                 found += self._spread(inputs, number, base)
                 found += self._mixed(inputs, number, base, touched)

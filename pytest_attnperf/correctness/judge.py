@@ -55,7 +55,7 @@ class Judge:
         self._references = references
         self._tolerance = tolerance
         self._device = device
-        self._decoys = Decoys(prepared)
+        self._decoys = Decoys(prepared, workload.family)
         self._reader = Results(prepared, self._own, references, tolerance)
         self._returned: list[torch.Tensor] = []
         self._read_once = False

@@ -171,7 +171,7 @@ def _draw(workload: Workload, inputs: Tensors) -> tuple[Outputs, dict[str, Yards
                 _require_conditioned(workload, inputs, reference, name, own)
             for low in () if non_finite else lows:
                 yardsticks[name] = _loosened(yardsticks[name], truth, low.get(name))
-            if yardsticks[name] is not own:
+            if yardsticks[name] is not own and not _is_nothing(inputs, reference, name):
                 yardsticks[name] = yardsticks[name].limited(max(own.rms_error, WEAK_SHARE * _size(truth)))
         except MismatchError as error:
             raise BadReferenceError(f"{workload.id}: {error}") from error
@@ -192,8 +192,7 @@ def _require_conditioned(
     size = _size(reference[name])
     if not reference[name].is_floating_point() or not yardstick.rms_error > WEAK_SHARE * size:
         return
-    floats = [tensor for tensor in (*inputs, *reference.values()) if tensor.is_floating_point() and tensor.numel()]
-    if size <= NOTHING_SHARE * max(map(_size, floats)):
+    if _is_nothing(inputs, reference, name):
         return
     raise BadReferenceError(
         f"{workload.id}: the reference of {name!r} is too imprecise: computed as it is written, it "
@@ -201,6 +200,12 @@ def _require_conditioned(
         f"zeros could pass (at most {WEAK_SHARE:g} of the result is taken); compute it in fp32 and round at the end "
         "(x.float() ... .to(x.dtype)), or use inputs on which less cancels"
     )
+
+
+def _is_nothing(inputs: Tensors, reference: Outputs, name: str) -> bool:
+    """Whether an output is zero but for rounding."""
+    floats = [tensor for tensor in (*inputs, *reference.values()) if tensor.is_floating_point() and tensor.numel()]
+    return _size(reference[name]) <= NOTHING_SHARE * max(map(_size, floats))
 
 
 def _size(tensor: torch.Tensor) -> float:

@@ -23,6 +23,9 @@ TOO_MUCH = f"the reference overflows, or loses its precision, with elements of {
 """Why the inputs of a seed are not planted."""
 
 
+INCOMING = 0x1C0111
+"""Makes the seed of incoming gradients another than that of the inputs."""
+
 SAMPLE = 2**16
 """Elements of an input that two seeds are compared on."""
 
@@ -168,7 +171,8 @@ def draw_incoming(
     another where it is to show (`planted`)."""
     import torch
 
-    generator = torch.Generator(device).manual_seed(seed)
+    # Not the seed itself: a function of the same would draw its first input equal to the gradient of its output.
+    generator = torch.Generator(device).manual_seed(seed ^ INCOMING)
     scale = random.Random(seed).uniform(0.5, 2.0) if planted else 1.0
     return tuple(
         torch.full(shape, scale, dtype=dtype, device=device)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_attnperf.backends import Prepared
+from pytest_attnperf.backends import Declares, Prepared
 from pytest_attnperf.correctness.early_work import Decoys
 
 GENERATOR = torch.Generator().manual_seed(1)
@@ -17,10 +17,11 @@ TABLE = torch.arange(32, dtype=torch.int32).reshape(2, 16)
 INPUTS = (Q, K, V, TABLE)
 
 
-def problems(convert: Callable[[Any], Any], inputs: Any = INPUTS) -> list[str]:
+def problems(convert: Callable[[Any], Any], family: str = "prefill", **declared: bool) -> list[str]:
     """What is said of a backend that converts so."""
-    prepared = Prepared(lambda *_: None, tuple(t.clone() for t in convert(inputs)), convert, lambda raw: raw)
-    return Decoys(prepared).convert(inputs)
+    own = tuple(tensor.clone() for tensor in convert(INPUTS))
+    prepared = Prepared(lambda *_: None, own, convert, lambda raw: raw, declares=Declares(**declared))  # type: ignore[arg-type]
+    return Decoys(prepared, family).convert(INPUTS)
 
 
 def scaled(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -64,6 +65,14 @@ def test_work_is_not(convert: Callable[[Any], Any]) -> None:
     assert "`Prepared.convert` may move, pad, pack and cast elements only" in found
 
 
+def test_a_backward_pass_may_run_its_own_forward_pass_before() -> None:
+    """Where it says so: libraries keep state of their own between the two. No other op family may."""
+    softmax = WORKING["softmax"]
+    assert problems(softmax, "backward", own_forward=True) == []
+    assert problems(softmax, "backward") != []
+    assert problems(softmax, "prefill", own_forward=True) != []
+
+
 def test_what_convert_keeps_is_of_other_inputs_by_the_time_of_a_call() -> None:
     """Before every check other inputs are converted, behind those that are loaded; a backend without a layout is left
     alone."""
@@ -73,13 +82,13 @@ def test_what_convert_keeps_is_of_other_inputs_by_the_time_of_a_call() -> None:
         seen.append(inputs[0].clone())
         return tuple(tensor.clone() for tensor in inputs)
 
-    decoys = Decoys(Prepared(lambda *_: None, INPUTS, convert, lambda raw: raw))
+    decoys = Decoys(Prepared(lambda *_: None, INPUTS, convert, lambda raw: raw), "prefill")
     for _ in range(2):
         decoys.convert(INPUTS)
         assert not torch.equal(seen[-1], Q)
     assert decoys.seconds is not None
     calls = len(seen)
-    plain = Decoys(Prepared(lambda *_: None, INPUTS, lambda given: seen.append(Q) or given, lambda raw: raw))  # type: ignore[func-returns-value]
+    plain = Decoys(Prepared(lambda *_: None, INPUTS, lambda given: seen.append(Q) or given, lambda raw: raw), "prefill")  # type: ignore[func-returns-value]
     for _ in range(3):
         plain.convert(INPUTS)
     assert (len(seen) - calls, plain.seconds) == (1, None)

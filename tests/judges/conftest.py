@@ -70,7 +70,9 @@ class Project:
         result = subprocess.run(
             command, cwd=self._path, env=environment, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS
         )
-        assert result.returncode in (0, 1), result.stdout[-4000:] + result.stderr[-4000:]
+        said = result.stdout[-4000:] + result.stderr[-4000:]
+        assert result.returncode in (0, 1), said
+        assert report.exists(), said
         return dict(map(_said, ET.parse(report).iter("testcase")))
 
 

@@ -59,6 +59,45 @@ def test_a_result_that_is_nothing_but_rounding_is_no_fault_of_its_reference() ->
     assert report.problems == ()
 
 
+def test_gradients_that_cancel_to_nothing_accuse_nobody_of_rounding() -> None:
+    """Where the incoming gradient lies along the result of a norm, a kernel that keeps the rounded result is right."""
+
+    class Norm(torch.autograd.Function):
+        """Keeps its result in bf16, as kernels do."""
+
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            scale = x.float().square().sum(-1, keepdim=True).rsqrt()
+            ctx.save_for_backward(out := (x.float() * scale).to(x.dtype), scale)
+            return out
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            out, scale = (tensor.float() for tensor in ctx.saved_tensors)
+            along = (grad.float() * out).sum(-1, keepdim=True)
+            return ((grad.float() - along * out) * scale).to(BF16)
+
+    def gradient(norm: Any) -> Any:
+        def of(x: torch.Tensor) -> torch.Tensor:
+            leaf = x.detach().requires_grad_()
+            with torch.enable_grad():
+                (found,) = torch.autograd.grad(norm(leaf), leaf, leaf.detach())
+            return found
+
+        return of
+
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        return (x.float() * x.float().square().sum(-1, keepdim=True).rsqrt()).to(x.dtype)
+
+    def both(norm: Any) -> Any:
+        return lambda x: (norm(x), gradient(norm)(x))
+
+    report = checked(both(Norm.apply), lambda: torch.randn(64, 64, dtype=BF16), both(plain))
+    assert report.problems == ()
+    reverted = checked(both(lambda x: Norm.apply(x) * 1.1), lambda: torch.randn(64, 64, dtype=BF16), both(plain))
+    assert reverted.problems != ()
+
+
 @pytest.mark.parametrize("columns", [0, 3, 8, 31, 32, 256])
 def test_eight_rows_of_zeros_beside_a_huge_one_are_incorrect(columns: int) -> None:
     """Rows have budgets of their own, however short they are, also in outputs of one dimension."""

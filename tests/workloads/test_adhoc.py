@@ -255,3 +255,11 @@ def test_outputs_are_named_by_their_place() -> None:
     assert list(named_outputs(tensor)) == ["out"]
     assert list(named_outputs((tensor, tensor))) == ["out0", "out1"]
     assert list(named_outputs({"dq": tensor})) == ["dq"]
+
+
+def test_incoming_gradients_are_not_the_inputs_again() -> None:
+    """A function that draws its inputs from torch's generator would else see its own first input come back."""
+    workload = AdHoc("silu", lambda: torch.randn(64, 32), torch.nn.functional.silu, times="both")
+    x, incoming = workload.make_inputs(3, "cpu", planted=False)
+    assert x.shape == incoming.shape
+    assert abs(float(torch.corrcoef(torch.stack((x.flatten(), incoming.flatten())))[0, 1])) < 0.1

@@ -24,6 +24,11 @@ QUANTISED = Tolerance(
 COUNTS_ABSENT_KEYS = pytest.mark.skip(
     reason="1.0.6 masks no keys where nothing is causal: those that fill up the last tile of 64 score 0, and count"
 )
+READS_BEHIND_ITS_SCALES = pytest.mark.skip(
+    reason="1.0.6 causal, with a length that is no multiple of 128: reads a scale behind the last "
+    "(attn_qk_int8_per_block_causal*.py loads K_scale_ptr up to (start_m + 1) * BLOCK_M), and gives NaN "
+    "where the memory behind the scales holds it: on an H200 one row of one head of 2,050 x 32, in one run of two"
+)
 # A length that is no multiple of 64 has keys in its last tile that are not there.
 WHOLE, RAGGED = sizes([(1, 32, 4096, 128), (2, 32, 1025, 64)], [(1, 2, 256, 128), (1, 2, 193, 64)])
 
@@ -43,7 +48,7 @@ CASES = [
     pytest.param(False, *WHOLE, id="full-whole"),
     pytest.param(False, *RAGGED, id="full-ragged", marks=COUNTS_ABSENT_KEYS),
     pytest.param(True, *WHOLE, id="causal-whole"),
-    pytest.param(True, *RAGGED, id="causal-ragged"),
+    pytest.param(True, *RAGGED, id="causal-ragged", marks=READS_BEHIND_ITS_SCALES),
 ]
 
 
