@@ -19,7 +19,7 @@ def lean_processes() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-        patch.setenv("PYTEST_PLUGINS", "attnperf")
+        patch.setenv("PYTEST_PLUGINS", "pytest_attnperf.plugin.main")  # older pytest takes no names of entry points
         yield
 
 

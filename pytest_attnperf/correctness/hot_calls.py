@@ -38,20 +38,17 @@ def problems(tensors: Tensors, skip: Collection[int], call: Callable[[], list[to
     skip      numbers of those that must not be changed
     call      makes a call, and copies everything that it returned or wrote
     """
-    import torch
-
     rows = [_row(tensor) for number, tensor in enumerate(tensors) if number not in skip and _is_free(tensor)]
-    with torch.no_grad():
-        kept = [row.clone() for row in rows]
-        states = [kept, [row.roll(1, -1) for row in kept], [row.flip(-1) for row in kept]]
-        try:
-            for number in range(CALLS):
-                _put(rows, states[2 if number == CALLS - 1 else number % 2])
-                hot = call()
-            time.sleep(PAUSE_SECONDS)
-            cool, again = call(), call()
-        finally:
-            _put(rows, kept)
+    kept = [row.clone() for row in rows]
+    states = [kept, [row.roll(1, -1) for row in kept], [row.flip(-1) for row in kept]]
+    try:
+        for number in range(CALLS):
+            _put(rows, states[2 if number == CALLS - 1 else number % 2])
+            hot = call()
+        time.sleep(PAUSE_SECONDS)
+        cool, again = call(), call()
+    finally:
+        _put(rows, kept)
     found = []
     for number, results in enumerate(zip(hot, cool, again, strict=True)):
         off, size, noise = _apart(*results)
@@ -77,8 +74,11 @@ def _row(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _put(rows: list[torch.Tensor], values: list[torch.Tensor]) -> None:
-    for row, value in zip(rows, values, strict=True):
-        row.copy_(value)
+    import torch
+
+    with torch.no_grad():
+        for row, value in zip(rows, values, strict=True):
+            row.copy_(value)
 
 
 def _apart(hot: torch.Tensor, cool: torch.Tensor, again: torch.Tensor) -> tuple[float, float, float]:

@@ -33,7 +33,8 @@ def widened(dtype: torch.dtype, *, unrounded: bool = False) -> Iterator[None]:
     replaced = {each: dtype for each in narrow if each != dtype}
     if unrounded:
         replaced |= {torch.int8: dtype, torch.uint8: dtype}
-    with _default_dtype(dtype), _width_mode(replaced, unrounded):
+    usual = torch.get_default_dtype()
+    with _default_dtype(dtype), _width_mode(replaced, unrounded, usual):
         yield
 
 
@@ -141,8 +142,12 @@ def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def _width_mode(replaced: dict[torch.dtype, torch.dtype], unrounded: bool) -> Any:
-    """A mode of torch in which every type among `replaced` that a call names is another."""
+def _width_mode(replaced: dict[torch.dtype, torch.dtype], unrounded: bool, usual: torch.dtype) -> Any:
+    """A mode of torch in which every type among `replaced` that a call names is another.
+
+    usual   the default type outside: random numbers are drawn in the type that they are without the mode, because the
+            same generator gives others in another
+    """
     import torch
     from torch.overrides import TorchFunctionMode
 
@@ -165,6 +170,9 @@ def _width_mode(replaced: dict[torch.dtype, torch.dtype], unrounded: bool) -> An
                 return args[0].to(other(casts[func]))
             if func in rounding:
                 return args[0]
+            if func in (torch.rand, torch.randn):
+                drawn = (kwargs or {}).get("dtype") or usual
+                return func(*args, **{**(kwargs or {}), "dtype": drawn}).to(other(drawn))
             named = {name: other(value) for name, value in (kwargs or {}).items()}
             return func(*map(other, args), **named)
 

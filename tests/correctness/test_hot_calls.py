@@ -59,3 +59,12 @@ def test_inputs_that_must_not_change_are_left_alone() -> None:
         return [x[index].clone()]
 
     assert problems((x, index), (0,), call) == []
+
+
+def test_calls_may_ask_for_gradients() -> None:
+    """What changes their inputs does so without a graph, and leaves the call's own mode alone."""
+    x = torch.ones(4, 8)
+    assert problems((x,), (), lambda: [torch.tensor(float(torch.is_grad_enabled()))]) == []
+    seen = []
+    problems((x,), (), lambda: [seen.append(torch.is_grad_enabled()) or x.clone()])  # type: ignore[func-returns-value]
+    assert set(seen) == {True}

@@ -140,7 +140,8 @@ def test_timed_inputs_are_in_place_again() -> None:
     subject.stages(600.0)
     on.append(True)
     subject.blocks(3, block_us=30.0, budget_us=1e9)
-    assert torch.equal(seen[0], Product().make_inputs(timed_seed(Product()), "cpu", planted=False)[0])
+    # One of the first blocks is a judged one, on other inputs.
+    assert torch.equal(seen[-1], Product().make_inputs(timed_seed(Product()), "cpu", planted=False)[0])
 
 
 class Posing(Pipeline):

@@ -98,3 +98,16 @@ def test_everything_is_as_before_afterwards() -> None:
 def test_the_working_step_is_that_of_the_narrowest_input(dtypes: tuple[torch.dtype, ...], expected: float) -> None:
     """f16, bf16 or fp32; none beside fp8, which no intermediate result is stored in."""
     assert working_step(tuple(torch.zeros(2, dtype=dtype) for dtype in dtypes)) == expected
+
+
+def test_random_numbers_are_those_of_the_function_as_it_is() -> None:
+    """A mask that a seeded generator draws is the same in the truth, where fp64 would draw another."""
+
+    def drawn() -> torch.Tensor:
+        return torch.rand(64, generator=torch.Generator().manual_seed(7))
+
+    as_it_is = drawn()
+    with widened(torch.float64):
+        wide, named = drawn(), torch.randn(8, dtype=torch.bfloat16)
+    assert wide.dtype == named.dtype == torch.float64
+    assert torch.equal(wide, as_it_is.double())
