@@ -10,6 +10,10 @@ import pytest
 pytest_plugins = ["pytester", "pytest_attnperf.testing.project"]
 
 
+PLUGINS_BY_NAME = 9
+"""From this version of pytest on PYTEST_PLUGINS takes names of entry points."""
+
+
 @pytest.fixture(scope="module")
 def lean_processes() -> Iterator[None]:
     """Asked for where pytest or workers are started: these load this plugin and no other.
@@ -17,9 +21,12 @@ def lean_processes() -> Iterator[None]:
     The others (hypothesis, benchmark, timeout ...) are a fifth of what a worker takes to start. Not for tests of how
     this plugin is found, or of how it goes together with others.
     """
+    if int(pytest.__version__.partition(".")[0]) < PLUGINS_BY_NAME:
+        yield
+        return
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-        patch.setenv("PYTEST_PLUGINS", "pytest_attnperf.plugin.main")  # older pytest takes no names of entry points
+        patch.setenv("PYTEST_PLUGINS", "attnperf")
         yield
 
 
