@@ -118,8 +118,17 @@ class Judge:
             tolerance=self._tolerance,
             seconds=time.perf_counter() - started,
             parts=self._parts,
-            notes=(note,) if (note := self._decoys.note(self._parts.get("call", 0.0))) else (),
+            notes=self._notes(),
         )
+
+    def _notes(self) -> tuple[str, ...]:
+        """What a reader must know of a check, though nothing is wrong."""
+        unnamed = ", ".join(map(repr, self._reader.unnamed))
+        found = (
+            f"not judged, because the reference does not name it: {unnamed}" if unnamed else "",
+            self._decoys.note(self._parts.get("call", 0.0)),
+        )
+        return tuple(filter(None, found))
 
     def check_again(self, check: str, run: Callable[[], Any], took_seconds: float) -> CheckReport:
         """Repeat a call that was right on the inputs of the last check, which are loaded: a race is wrong now and then.

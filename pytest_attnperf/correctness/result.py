@@ -22,6 +22,7 @@ class Results:
 
     references   shared by all judges of a process
     tolerance    the backend's
+    unnamed      outputs that were returned and that the reference does not name, so that nobody judges them
     """
 
     def __init__(self, prepared: Prepared, own: OwnInputs, references: References, tolerance: Tolerance) -> None:
@@ -29,6 +30,7 @@ class Results:
         self._own = own
         self._references = references
         self._tolerance = tolerance
+        self.unnamed: tuple[str, ...] = ()
 
     def judged(
         self, check: str, raw: Any, expected: Expected, written: dict[int, torch.Tensor]
@@ -58,6 +60,7 @@ class Results:
             )
             found.append(f"{check}: the call returned {_kind(raw)}, in which no plain torch.Tensor is: {advice}")
         converted = self._prepared.outputs(raw)
+        self.unnamed = tuple(sorted(converted.keys() - expected.sealed.keys()))
         usable: Outputs = {}
         for name in expected.sealed:
             output = detached(converted.get(name))

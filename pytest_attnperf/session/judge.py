@@ -33,7 +33,7 @@ from pytest_attnperf.session.looking import GATE_PLACE, RECORD_PLACES, UNTIMED, 
 from pytest_attnperf.session.profiling import with_profile
 from pytest_attnperf.session.quarantine import under_quarantine
 from pytest_attnperf.session.recording import record
-from pytest_attnperf.session.second_looks import Sample, Screen, Suspect, by_processes, in_pairs, recheck_jump
+from pytest_attnperf.session.second_looks import Sample, Screen, Suspect, by_processes, in_pairs, recheck_gain
 from pytest_attnperf.session.settings import Case, Mode
 from pytest_attnperf.session.together import together
 from pytest_attnperf.session.unchanged import judged_unchanged
@@ -208,7 +208,7 @@ class Session(Looking):
             base = with_stored(base, case, found)
             if base.verdict is Verdict.INCOMPARABLE:
                 return self._pairs_or(case, base, lambda: base)
-            return recheck_jump(self, case, base) if plausibility.is_jump(base) else base
+            return recheck_gain(self, case, base)
         fresh = Suspect(
             case,
             base,

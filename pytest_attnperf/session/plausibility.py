@@ -33,6 +33,10 @@ REMEMBERS = 4.0
 """So many times slower when the inputs change before every call is no honest kernel: writing them may move others out
 of the last-level cache, which is at most 3.2 times as fast as memory (MI300X: 17.2 against 5.3 TB/s)."""
 
+KEEPS, GONE = 1.5, 0.9
+"""A gain over the stored time is one of memory where the call is so many times slower on changing inputs and takes this
+share of the stored time there, or more: the gain is gone."""
+
 UNCHANGED = "unchanged:"
 """Begins a note: the same machine code was launched in the same way."""
 
@@ -70,9 +74,16 @@ def remembers(rotation: Rotation) -> bool:
     return rotation.rotating_us - rotation.noise_us > REMEMBERS * rotation.same_us
 
 
+def gains_by_memory(base: CaseResult, rotation: Rotation) -> bool:
+    """Whether a case that is faster than stored is so only while its inputs stay the same."""
+    least_us = rotation.rotating_us - rotation.noise_us
+    gone = base.ratio is not None and least_us * base.ratio >= GONE * rotation.same_us
+    return remembers(rotation) or (gone and least_us > KEEPS * rotation.same_us)
+
+
 def by_rotation(base: CaseResult, rotation: Rotation | None) -> CaseResult:
     """SUSPICIOUS when the time holds only while every call gets the inputs of the one before."""
-    if rotation is None or not remembers(rotation):
+    if rotation is None or not gains_by_memory(base, rotation):
         return base
     return suspicious(
         base,
@@ -81,10 +92,10 @@ def by_rotation(base: CaseResult, rotation: Rotation | None) -> CaseResult:
     )
 
 
-def by_jump(base: CaseResult, rotation: Rotation | None) -> CaseResult:
-    """A jump that was right again on new inputs: SUSPICIOUS if it remembers results, else a note that says so."""
+def by_gain(base: CaseResult, rotation: Rotation | None) -> CaseResult:
+    """A gain that was right again on new inputs: SUSPICIOUS if it is one of memory; a note says so of a jump."""
     judged = by_rotation(base, rotation)
-    if judged.verdict is Verdict.SUSPICIOUS or rotation is None or not base.ratio:
+    if judged.verdict is Verdict.SUSPICIOUS or rotation is None or not base.ratio or not is_jump(base):
         return judged
     note = (
         f"{1 / base.ratio:.3g} times faster than stored: right again on new inputs in another process, and "

@@ -61,7 +61,7 @@ def record(session: Looking, case: Case) -> CaseResult:
     foreign = from_another_tree(base, looks) or of_mixed_paths(base, looks)
     if foreign is not None:
         return replace(foreign, fails=settings.mode is Mode.UPDATE)
-    rotated = confirmed(session, case, looks[0], RECORD_PLACES + 1)
+    rotated = confirmed(session, case, looks[0], RECORD_PLACES + 1, base)
     if rotated.ending is not Ending.MEASURED:
         return session.not_measured(case, rotated)
     base = plausibility.by_rotation(session.plausible(base), rotated.rotation)

@@ -141,18 +141,23 @@ def in_pairs(
         return replace(session.not_measured(case, wrong), first=base.first)
     if looks[-1].pair is not None:
         _require_enough(looks, sample)
-    return against.settle(case, base, looks, session.settings.cases, first_ratio)
+    return recheck_gain(session, case, against.settle(case, base, looks, session.settings.cases, first_ratio))
 
 
-def recheck_jump(session: Looking, case: Case, base: CaseResult) -> CaseResult:
-    """Several times faster than stored: right on new inputs in a fresh process, and as fast when inputs change?"""
+def recheck_gain(session: Looking, case: Case, base: CaseResult) -> CaseResult:
+    """Faster than stored, or than the base side: right on new inputs in a fresh process, and as fast when they change?
+
+    Any other case is given back as it is.
+    """
+    if base.verdict is not Verdict.FASTER and not plausibility.is_jump(base):
+        return base
     session.pool.start([SECOND_LOOK_PLACES])
     look = session.look(SECOND_LOOK_PLACES, case, session.settings.plan, None, fresh=2, rotate=True)
-    look = confirmed(session, case, look, SECOND_LOOK_PLACES + 1)
+    look = confirmed(session, case, look, SECOND_LOOK_PLACES + 1, base)
     if look.ending is not Ending.MEASURED:
         return replace(session.not_measured(case, look), first=base.first)
     sides = [(base.config, look.final.config)]
-    return with_path(plausibility.by_jump(base, look.rotation), sides, name="in the first look")
+    return with_path(plausibility.by_gain(base, look.rotation), sides, name="in the first look")
 
 
 def undecided(base: CaseResult, why: str) -> CaseResult:

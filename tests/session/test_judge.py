@@ -169,7 +169,7 @@ def test_a_jump_is_checked_again_on_new_inputs(stored: Bench) -> None:
     (note,) = result.notes
     assert re.match(r"3\.\d+ times faster than stored: right again on new inputs in another process, and 2\d\.", note)
     assert stored.judge(time_us=40.0).notes == ()
-    assert stored.pool.visited == [0]
+    assert stored.pool.visited == [0, 1]
 
 
 def test_a_jump_that_remembers_is_suspicious(stored: Bench) -> None:
@@ -179,6 +179,18 @@ def test_a_jump_that_remembers_is_suspicious(stored: Bench) -> None:
     assert re.match(r"remembers its results: \S+ us per call while the inputs stay the same, ", result.summary)
     assert result.summary.endswith("when they change before every call; the time is not that of the work")
     assert stored.judge(time_us=20.0, remembers=3.9).verdict is Verdict.FASTER
+
+
+def test_a_gain_that_is_gone_when_inputs_change_is_suspicious(stored: Bench) -> None:
+    """Any case that is faster than stored is asked, also where a part of its work is remembered: 2.5 times is enough
+    where it is as slow as before on inputs that change, and what an honest gain may lose is not."""
+    result = stored.judge(time_us=40.0, remembers=2.5)
+    assert (result.verdict, result.fails) == (Verdict.SUSPICIOUS, True)
+    assert "when they change before every call" in result.summary
+    assert stored.judge(time_us=40.0, remembers=2.0).verdict is Verdict.FASTER
+    assert stored.judge(time_us=80.0, remembers=1.4).verdict is Verdict.FASTER
+    stored.pool.by_place[1] = {"fault": "wrong"}
+    assert stored.judge(time_us=40.0).verdict is Verdict.INCORRECT
 
 
 def test_a_jump_that_is_wrong_on_new_inputs_is_incorrect(stored: Bench) -> None:

@@ -263,3 +263,14 @@ def test_incoming_gradients_are_not_the_inputs_again() -> None:
     x, incoming = workload.make_inputs(3, "cpu", planted=False)
     assert x.shape == incoming.shape
     assert abs(float(torch.corrcoef(torch.stack((x.flatten(), incoming.flatten())))[0, 1])) < 0.1
+
+
+def test_outputs_that_the_reference_does_not_name_are_named_in_a_note() -> None:
+    """Nobody judges them, and the reader is told."""
+    workload = AdHoc("sums", lambda: torch.randn(64, 32), lambda x: {"out": x * 2})
+    backend = CallableBackend("mine", lambda x: {"out": x * 2, "lse": x.sum(-1), "largest": x.amax(-1)})
+    prepared = backend.prepare(workload, workload.make_inputs(0, "cpu", planted=False))
+    judge = Judge(prepared, workload, references=References(), tolerance=backend.tolerance, device="cpu")
+    report = judge.check_call("check", prepared.run, seed=1, planted=True)
+    assert report.problems == ()
+    assert report.notes == ("not judged, because the reference does not name it: 'largest', 'lse'",)
