@@ -69,7 +69,7 @@ class Decoys:
         touched: list[torch.Tensor | None] = [None] * len(base)
         found: list[str] = []
         for number, tensor in enumerate(() if self._may_work else inputs):
-            if tensor.is_floating_point() and tensor.numel():
+            if tensor.is_floating_point() and tensor.numel() > 1:  # a single number is a scale, and may be applied
                 found += self._spread(inputs, number, base)
                 found += self._mixed(inputs, number, base, touched)
         self._converted(tuple(_other(tensor) for tensor in inputs))

@@ -95,7 +95,16 @@ def _torch_settings() -> tuple[Setting, ...]:
             torch.use_deterministic_algorithms,
         ),
         Setting("whether denormals are 0", _denormals_are_zero, torch.set_flush_denormal),
+        Setting("the number of torch's dispatch modes", torch._C._len_torch_dispatch_stack, _leave_modes),
     )
+
+
+def _leave_modes(count: int) -> None:
+    """Leave dispatch modes, the last first, until so many are on."""
+    import torch
+
+    while torch._C._len_torch_dispatch_stack() > count:
+        torch._C._pop_torch_dispatch_stack(None)
 
 
 _PRODUCTS = (

@@ -1,8 +1,8 @@
 """A block among those that are timed whose inputs nobody has announced, and whose last result is judged.
 
 A call can find out that it is checked, and not timed: by who calls it, by whether Python's collector runs, by what
-came before. So one block of each process runs from the very place where all others do, on inputs of a check. Its time
-is not used.
+came before, by planted elements. So one block of each process runs from the very place where all others do, on inputs
+as the timed ones are, of another seed. Its time is not used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class HiddenCheck:
     """Judges the last result of one block.
 
     judge    of the case that is timed
-    seed     of the planted inputs
+    seed     of its inputs
     last     what the last call of the last block returned
     after    number of blocks that are measured before
     loaded   called once the inputs have changed, and once they are the timed ones again
@@ -51,7 +51,7 @@ class HiddenCheck:
         """Load the inputs if the next block is the one; `blocks` were measured before it."""
         if self.report is not None or blocks < self._after:
             return False
-        self._checking = self._judge.checking(INSIDE, seed=self._seed, planted=True, poisoned=False)
+        self._checking = self._judge.checking(INSIDE, seed=self._seed, planted=False, poisoned=False)
         self.report = advance(self._checking)
         self._loaded()
         return self.report is None

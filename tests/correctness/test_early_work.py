@@ -14,7 +14,8 @@ from pytest_attnperf.correctness.early_work import Decoys
 GENERATOR = torch.Generator().manual_seed(1)
 Q, K, V = (torch.randn(2, 16, heads, 32, generator=GENERATOR) for heads in (4, 2, 2))
 TABLE = torch.arange(32, dtype=torch.int32).reshape(2, 16)
-INPUTS = (Q, K, V, TABLE)
+SCALE = torch.tensor([0.25])
+INPUTS = (Q, K, V, TABLE, SCALE)
 
 
 def problems(convert: Callable[[Any], Any], family: str = "prefill", **declared: bool) -> list[str]:
@@ -38,6 +39,7 @@ HONEST: dict[str, Callable[[Any], Any]] = {
     "another dtype": lambda given: tuple(t.bfloat16() for t in given[:3]),
     "key heads repeated": lambda given: (given[0], *(t.repeat_interleave(2, 2) for t in given[1:3])),
     "quantised": lambda given: (given[0], *scaled(given[1]), *scaled(given[2])),
+    "dequantised": lambda given: (given[0], given[1] * given[4], given[2] * given[4]),
     "pages found": lambda given: (*given[:3], (given[3] * 16).flatten()),
 }
 

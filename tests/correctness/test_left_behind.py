@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_attnperf.correctness.left_behind import LeftBehind, settings_of, watching
 from pytest_attnperf.errors import CaseFailedError, UnsupportedError
@@ -19,6 +20,15 @@ from pytest_attnperf.records import CheckReport, DeviceInfo, NotProvenRightError
 from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 
 CPU = DeviceInfo("cpu", "cpu-x86_64", "test")
+
+
+class Passing(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Changes no operator."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """As without it."""
+        return func(*args, **(kwargs or {}))
+
 
 LEAVING: dict[str, tuple[Callable[[], object], str]] = {
     "default dtype": (lambda: torch.set_default_dtype(torch.bfloat16), "torch's default dtype"),
@@ -32,6 +42,7 @@ LEAVING: dict[str, tuple[Callable[[], object], str]] = {
     "cudnn": (lambda: setattr(torch.backends.cudnn, "deterministic", True), "torch.backends.cudnn.deterministic"),
     "autocast": (lambda: torch.set_autocast_enabled("cpu", True), "whether autocast is on for cpu"),
     "flash": (lambda: torch.backends.cuda.enable_flash_sdp(False), "whether torch may use its flash attention"),
+    "mode": (lambda: Passing().__enter__(), "the number of torch's dispatch modes"),  # type: ignore[no-untyped-call]
     "folder": (lambda: os.chdir("/"), "the current folder"),
 }
 
