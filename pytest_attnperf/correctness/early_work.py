@@ -8,9 +8,11 @@ element of an input changes, and no place hangs on two inputs. A product, a soft
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.correctness import poison
+from pytest_attnperf.workloads.input_memory import as_integers
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +23,6 @@ ADVICE = (
     "`Prepared.convert` may move, pad, pack and cast elements only, because nobody times it; compute in `Prepared.call`"
 )
 
-
 BACKWARD = ("backward", "varlen_backward")
 """Op families whose backends may run a forward pass of their own before the call."""
 
@@ -29,12 +30,15 @@ BACKWARD = ("backward", "varlen_backward")
 class Decoys:
     """Inputs that a backend converts and never gets: looks at `convert` once, and keeps it busy before each check.
 
+    family    op family of the workload
+    wait      waits for the device
     seconds   the shortest time that `convert` took; None before the first, and where it gives its inputs as they are
     """
 
-    def __init__(self, prepared: Prepared, family: str) -> None:
+    def __init__(self, prepared: Prepared, family: str, wait: Callable[[], None]) -> None:
         self.seconds: float | None = None
         self._prepared = prepared
+        self._wait = wait
         self._may_work = prepared.declares.own_forward and family in BACKWARD
         self._looked = False
 
@@ -52,7 +56,7 @@ class Decoys:
 
     def note(self, call_seconds: float) -> str:
         """What a reader must know where bringing inputs into the layout takes longer than the call; else ''."""
-        if self.seconds is None or self.seconds <= call_seconds:
+        if self.seconds is None or not 0 < call_seconds < self.seconds:
             return ""
         return (
             f"not timed: bringing the inputs into the backend's layout takes {self.seconds * 1e3:.3g} ms, a call "
@@ -105,8 +109,10 @@ class Decoys:
         return []
 
     def _converted(self, inputs: Tensors) -> Tensors:
+        self._wait()
         begin = time.perf_counter()
         converted = self._prepared.convert(inputs)
+        self._wait()
         took = time.perf_counter() - begin
         self.seconds = took if self.seconds is None else min(took, self.seconds)
         return converted
@@ -133,10 +139,9 @@ def _one_changed(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _differs(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Where two tensors of one shape hold other bits."""
+    """Where the first holds other bits than the second: everywhere, if that has another shape."""
     import torch
 
     if one.shape != other.shape:
-        return torch.ones(max(one.numel(), other.numel()), dtype=torch.bool)
-    width = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[one.element_size()]
-    return one.contiguous().view(width).ne(other.contiguous().view(width))
+        return torch.ones_like(one, dtype=torch.bool)
+    return as_integers(one).ne(as_integers(other))

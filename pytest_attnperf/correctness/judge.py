@@ -55,7 +55,7 @@ class Judge:
         self._references = references
         self._tolerance = tolerance
         self._device = device
-        self._decoys = Decoys(prepared, workload.family)
+        self._decoys = Decoys(prepared, workload.family, self._wait)
         self._reader = Results(prepared, self._own, references, tolerance)
         self._returned: list[torch.Tensor] = []
         self._read_once = False
@@ -160,14 +160,14 @@ class Judge:
                 problem = (*found, *problems(figures))
                 said += [problem] if problem else []
                 right = right if right is not None or problem else [tensor.clone() for tensor in again]
-        if loaded:
-            self._own.restore(loaded)
-        self._checked = None
         counted = [f"{check}: {len(said)} of {calls} calls on the same inputs are wrong", *said[0]] if said else []
         found = counted or [f"{check}: {text}" for text in reading.problems(run)]
         if not found and spent < calls * hot_calls.CALL_SECONDS_MOST:
             hot = hot_calls.problems(self._prepared.tensors, self._own.writable, lambda: self._results(run))
             found += [f"{check}: {text}" for text in hot]
+        if loaded:
+            self._own.restore(loaded)
+        self._checked = None
         spent = time.perf_counter() - started
         return CheckReport(problems=tuple(found), seconds=spent, parts={"again": spent})
 

@@ -110,9 +110,8 @@ class Reading:
     def problems(self, run: Callable[[], Any]) -> list[str]:
         """What is wrong with the time that reading takes, after a few more calls where all were read slowly."""
         for _ in range(READS):
-            if self._prompt:
-                return []
-            self.time(run())
+            if not self._prompt:
+                self.time(run())
         if self._prompt:
             return []
         return [

@@ -10,10 +10,10 @@ A line may be off by
     8 * multiplier * max(plain, typical * size) + step * (4 * size + whole)
 
 where `plain` is what the plain computation is off by on that line, `size` the root mean square of the reference on it,
-but no less than that of the median line, `whole` that of the whole reference, `typical` the mean of plain / size over
-the lines of that kind, and `step` the rounding step of the output type at 1, but no less than 2^-16. That is much,
-because the plain computation is lucky on one of many lines, and a line may hold one large element only; a lost line is
-off by its own size all the same.
+but no less than that of the median line, `whole` that of the whole reference but for its largest eighth of lines,
+`typical` the mean of plain / size over the lines of that kind, and `step` the rounding step of the output type at 1,
+but no less than 2^-16. That is much, because the plain computation is lucky on one of many lines, and a line may hold
+one large element only; a lost line is off by its own size all the same.
 """
 
 from __future__ import annotations

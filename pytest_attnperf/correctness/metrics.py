@@ -14,6 +14,7 @@ from pytest_attnperf.correctness.lines import Lines, WorstLine, measure_lines, w
 from pytest_attnperf.correctness.scan import Allowed, Scan
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.records import ErrorFigures, Tolerance
+from pytest_attnperf.workloads.input_memory import as_integers
 
 if TYPE_CHECKING:
     import torch
@@ -196,9 +197,8 @@ def rounding_step(dtype: torch.dtype) -> float:
 
     if not dtype.is_floating_point:
         return 0.0
-    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
     one = torch.ones(1, dtype=dtype, device="cpu")
-    return float((one.view(integers) + 1).view(dtype).double()) - 1.0
+    return float((as_integers(one) + 1).view(dtype).double()) - 1.0
 
 
 def _with_line(figures: ErrorFigures, line: WorstLine | None) -> ErrorFigures:

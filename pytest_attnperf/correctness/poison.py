@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pytest_attnperf.workloads.input_memory import each_once, span
+from pytest_attnperf.workloads.input_memory import as_integers, each_once, span
 from pytest_attnperf.workloads.returned import detached, fields_of
 
 if TYPE_CHECKING:
@@ -139,11 +139,9 @@ def bit_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
 
     if one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
         return False
-    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    width = integers.get(one.element_size())
-    if width is None:
-        return torch.equal(torch.view_as_real(one), torch.view_as_real(other))
-    return torch.equal(one.view(width), other.view(width))
+    if one.dtype == torch.complex128:
+        one, other = torch.view_as_real(one), torch.view_as_real(other)
+    return torch.equal(as_integers(one), as_integers(other))
 
 
 def _range(tensor: torch.Tensor) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pytest_attnperf.correctness import poison, scan
 from pytest_attnperf.correctness.metrics import MismatchError, Yardstick, constant_text, constant_value, measure
 from pytest_attnperf.errors import AttnperfError
+from pytest_attnperf.workloads.input_memory import as_integers
 
 if TYPE_CHECKING:
     import torch
@@ -171,8 +172,9 @@ def _draw(workload: Workload, inputs: Tensors) -> tuple[Outputs, dict[str, Yards
                 _require_conditioned(workload, inputs, reference, name, own)
             for low in () if non_finite else lows:
                 yardsticks[name] = _loosened(yardsticks[name], truth, low.get(name))
-            if yardsticks[name] is not own and not _is_nothing(inputs, reference, name):
-                yardsticks[name] = yardsticks[name].limited(max(own.rms_error, WEAK_SHARE * _size(truth)))
+            most = max(own.rms_error, WEAK_SHARE * _size(truth)) if yardsticks[name] is not own else math.inf
+            if yardsticks[name].rms_error > most and not _is_nothing(inputs, reference, name):
+                yardsticks[name] = yardsticks[name].limited(most)
         except MismatchError as error:
             raise BadReferenceError(f"{workload.id}: {error}") from error
         if (value := constant_value(truth)) is not None:
@@ -210,7 +212,7 @@ def _is_nothing(inputs: Tensors, reference: Outputs, name: str) -> bool:
 
 def _size(tensor: torch.Tensor) -> float:
     """The root mean square of the finite elements."""
-    return float(scan.typical_finite_magnitude(tensor if tensor.dtype.itemsize > 1 else tensor.float()))
+    return float(scan.typical_finite_magnitude((tensor if tensor.dtype.itemsize > 1 else tensor.float()).detach()))
 
 
 def _loosened(yardstick: Yardstick, truth: torch.Tensor, low: torch.Tensor | None) -> Yardstick:
@@ -226,8 +228,6 @@ def _flip(outputs: Outputs) -> None:
     """Flip the secret bits of every element in place; twice is nothing."""
     import torch
 
-    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     with torch.inference_mode():
         for tensor in outputs.values():
-            width = tensor.element_size()
-            tensor.view(integers[width]).bitwise_xor_(_SECRET >> (64 - 8 * width))
+            as_integers(tensor).bitwise_xor_(_SECRET >> (64 - 8 * tensor.element_size()))

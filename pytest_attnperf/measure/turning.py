@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.workloads.input_memory import as_integers, each_once, span
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -120,17 +122,9 @@ def sample_of(tensor: torch.Tensor, most: int) -> Sample:
 
 def _words(tensor: torch.Tensor, most: int) -> torch.Tensor:
     """Integer views of at most so many words (..., elements of a word), that hold no element twice."""
-    import torch
-
-    bits = tensor.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()])
-    for dim, stride in enumerate(bits.stride()):
-        if stride == 0 and bits.shape[dim] > 1:
-            bits = bits.narrow(dim, 0, 1)
-    reach, overlap = 1, False
-    for stride, size in sorted(zip(bits.stride(), bits.shape, strict=True)):
-        overlap |= size > 1 and stride < reach
-        reach += (size - 1) * stride
-    if reach > bits.numel() and not overlap:  # memory between the elements is not the input's
+    bits = each_once(as_integers(tensor))
+    reach = span(bits)
+    if reach > bits.numel():  # memory between the elements is not the input's
         while bits.numel() > most:
             longest = max(range(bits.dim()), key=bits.shape.__getitem__)
             bits = bits[(slice(None),) * longest + (slice(None, None, 2),)]

@@ -33,7 +33,7 @@ REMEMBERS = 4.0
 """So many times slower when the inputs change before every call is no honest kernel: writing them may move others out
 of the last-level cache, which is at most 3.2 times as fast as memory (MI300X: 17.2 against 5.3 TB/s)."""
 
-KEEPS, GONE = 1.5, 0.9
+SLOWED, OF_STORED = 1.5, 0.9
 """A gain over the stored time is one of memory where the call is so many times slower on changing inputs and takes this
 share of the stored time there, or more: the gain is gone."""
 
@@ -77,8 +77,8 @@ def remembers(rotation: Rotation) -> bool:
 def gains_by_memory(base: CaseResult, rotation: Rotation) -> bool:
     """Whether a case that is faster than stored is so only while its inputs stay the same."""
     least_us = rotation.rotating_us - rotation.noise_us
-    gone = base.ratio is not None and least_us * base.ratio >= GONE * rotation.same_us
-    return remembers(rotation) or (gone and least_us > KEEPS * rotation.same_us)
+    gone = base.ratio is not None and least_us * base.ratio >= OF_STORED * rotation.same_us
+    return remembers(rotation) or (gone and least_us > SLOWED * rotation.same_us)
 
 
 def by_rotation(base: CaseResult, rotation: Rotation | None) -> CaseResult:

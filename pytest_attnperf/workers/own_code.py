@@ -21,6 +21,7 @@ ROOMS = ("correctness", "measure", "stats", "workloads")
 """Parts of the package whose code decides what is right and how long it took."""
 
 _PACKAGE = Path(pytest_attnperf.__file__).resolve().parent
+_PREFIXES = tuple(f"{pytest_attnperf.__name__}.{room}" for room in ROOMS)
 _LIBRARIES = tuple(
     {str(Path(sysconfig.get_path(kind)).resolve()) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
@@ -32,16 +33,13 @@ Place = tuple[Mapping[str, Any], str, Any]
 class OwnCode:
     """Looks at every function of the loaded modules; the first look at each remembers what it saw."""
 
-    def __init__(self, package: str = pytest_attnperf.__name__, folder: Path = _PACKAGE) -> None:
-        self._prefixes = tuple(f"{package}.{room}" for room in ROOMS)
-        self._package = package
-        self._folder = str(folder)
+    def __init__(self) -> None:
         self._seen: dict[str, list[Place]] = {}
 
     def problem(self) -> str:
         """Says what was replaced, and by which code; '' where nothing was."""
         for name, module in list(sys.modules.items()):
-            if not name.startswith(self._prefixes):
+            if not name.startswith(_PREFIXES):
                 continue
             places = self._seen.get(name)
             found = self._first_look(name, module) if places is None else self._other_since(name, places)
@@ -51,7 +49,7 @@ class OwnCode:
 
     def _first_look(self, name: str, module: ModuleType) -> str:
         file = str(getattr(module, "__file__", "") or "")
-        if not self._is_own(file):
+        if not _is_own(file):
             return _text(name, file or "a module without a file")
         places = list(self._places(module))
         for namespace, attribute, value in places:
@@ -80,19 +78,22 @@ class OwnCode:
         """The file that a function or class comes from, where that is neither ours nor a library's."""
         if isinstance(value, type):
             file = str(getattr(sys.modules.get(value.__module__), "__file__", None) or "<built in>")
-            return "" if file.startswith(("<", *_LIBRARIES)) or self._is_own(file) else file
+            return "" if file.startswith(("<", *_LIBRARIES)) or _is_own(file) else file
         function = _function(value)
         if function is None:
             return ""
         file = function.__code__.co_filename
         if file.startswith("<"):  # what dataclasses and named tuples make
             file = str(function.__globals__.get("__file__", "<frozen"))
-        if self._is_own(file) or file.startswith(("<frozen", *_LIBRARIES)):
+        if _is_own(file) or file.startswith(("<frozen", *_LIBRARIES)):
             return ""
         return f"{file}:{function.__code__.co_firstlineno}"
 
-    def _is_own(self, file: str) -> bool:
-        return file.startswith(self._folder) or str(Path(file).resolve()).startswith(self._folder)
+
+@functools.cache
+def _is_own(file: str) -> bool:
+    """Whether a file is the package's, which workers import through a link."""
+    return Path(file).resolve().is_relative_to(_PACKAGE)
 
 
 def _function(value: Any) -> FunctionType | None:

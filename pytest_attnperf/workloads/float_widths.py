@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pytest_attnperf.workloads.summation import exponent_error, order_step
+from pytest_attnperf.workloads.summation import PRODUCTS, exponent_error, order_step
 
 if TYPE_CHECKING:
     import torch
@@ -74,7 +74,7 @@ class Noise:
     def of_operator(self, name: str, args: tuple[Any, ...], result: Any) -> Any:
         """What an operator of torch gave, in the same structure."""
         order = order_step(name, args, result)
-        if name in _PRODUCTS and _is_wide(result):
+        if name in PRODUCTS and _is_wide(result):
             return self.of_product(result, args[-2], args[-1], order)
         if isinstance(result, (tuple, list)):
             return type(result)([self.moved(one, self.step + order) if _is_wide(one) else one for one in result])
@@ -185,9 +185,6 @@ _EXACT = re.compile(
     "rand.*|normal.*|select_backward|slice_backward|threshold_backward|one_hot|maximum|minimum|sign|round|floor|ceil"
 )
 """Operators whose results are rounded in no type: they move, fill or choose elements."""
-
-_PRODUCTS = {"mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv"}
-"""Operators whose last two arguments are matrices or vectors that they multiply."""
 
 
 def _is_wide(value: Any) -> bool:

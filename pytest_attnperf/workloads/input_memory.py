@@ -55,6 +55,13 @@ def each_once(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def as_integers(tensor: torch.Tensor) -> torch.Tensor:
+    """A view of the same memory as integers of the elements' width, of at most 8 bytes: every bit counts there."""
+    import torch
+
+    return tensor.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()])
+
+
 def span(tensor: torch.Tensor) -> int:
     """Elements from the first to the last in memory, both included."""
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))

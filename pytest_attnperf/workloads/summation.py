@@ -22,7 +22,8 @@ EXPONENT_STEP = 2.0**-23
 
 _SUMS = re.compile("sum|mean|logsumexp|linalg_vector_norm|norm|var.*|std.*|prod|nansum")
 _ALONG = re.compile("_softmax|_log_softmax|cumsum|logcumsumexp|cumprod")
-_LAST_TWO = {"mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv"}
+PRODUCTS = {"mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv"}
+"""Operators whose last two arguments are matrices or vectors that they multiply."""
 
 
 def order_step(name: str, args: tuple[Any, ...], result: Any) -> float:
@@ -48,7 +49,7 @@ def _terms(name: str, args: tuple[Any, ...], result: Any) -> int:
     if not args or not isinstance(args[0], torch.Tensor) or not args[0].dim():
         return 1
     first = args[0]
-    if name in _LAST_TWO:
+    if name in PRODUCTS:
         return int(args[-1].shape[-2] if args[-1].dim() > 1 else args[-1].shape[-1])
     if _ALONG.fullmatch(name):
         return int(first.shape[args[1]])

@@ -22,7 +22,7 @@ def problems(convert: Callable[[Any], Any], family: str = "prefill", **declared:
     """What is said of a backend that converts so."""
     own = tuple(tensor.clone() for tensor in convert(INPUTS))
     prepared = Prepared(lambda *_: None, own, convert, lambda raw: raw, declares=Declares(**declared))  # type: ignore[arg-type]
-    return Decoys(prepared, family).convert(INPUTS)
+    return Decoys(prepared, family, lambda: None).convert(INPUTS)
 
 
 def scaled(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -84,13 +84,18 @@ def test_what_convert_keeps_is_of_other_inputs_by_the_time_of_a_call() -> None:
         seen.append(inputs[0].clone())
         return tuple(tensor.clone() for tensor in inputs)
 
-    decoys = Decoys(Prepared(lambda *_: None, INPUTS, convert, lambda raw: raw), "prefill")
+    decoys = Decoys(Prepared(lambda *_: None, INPUTS, convert, lambda raw: raw), "prefill", lambda: None)
     for _ in range(2):
         decoys.convert(INPUTS)
         assert not torch.equal(seen[-1], Q)
     assert decoys.seconds is not None
     calls = len(seen)
-    plain = Decoys(Prepared(lambda *_: None, INPUTS, lambda given: seen.append(Q) or given, lambda raw: raw), "prefill")  # type: ignore[func-returns-value]
+
+    def as_given(inputs: Any) -> Any:
+        seen.append(Q)
+        return inputs
+
+    plain = Decoys(Prepared(lambda *_: None, INPUTS, as_given, lambda raw: raw), "prefill", lambda: None)
     for _ in range(3):
         plain.convert(INPUTS)
     assert (len(seen) - calls, plain.seconds) == (1, None)

@@ -138,6 +138,7 @@ def test_timed_inputs_are_in_place_again() -> None:
     noting, on = switched(PROJECT, lambda v: (seen.append(v["x"].clone()), PROJECT.run(v))[1])
     subject = timed(replace(HONEST, stages=(noting, SPLIT, JOIN)))
     subject.stages(600.0)
+    assert torch.equal(subject._ready.tensors[0], Product().make_inputs(timed_seed(Product()), "cpu", planted=False)[0])
     on.append(True)
     subject.blocks(3, block_us=30.0, budget_us=1e9)
     # One of the first blocks is a judged one, on other inputs.

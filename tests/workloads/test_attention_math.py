@@ -197,6 +197,9 @@ def test_8_bit_inputs_are_the_quantised_f32_inputs() -> None:
         quantised, scale = quantise(tensor, "i8")
         assert torch.equal(stored[number], quantised)
         assert torch.equal(stored[3 + number], scale)
+    for number in (1, 2):  # planted, one row of f32 queries is loud, and no 8-bit one
+        planted, stored_planted = (workload.make_inputs(5, "cpu", planted=True)[number] for workload in (f32, i8))
+        assert torch.equal(stored_planted, quantise(planted, "i8")[0])
 
 
 @pytest.mark.gpu
