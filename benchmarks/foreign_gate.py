@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,13 @@ STEPS = {
 def arguments() -> argparse.Namespace:
     """What the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", nargs="*", choices=STEPS, default=list(STEPS), help="some of them, in their order")
+    parser.add_argument(
+        "--steps",
+        nargs="*",
+        choices=STEPS,
+        default=list(STEPS),
+        help="some of them, in their order; none: print what --logs holds",
+    )
     parser.add_argument("--only", default="", metavar="TEXT", help="cases whose 'file::test' holds this")
     parser.add_argument("--share", type=float, default=0.07, help="slower by this share of the recorded time")
     parser.add_argument("--timeout", type=float, default=1800.0, metavar="S", help="seconds for one step")
@@ -151,13 +158,40 @@ def shown(case: dict[str, Any] | None) -> str:
     return case["verdict"] + (f" {100 * (ratio - 1):+.1f} %" if ratio else "")
 
 
+def summaries(steps: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
+    """How far processes of one case lie apart, and how its time moved, for each of the two clocks."""
+    lines = []
+    for clock in ("GPU", "host"):
+        recorded = {
+            node: case
+            for node, case in steps["record"].items()
+            if ("host" in case["first"][0]["timer"]) == (clock == "host")
+        }
+        if not recorded:
+            continue
+        medians = [[process["median_us"] for process in case["first"]] for case in recorded.values()]
+        apart = sorted(100 * (max(one) / min(one) - 1) for one in medians)
+        lines.append(
+            f"timed by the {clock}: {len(recorded)} cases, processes apart by {', '.join(f'{x:.1f}' for x in apart)} %"
+        )
+        for step in ("unchanged", "slower"):
+            cases = [case for node, case in steps[step].items() if node in recorded and case["ratio"]]
+            moved = [100 * (case["ratio"] - 1) for case in cases]
+            if moved:
+                mean = sum(map(abs, moved)) / len(moved)
+                verdicts = Counter(case["verdict"] for case in cases)
+                said = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
+                lines.append(f"  {step}: {min(moved):+.1f} to {max(moved):+.1f} %, {mean:.1f} % on average; {said}")
+    return lines
+
+
 def main() -> int:
     """0 if everything was recorded, passed unchanged and was found slower."""
     options = arguments()
     options.logs.mkdir(parents=True, exist_ok=True)
     cases = [f"{file}::{test}" for file, tests in CASES.items() for test in tests]
     cases = [case for case in cases if options.only in case]
-    environ = environment(options)
+    environ = environment(options) if options.steps else {}
     for step in options.steps:
         print(f"{step}: {run(step, cases, options, environ):.0f} s", flush=True)
     steps = {step: results(step, options.logs) for step in STEPS}
@@ -168,6 +202,7 @@ def main() -> int:
         print(case, median, *map(shown, (record, unchanged, slower)), sep="  ")
         passed = bool(record and unchanged) and not record["fails"] and not unchanged["fails"]
         good += bool(passed and slower and slower["verdict"] == "SLOWER")
+    print(*summaries(steps), sep="\n")
     print(f"{good} of {len(cases)} recorded, passed unchanged and found when slower")
     return int(good < len(cases))
 

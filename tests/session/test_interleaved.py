@@ -291,6 +291,16 @@ def test_a_case_without_a_baseline_is_settled_by_pairs(bench: Bench) -> None:
     assert bench.judge().verdict is Verdict.NO_BASELINE
 
 
+def test_a_gain_that_pairs_show_is_proven_again(bench: Bench) -> None:
+    """Faster than the base side: asked in a process of its own, on new inputs and on inputs that change."""
+    bench.against_base(time_us=100.0)
+    assert bench.judge(time_us=50.0).verdict is Verdict.FASTER
+    assert len(bench.pool.visited) == len(PLACES) + 2
+    result = bench.judge(time_us=50.0, remembers=2.5)
+    assert (result.verdict, result.fails) == (Verdict.SUSPICIOUS, True)
+    assert "when they change before every call" in result.summary
+
+
 def test_a_baseline_that_is_not_comparable_is_settled_by_pairs(stored: Bench) -> None:
     """A stored entry of another timer is named in a note, and the pairs decide."""
     stored.against_base(timer="graph")

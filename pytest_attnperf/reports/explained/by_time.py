@@ -41,8 +41,8 @@ def faster(told: Told) -> Words:
         "That is more than the threshold and more than noise makes, so it is real, or the machine is another one "
         "today.",
         "The test passes. Until the faster time is stored, the gate allows the slower one to come back unseen.",
-        "It is no sign of skipped work by itself: the result was proven, and a case that is three times as fast is "
-        "proven once more on new inputs.",
+        "It is no sign of skipped work by itself: the result was proven, and a case that is faster is proven once more "
+        "on new inputs, and timed while they change.",
         *_machine_code(case),
     ]
     return Words(
