@@ -130,16 +130,17 @@ class Judge:
         )
         return tuple(filter(None, found))
 
-    def check_again(self, check: str, run: Callable[[], Any], took_seconds: float) -> CheckReport:
-        """Repeat a call that was right on the inputs of the last check, which are loaded: a race is wrong now and then.
+    def check_again(self, check: str, run: Callable[[], Any], first: CheckReport) -> CheckReport:
+        """`first`, of the last check, joined with what repeated calls on its inputs say: a race is wrong now and then.
 
         The first result, and every one that has not the bits of a right one before it, is held against the reference.
-
-        took_seconds   what the check took
+        After a wrong result they tell only whether every call is wrong; after any other problem none is made.
         """
         assert self._checked is not None, "check_call() comes first"
         started, (loaded, expected) = time.perf_counter(), self._checked
-        seconds = min(max(AGAIN_SHARE * took_seconds, AGAIN_SECONDS[0]), AGAIN_SECONDS[1])
+        if not first.right and (loaded or not problems(first.figures)):
+            return first
+        seconds = min(max(AGAIN_SHARE * first.seconds, AGAIN_SECONDS[0]), AGAIN_SECONDS[1])
         right: list[torch.Tensor] | None = None
         said: list[tuple[str, ...]] = []
         calls = 0
@@ -160,8 +161,11 @@ class Judge:
                 problem = (*found, *problems(figures))
                 said += [problem] if problem else []
                 right = right if right is not None or problem else [tensor.clone() for tensor in again]
-        counted = [f"{check}: {len(said)} of {calls} calls on the same inputs are wrong", *said[0]] if said else []
-        found = counted or [f"{check}: {text}" for text in reading.problems(run)]
+        if not first.right and len(said) == calls:
+            return first
+        wrong, of = len(said) + (not first.right), calls + (not first.right)
+        counted = [f"{check}: {wrong} of {of} calls on the same inputs are wrong"] if wrong else []
+        found = counted + list(said[0] if said else ()) or [f"{check}: {text}" for text in reading.problems(run)]
         if not found and spent < calls * hot_calls.CALL_SECONDS_MOST:
             hot = hot_calls.problems(self._prepared.tensors, self._own.writable, lambda: self._results(run))
             found += [f"{check}: {text}" for text in hot]
@@ -169,7 +173,7 @@ class Judge:
             self._own.restore(loaded)
         self._checked = None
         spent = time.perf_counter() - started
-        return CheckReport(problems=tuple(found), seconds=spent, parts={"again": spent})
+        return first.joined(CheckReport(problems=tuple(found), seconds=spent, parts={"again": spent}))
 
     def bit_equal(self, run: Callable[[], Any], repeats: int) -> bool:
         """Whether `repeats` calls on the loaded inputs give the same bits in every tensor they return or write to."""

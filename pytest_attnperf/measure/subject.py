@@ -265,8 +265,7 @@ class TorchSubject:
         self._judge.watch(run())  # a buffer that the backend owns holds a right result by now: it must not survive
         timed = self._judged(TIMED, run, self._seeds.timed, planted=False)
         planted = self._judged(PLANTED, run, self._seeds.check, planted=True, poisoned=False)
-        if planted.right:
-            planted = planted.joined(self._judge.check_again(PLANTED, run, planted.seconds))
+        planted = self._judge.check_again(PLANTED, run, planted)
         self._prover.load_timed_inputs(self._ready)
         report = timed.joined(planted)
         if report.right and (beside := getattr(self._workload, "proven_with", None)) is not None:
@@ -314,8 +313,8 @@ class TorchSubject:
         name = LAST_REPLAY if timer is not None and timer.replays else LAST_CALL
         run = self._watched(prepared.run if timer is None else timer.run_once)
         check = self._judged(name, run, self._seeds.final, planted=True)
-        if check.right and self._judge is not None:
-            check = check.joined(self._judge.check_again(name, run, check.seconds))
+        if self._judge is not None:
+            check = self._judge.check_again(name, run, check)
         if timer is not None:
             self._require_meaning()
         if check.right and isinstance(timer, (EventTimer, ProfilerTimer)):

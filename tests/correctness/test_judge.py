@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -169,12 +170,34 @@ def test_one_wrong_call_of_many_is_found(make_judge: MakeJudge, honest: Kernel, 
         return out + (1.0 if calls == wrong_call else 0.0)
 
     judge, prepared = make_judge(WORKLOAD, racing)
-    assert judge.check_call("check", prepared.run, seed=1, planted=False).right
-    found = judge.check_again("again", prepared.run, 0.0).problems
+    first = judge.check_call("check", prepared.run, seed=1, planted=False)
+    assert first.right
+    found = judge.check_again("again", prepared.run, first).problems
     assert found[0].startswith("again: 1 of "), found
     assert f"call {wrong_call - 1} on the same inputs" in found[1]
-    assert judge.check_call("check", prepared.run, seed=2, planted=False).right
-    assert judge.check_again("again", prepared.run, 0.0).problems == ()
+    second = judge.check_call("check", prepared.run, seed=2, planted=False)
+    assert judge.check_again("again", prepared.run, second).right
+
+
+@pytest.mark.parametrize(("wrong_calls", "said"), [(range(1, 2), r"check: 1 of \d+ calls"), (range(10**9), "")])
+def test_a_wrong_call_says_whether_all_are(
+    make_judge: MakeJudge, honest: Kernel, wrong_calls: range, said: str
+) -> None:
+    """A race that hits the check itself is called one; a kernel that is always wrong is not."""
+    calls = 0
+
+    def wrong(*qkv: torch.Tensor) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        out, _ = honest(*qkv, causal=True)
+        return out + (1.0 if calls in wrong_calls else 0.0)
+
+    judge, prepared = make_judge(WORKLOAD, wrong)
+    first = judge.check_call("check", prepared.run, seed=1, planted=False)
+    assert not first.right
+    added = judge.check_again("check", prepared.run, first).problems[len(first.problems) :]
+    assert bool(added) == bool(said)
+    assert all(re.match(said, text) for text in added)
 
 
 def test_a_useless_reference_is_no_verdict(make_judge: MakeJudge) -> None:
