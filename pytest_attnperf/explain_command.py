@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pytest_attnperf.errors import AttnperfError, UsageError
 
 if TYPE_CHECKING:
-    from pytest_attnperf.gate.effort import UnitCost
+    from pytest_attnperf.gate.effort import Aim, UnitCost
     from pytest_attnperf.gate.recount import Recount
     from pytest_attnperf.records import DeviceInfo
     from pytest_attnperf.reports.explained.facts import Facts, Option, Stored, Told
@@ -167,11 +167,9 @@ def _more_pairs(told: Told, again: Recount, cost: UnitCost) -> tuple[list[Option
     from pytest_attnperf.reports.explained import steps
     from pytest_attnperf.reports.explained.facts import Option
 
-    assert again.ratio is not None
-    assert again.z is not None
     assert again.relative_sd is not None
     taken = len(told.case.pairs)
-    count = pairs_needed(again.ratio, z=again.z, relative_sd=again.relative_sd, taken=taken, asymmetry=ASYMMETRY)
+    count = pairs_needed(_aim(told, again), relative_sd=again.relative_sd, taken=taken, asymmetry=ASYMMETRY)
     what = f"{count} pairs against {steps.base_of(told)} instead of {taken}"
     if count is None and taken < steps.PAIRS:
         count = steps.PAIRS
@@ -191,13 +189,10 @@ def _more_processes(told: Told, again: Recount, cost: UnitCost) -> tuple[list[Op
     from pytest_attnperf.reports.explained import steps
     from pytest_attnperf.reports.explained.facts import Option
 
-    assert again.ratio is not None
-    assert again.z is not None
     assert again.relative_sd is not None
     case, stored, options, undecidable = told.case, len(told.case.stored_us), [], ""
-    needed = processes_needed(
-        again.ratio, z=again.z, relative_sd=again.relative_sd, stored=stored, card_error=case.card_error
-    )
+    aim = _aim(told, again)
+    needed = processes_needed(aim, relative_sd=again.relative_sd, stored=stored, card_error=case.card_error)
     if needed is None:
         undecidable = f"Not even {PROCESSES_MAX} processes a side would decide it: find where the noise comes from."
     else:
@@ -210,7 +205,7 @@ def _more_processes(told: Told, again: Recount, cost: UnitCost) -> tuple[list[Op
         options.append(Option(what, _seconds(cost.process_s, units), (record, look) if more else (look,)))
     # Pairs of independent processes scatter by no more than this; being side by side takes away, and adds nothing.
     apart = math.sqrt(2) * again.relative_sd
-    pairs = pairs_needed(again.ratio, z=again.z, relative_sd=apart, taken=0, asymmetry=ASYMMETRY)
+    pairs = pairs_needed(aim, relative_sd=apart, taken=0, asymmetry=ASYMMETRY)
     count = steps.PAIRS if pairs is None else max(steps.PAIRS, pairs)
     base = steps.base_of(told)
     what = f"at most {count} pairs against {base}, as far as pairs scatter no more than processes do"
@@ -218,6 +213,16 @@ def _more_processes(told: Told, again: Recount, cost: UnitCost) -> tuple[list[Op
         what = f"{count} pairs against {base}: how many decide it is known once some were measured"
     options.append(Option(what, _seconds(cost.pair_s, count, cost.process_s), (steps.paired(told, count),)))
     return options, undecidable
+
+
+def _aim(told: Told, again: Recount) -> Aim:
+    """The slowdown that is left open."""
+    from pytest_attnperf.gate.effort import Aim
+
+    assert again.ratio is not None
+    assert again.tolerated is not None
+    assert again.z is not None
+    return Aim(again.ratio, again.tolerated, again.z, told.case.degrees_of_freedom)
 
 
 def _seconds(each_s: float | None, units: int, first_s: float | None = 0.0) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -107,12 +108,16 @@ def test_undecided_lists_what_would_decide_it(typed: Typed) -> None:
     stored(case)
     values = json.loads(typed(recorded.TRITON, "--json")[1])
     processes, pairs = values["options"]
-    assert processes["what"] in case.summary
-    count = int(processes["what"].split()[0])
-    assert processes["seconds"] == pytest.approx((count + 1) * recorded.SECONDS_A_PROCESS)
-    assert f"--attnperf-second-look={count} " in processes["commands"][0]
-    assert pairs["what"].startswith("at most 8 pairs against 4f2c1ab90d11")
-    assert pairs["seconds"] == pytest.approx(17 * recorded.SECONDS_A_PROCESS)
+    found = re.fullmatch(r"(\d+) stored processes .* and (\d+) fresh processes instead of 3", processes["what"])
+    assert found is not None
+    stored_count, fresh = map(int, found.groups())
+    assert f"{stored_count} stored and {fresh} fresh processes would decide it" in case.summary
+    assert processes["seconds"] == pytest.approx((stored_count + fresh + 1) * recorded.SECONDS_A_PROCESS)
+    record, look = processes["commands"]
+    assert f"--attnperf-processes={stored_count} " in record
+    assert f"--attnperf-second-look={fresh} " in look
+    assert pairs["what"].startswith("at most 16 pairs against 4f2c1ab90d11")
+    assert pairs["seconds"] == pytest.approx(33 * recorded.SECONDS_A_PROCESS)
 
 
 def noise_unknown() -> CaseResult:

@@ -16,7 +16,7 @@ from pytest_attnperf.gate.calibration import Shares
 from pytest_attnperf.gate.limits import MISSED, microseconds, percent, tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import ProcessSummary, Samples
-from pytest_attnperf.stats.comparison import standard_error, z_for
+from pytest_attnperf.stats.comparison import factor, slower_beyond, standard_error, z_for
 from pytest_attnperf.stats.noise import PRIOR_DEGREES, RELATIVE_SD_MIN
 from pytest_attnperf.stats.quantiles import chi_square_quantile, upper_quantile
 from pytest_attnperf.stats.summaries import summarise
@@ -89,15 +89,16 @@ def smallest_found(median_us: float, relative_sd: float, policy: Policy | None =
     """The slowdown, as a fraction, that both looks at a case of a suite of SUITE_CASES find in 99 % of runs.
 
     Seven processes are stored, one is the first look and three the second; each look may miss half of the 1 %, so that
-    both together miss no more, however they depend on each other. Infinite where the noise is too large for any.
+    both together miss no more, however they depend on each other.
     """
     policy = policy or Policy()
     tolerated = tolerated_ratio(policy, median_us)
     first = standard_error(relative_sd, SHARES.base, SHARES.first)
     second = standard_error(relative_sd, SHARES.base, SHARES.second)
     # A suite's noise is known with the weight of the pool and that of the case's own stored processes.
-    z = z_for(policy.suite_false_alarm_rate, SUITE_CASES, PRIOR_DEGREES + SHARES.base - 1)
-    looks = ((tolerated, first), (max(tolerated, 1 + z * second), second))
+    degrees = PRIOR_DEGREES + SHARES.base - 1
+    z = z_for(policy.suite_false_alarm_rate, SUITE_CASES, degrees)
+    looks = ((tolerated, first), (slower_beyond(tolerated, second, z, degrees), second))
     return max(_found_beyond(limit, error) for limit, error in looks)
 
 
@@ -112,10 +113,10 @@ def _finding(case: CaseNoise, causes: Sequence[str], failure: str) -> Finding:
         f"{microseconds(case.median_us)} us, sd {percent(case.relative_sd)} over {case.processes} processes "
         f"({percent(low)} to {percent(high)}), timer {case.timer}"
     )
-    found = "no slowdown is found" if math.isinf(case.found) else f"a slowdown of {percent(case.found)} is found"
     meaning = (
-        f"two processes of the same code differ by up to {percent(case.apart)} (19 times of 20); {found} 99 % of the "
-        f"time by one first look and a second of {SHARES.second}, in a suite of {SUITE_CASES} cases"
+        f"two processes of the same code differ by up to {percent(case.apart)} (19 times of 20); a slowdown of "
+        f"{percent(case.found)} is found 99 % of the time by one first look and a second of {SHARES.second}, in a "
+        f"suite of {SUITE_CASES} cases"
     )
     status = Status.OK
     if case.relative_sd > SD_WARNING:
@@ -141,8 +142,7 @@ def _fix(case: CaseNoise, causes: Sequence[str]) -> str:
 
 def _found_beyond(limit: float, error: float) -> float:
     """The slowdown whose observed ratio exceeds `limit` in all but half of MISSED of looks."""
-    remaining = 1 - upper_quantile(MISSED / 2) * error
-    return limit / remaining - 1 if remaining > 0 else math.inf
+    return limit * factor(upper_quantile(MISSED / 2) * error) - 1
 
 
 def _clock_sd(processes: Sequence[ProcessSummary]) -> float | None:

@@ -17,12 +17,12 @@ import statistics
 from collections.abc import Sequence
 
 from pytest_attnperf.gate.canary import CanaryShift
-from pytest_attnperf.gate.effort import PROCESSES_MAX, processes_needed
+from pytest_attnperf.gate.effort import PROCESSES_MAX, Aim, processes_needed
 from pytest_attnperf.gate.limits import Decision, Limits, cycles_reason, percent, signed, tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Measurement, Verdict
 from pytest_attnperf.stats.comparison import compare, known_between, ratio_of, z_for
-from pytest_attnperf.stats.noise import NoiseEstimate
+from pytest_attnperf.stats.noise import NoiseEstimate, as_loud_as
 
 __all__ = ["Decision", "first_look", "limits_between", "second_look"]
 
@@ -104,16 +104,13 @@ def _settled(
     if look.beyond_limit:
         return Verdict.SLOWER, f", beyond the {percent(look.limit - 1)} threshold in two looks"
     if look.beyond_tolerance:
-        return Verdict.UNDECIDED, (
-            f": more than the {percent(look.tolerated - 1)} allowed, "
-            f"less than the {percent(look.limit - 1)} that noise can make; {_what_would_decide(look, base, new)}"
-        )
+        return Verdict.UNDECIDED, f"{look.between}; {_what_would_decide(look, base, new)}"
     return Verdict.SAME, "; the first look was not confirmed"
 
 
 def limits_between(base: Measurement, new: Measurement, noise: NoiseEstimate, policy: Policy, cases: int) -> Limits:
     """The comparison of two measurements with what the user and noise allow, cards included. Raises as `compare`."""
-    noise = known_between(noise, base.processes, new.processes)
+    noise = known_between(as_loud_as(new.processes, noise), base.processes, new.processes)
     z = z_for(policy.suite_false_alarm_rate, cases, noise.degrees_of_freedom)
     base_us = statistics.median(base.medians_us)
     return Limits(
@@ -188,10 +185,9 @@ def _what_would_decide(look: Limits, base: Measurement, new: Measurement) -> str
     """How many fresh processes would bring the noise threshold below the slowdown seen."""
     stored = len(base.processes)
     of_cards = look.comparison.card_error
-    needed = processes_needed(
-        look.ratio, z=look.z, relative_sd=look.noise.relative_sd, stored=stored, card_error=of_cards
-    )
-    if needed is None and look.z * of_cards >= look.ratio - 1:
+    aim = Aim(look.ratio, look.tolerated, look.z, look.noise.degrees_of_freedom)
+    needed = processes_needed(aim, relative_sd=look.noise.relative_sd, stored=stored, card_error=of_cards)
+    if needed is None and not aim.is_decided(of_cards):
         return "cards alone may lie that far apart: measure on the card of the baseline, or both sides interleaved"
     if needed is None:
         return f"not even {PROCESSES_MAX} processes a side would decide it: find where the noise comes from"

@@ -12,7 +12,7 @@ import statistics
 from dataclasses import dataclass
 
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.stats.comparison import standard_error
+from pytest_attnperf.stats.comparison import slower_beyond, standard_error
 from pytest_attnperf.stats.pairs import standard_error_of_pairs
 
 PROCESSES_MAX = 200
@@ -42,13 +42,28 @@ class UnitCost:
     pairs_measured: bool = False
 
 
-def processes_needed(
-    ratio: float, *, z: float, relative_sd: float, stored: int, card_error: float = 0.0
-) -> Processes | None:
-    """The fewest processes that put the noise limit below `ratio`: fresh ones, else as many on both sides.
+@dataclass(frozen=True)
+class Aim:
+    """A slowdown that is to be told from noise.
 
-    ratio         new / stored as it was seen, above 1
-    z             quantile that the standard error is multiplied by
+    ratio                new / base as it was seen, above `tolerated`, the ratio that the user allows
+    z                    quantile that the standard error is multiplied by
+    degrees_of_freedom   how well the standard error is known
+    """
+
+    ratio: float
+    tolerated: float
+    z: float
+    degrees_of_freedom: int | None
+
+    def is_decided(self, error: float, beside: float = 0.0) -> bool:
+        """Whether a ratio of this standard error is SLOWER; `beside` as of `slower_beyond`."""
+        return self.ratio > slower_beyond(self.tolerated, error, self.z, self.degrees_of_freedom, beside)
+
+
+def processes_needed(aim: Aim, *, relative_sd: float, stored: int, card_error: float = 0.0) -> Processes | None:
+    """The fewest processes that decide: fresh ones, else as many on both sides.
+
     relative_sd   of one process
     stored        processes behind the baseline
     card_error    the part of the standard error that no process on the same cards takes away
@@ -57,22 +72,22 @@ def processes_needed(
     """
     counts = range(1, PROCESSES_MAX + 1)
     for fresh in counts:
-        if ratio > 1 + z * math.hypot(standard_error(relative_sd, stored, fresh), card_error):
+        if aim.is_decided(math.hypot(standard_error(relative_sd, stored, fresh), card_error)):
             return Processes(fresh, stored)
     for both in counts:
-        if ratio > 1 + z * math.hypot(standard_error(relative_sd, both, both), card_error):
+        if aim.is_decided(math.hypot(standard_error(relative_sd, both, both), card_error)):
             return Processes(both, both)
     return None
 
 
-def pairs_needed(ratio: float, *, z: float, relative_sd: float, taken: int, asymmetry: float) -> int | None:
-    """The fewest pairs, more than were `taken`, that put the noise limit below `ratio`; None beyond PAIRS_MAX.
+def pairs_needed(aim: Aim, *, relative_sd: float, taken: int, asymmetry: float) -> int | None:
+    """The fewest pairs, more than were `taken`, that decide; None beyond PAIRS_MAX.
 
     relative_sd   of one pair's ratio
     asymmetry     what pairs cannot average out, as a fraction
     """
     for count in range(taken + 1, PAIRS_MAX + 1):
-        if ratio > 1 + (math.expm1(z * standard_error_of_pairs(relative_sd, count)) + asymmetry):
+        if aim.is_decided(standard_error_of_pairs(relative_sd, count), asymmetry):
             return count
     return None
 

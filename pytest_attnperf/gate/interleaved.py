@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pytest_attnperf.gate.effort import PAIRS_MAX, pairs_needed
+from pytest_attnperf.gate.effort import PAIRS_MAX, Aim, pairs_needed
 from pytest_attnperf.gate.limits import Decision, Limits, cycles_reason, percent, signed, tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.pairs import PairSummary
@@ -89,10 +89,7 @@ def _verdict(look: Limits, pairs: Sequence[PairSummary]) -> tuple[Verdict, str]:
     if look.beyond_limit:
         return Verdict.SLOWER, f", beyond the {percent(look.limit - 1)} threshold"
     if look.beyond_tolerance:
-        return Verdict.UNDECIDED, (
-            f": more than the {percent(look.tolerated - 1)} allowed, "
-            f"less than the {percent(look.limit - 1)} that noise can make; {_what_would_decide(look, pairs)}"
-        )
+        return Verdict.UNDECIDED, f"{look.between}; {_what_would_decide(look, pairs)}"
     if look.faster:
         return Verdict.FASTER, "; update the baseline to keep it"
     return Verdict.SAME, f"; {look.same}"
@@ -113,7 +110,8 @@ def _first_look(look: Limits, first_ratio: float | None) -> list[str]:
 def _what_would_decide(look: Limits, pairs: Sequence[PairSummary]) -> str:
     """How many pairs would bring the noise threshold below the slowdown seen, and what they cost."""
     taken = len(pairs)
-    count = pairs_needed(look.ratio, z=look.z, relative_sd=look.noise.relative_sd, taken=taken, asymmetry=ASYMMETRY)
+    aim = Aim(look.ratio, look.tolerated, look.z, look.noise.degrees_of_freedom)
+    count = pairs_needed(aim, relative_sd=look.noise.relative_sd, taken=taken, asymmetry=ASYMMETRY)
     if count is None:
         return f"not even {PAIRS_MAX} pairs would decide it: find where the noise comes from"
     return f"{count} pairs instead of {taken} would decide it{_cost(pairs, count)}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Verdict
-from pytest_attnperf.stats.comparison import Comparison
+from pytest_attnperf.stats.comparison import Comparison, factor
 from pytest_attnperf.stats.noise import NoiseEstimate
 from pytest_attnperf.stats.quantiles import upper_quantile
 
@@ -23,10 +23,11 @@ COMPUTE_BOUND = "compute"
 class Decision:
     """What one look says. Ratios are new / base, so above 1 is slower.
 
-    threshold            the case is SLOWER beyond this ratio: the largest of policy, noise and the floor in us
+    threshold            the case is SLOWER beyond this ratio: from there on the whole interval lies above what the
+                         policy allows, and noise does not reach
     interval             95 % interval of `ratio` over processes or pairs; None, as threshold, where noise is unknown
     detection_limit      smallest true slowdown, as a fraction, this look finds 99 % of the time: a first look by asking
-                         for a second, a later one by SLOWER; infinite where the noise is too large, None where unknown
+                         for a second, a later one by SLOWER; None where the noise is unknown
     standard_error       relative standard deviation of `ratio`; None where the noise is unknown
     degrees_of_freedom   how well the standard error is known; None where the noise is unknown
     card_error           the part of the standard error that comes of unlike cards; their squares add
@@ -63,8 +64,8 @@ class Limits:
 
     @property
     def limit(self) -> float:
-        """The ratio beyond which a look says SLOWER."""
-        return max(self.tolerated, 1 + self.comparison.noise_threshold)
+        """The ratio beyond which a look says SLOWER: its interval, too, lies beyond what the user allows."""
+        return self.comparison.slower_beyond(self.tolerated)
 
     @property
     def beyond_tolerance(self) -> bool:
@@ -78,21 +79,19 @@ class Limits:
 
     @property
     def faster(self) -> bool:
-        """Faster by as much as would be SLOWER in the other direction. No time is 100 % less: where a short call or
-        loud noise makes the limit that large (from 62 %), twice its factor is enough."""
-        return self.ratio < max(2 - self.limit, self.limit**-2)
+        """Faster by as much as would be SLOWER in the other direction."""
+        return self.ratio < 1 / self.limit
 
     @property
     def same(self) -> str:
         """How near a case is that is SAME."""
         if 1 - self.ratio > self.tolerated - 1:
-            return f"faster by less than the {percent(self.limit - 1)} that noise can make"
+            return f"faster, but not by the {percent(self.limit - 1)} from which on it is certain"
         return f"within {percent(self.tolerated - 1)}"
 
     def detects(self, limit: float) -> float:
-        """The slowdown whose observed ratio exceeds `limit` in all but MISSED of looks: (1 + d)(1 - z e) = limit."""
-        remaining = 1 - upper_quantile(MISSED) * self.comparison.standard_error
-        return limit / remaining - 1 if remaining > 0 else float("inf")
+        """The slowdown whose observed ratio exceeds `limit` in all but MISSED of looks: (1 + d) e^(-z s) = limit."""
+        return limit * factor(upper_quantile(MISSED) * self.comparison.standard_error) - 1
 
     def decision(
         self,
@@ -105,11 +104,13 @@ class Limits:
     ) -> Decision:
         """The decision. Its last reason says what slowdown goes beyond `detects_beyond` (`limit`, if None) for sure."""
         detection_limit = self.detects(self.limit if detects_beyond is None else detects_beyond)
-        seen = "no slowdown" if detection_limit == float("inf") else f"a slowdown of {percent(detection_limit)}"
         return Decision(
             verdict=verdict,
             summary=summary,
-            reasons=(*reasons, f"{seen} would have been noticed by this look 99 % of the time"),
+            reasons=(
+                *reasons,
+                f"a slowdown of {percent(detection_limit)} would have been noticed by this look 99 % of the time",
+            ),
             ratio=self.ratio,
             interval=self.comparison.interval95,
             threshold=self.limit,
@@ -122,19 +123,29 @@ class Limits:
 
     def threshold_reason(self, policy: Policy) -> str:
         """Where the limit comes from: every bound with its figure, so that the binding one can be seen."""
+        interval = self.ratio / self.comparison.interval95[0] - 1
         return (
-            f"threshold {percent(self.limit - 1)}: the largest of policy {policy.threshold_percent:g} %, "
-            f"{policy.floor_us:g} us = {percent(policy.floor_us / self.base_us)}, "
-            f"and noise {percent(self.comparison.noise_threshold)}"
+            f"threshold {percent(self.limit - 1)}: policy {policy.threshold_percent:g} % or {policy.floor_us:g} us = "
+            f"{percent(policy.floor_us / self.base_us)}, with the {percent(interval)} of the interval; at least the "
+            f"{percent(self.comparison.noise_threshold)} of noise"
+        )
+
+    @property
+    def between(self) -> str:
+        """Why a slowdown that is more than allowed is not SLOWER."""
+        return (
+            f": more than the {percent(self.tolerated - 1)} allowed, less than the {percent(self.limit - 1)} from "
+            "which on it is certain"
         )
 
     def tighter_than_noise(self) -> list[str]:
         """A line where the user asks for more than this look can tell."""
-        if self.limit <= self.tolerated:
+        noise = self.comparison.noise_threshold
+        if 1 + noise <= self.tolerated:
             return []
         return [
-            f"threshold {percent(self.tolerated - 1)} is tighter than the {percent(self.limit - 1)} that noise alone "
-            "makes here: slowdowns between them are UNDECIDED"
+            f"threshold {percent(self.tolerated - 1)} is tighter than the {percent(noise)} that noise alone makes "
+            "here: slowdowns between them are UNDECIDED"
         ]
 
     def size(self, decimals: int = 1) -> str:

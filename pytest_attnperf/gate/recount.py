@@ -18,7 +18,7 @@ from pytest_attnperf.gate.limits import MISSED, microseconds, percent, signed, t
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import ProcessSummary, Verdict
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.stats.comparison import standard_error, z_for
+from pytest_attnperf.stats.comparison import factor, slower_beyond, standard_error, z_for
 from pytest_attnperf.stats.pairs import centre_ratio, standard_error_of_pairs
 from pytest_attnperf.stats.quantiles import upper_quantile
 
@@ -114,9 +114,11 @@ def _relative_sd(case: CaseResult) -> float | None:
 def _z(case: CaseResult, tolerated: float | None, policy: Policy, cases: int) -> float | None:
     if case.standard_error is None or case.threshold is None or not case.standard_error > 0:
         return None
-    if tolerated is not None and case.threshold > tolerated * (1 + ROUNDING):
-        noise = case.threshold - 1
-        return (math.log1p(noise - ASYMMETRY) if case.pairs else noise) / case.standard_error
+    beside = ASYMMETRY if case.pairs else 0.0
+    if tolerated is not None:
+        limit = slower_beyond(tolerated, case.standard_error, 0.0, case.degrees_of_freedom, beside)
+        if case.threshold > limit * (1 + ROUNDING):
+            return math.log(case.threshold - beside) / case.standard_error
     return z_for(policy.suite_false_alarm_rate, max(1, cases), case.degrees_of_freedom)
 
 
@@ -155,16 +157,16 @@ def _interval(case: CaseResult, ratio: float | None) -> Iterator[str]:
     if error is None or seen is None:
         return
     half = upper_quantile(0.025, case.degrees_of_freedom) * error
-    if case.pairs:
-        ends = (seen * math.exp(-half) * (1 - ASYMMETRY), seen * math.exp(half) * (1 + ASYMMETRY))
-    else:
-        ends = (max(0.0, seen * (1 - half)), seen * (1 + half))
-    if case.interval is not None and not all(map(_same, case.interval, ends)):
+    beside = ASYMMETRY if case.pairs else 0.0
+    ends = (seen * factor(-half) * (1 - beside), seen * factor(half) * (1 + beside))
+    # Older files take the first term of the exponential.
+    if case.interval is not None and not all(
+        math.isclose(*both, rel_tol=ROUNDING + half**2) for both in zip(case.interval, ends, strict=True)
+    ):
         said, made = (" to ".join(signed(end - 1) for end in both) for both in (case.interval, ends))
         yield f"its interval is said to be {said}, its standard error makes {made}"
-    missed = upper_quantile(MISSED) * error
-    if case.detection_limit is not None and missed < 1 and case.threshold is not None:
-        least = min(case.threshold, _tolerated_least(case)) / (1 - missed) - 1
+    if case.detection_limit is not None and case.threshold is not None:
+        least = min(case.threshold, _tolerated_least(case)) * factor(upper_quantile(MISSED) * error) - 1
         if case.detection_limit < least - ROUNDING:
             yield f"it is said to find {percent(case.detection_limit)}, its noise hides up to {percent(least)}"
 
@@ -203,7 +205,7 @@ def _allowed(case: CaseResult, ratio: float, tolerated: float) -> set[Verdict]:
         if only_first or ratio <= limit:
             return {Verdict.UNDECIDED}
         return {Verdict.SLOWER} if case.pairs else {Verdict.SLOWER, Verdict.ENVIRONMENT}
-    settled = Verdict.FASTER if 1 - ratio > limit - 1 and not case.second else Verdict.SAME
+    settled = Verdict.FASTER if ratio < 1 / limit and not case.second else Verdict.SAME
     return {settled}
 
 

@@ -21,6 +21,9 @@ from pytest_attnperf.stats.pairs import standard_error_of_pairs
 PROCESSES_MAX = 12
 """Fresh processes against stored ones: behind 7 stored, the standard error with 12 is within 17 % of that with any."""
 
+INTERVAL_Z = 2.0
+"""Standard errors from a ratio to the end of its 95 % interval, about."""
+
 PAIRS_MAX = 16
 """Pairs of fresh processes. Each stays until the run ends, and holds memory on both sides."""
 
@@ -58,17 +61,17 @@ class OpenCase:
         """What noise may do to a second look of so many units, over what would settle it; below 1 it is predicted to be
         decided, infinite where nothing can be predicted.
 
-        A case is decided when noise cannot reach the user's threshold at all. One that looked slower than allowed is,
-        too, when the slowdown seen lies a standard error beyond the limit of noise, and one that did not when it lies a
-        standard error below what is allowed.
+        A case that looked slower than allowed is decided when the slowdown seen lies a standard error beyond the limit
+        of noise, and so much beyond what is allowed that its interval is. One that did not is when noise cannot reach
+        the user's threshold at all, or when it lies a standard error below what is allowed.
         """
         if self.relative_sd is None:
             return math.inf
         error = self._standard_error(self.relative_sd, units)
-        whatever_comes = _over(self.z * error, self.tolerated - 1)
         if self.ratio > self.tolerated:
-            return min(whatever_comes, _over((self.z + 1) * error, self.ratio - 1))
-        return min(whatever_comes, _over(error, self.tolerated - self.ratio))
+            of_interval = _over((INTERVAL_Z + 1) * error, math.log(self.ratio / self.tolerated))
+            return max(of_interval, _over((self.z + 1) * error, math.log(self.ratio)))
+        return min(_over(self.z * error, self.tolerated - 1), _over(error, self.tolerated - self.ratio))
 
     def _standard_error(self, relative_sd: float, units: int) -> float:
         if self.pairs:

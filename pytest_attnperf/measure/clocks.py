@@ -38,18 +38,23 @@ BETWEEN_NS = 2000
 class TwoClocks:
     """Times spans by one clock, and looks at another.
 
-    clock_ns   what times are taken with
-    other_ns   what they are compared with; by default the second clock, or `clock_ns` where that is not the first
+    clock_ns    what times are taken with
+    other_ns    what they are compared with; by default the second clock, or `clock_ns` where that is not the first
+    waited_ns   how long this thread has waited for a core so far: no part of a span; None where that is part of it
     """
 
-    def __init__(self, clock_ns: Clock = first, other_ns: Clock | None = None) -> None:
+    def __init__(self, clock_ns: Clock = first, other_ns: Clock | None = None, waited_ns: Clock | None = None) -> None:
         self._clock_ns = clock_ns
         self._other_ns = other_ns or (second if clock_ns is first else clock_ns)
+        self._waited_ns = waited_ns
         self._ratios: deque[float] = deque(maxlen=BLOCKS_KEPT)
         self._began = (0, 0)
+        self._before = (0, 0)
 
     def begin(self) -> None:
         """Begin a span; nothing but what is timed may stand before `end`."""
+        if self._waited_ns is not None:
+            self._before = self._clock_ns(), self._waited_ns()
         other_ns = self._other_ns()
         self._began = self._clock_ns(), other_ns
 
@@ -64,4 +69,12 @@ class TwoClocks:
                 f"two clocks of this machine disagree: blocks are {apart:.3g} times as long by CLOCK_MONOTONIC_RAW as "
                 "by perf_counter; something stands in place of the clock, or changes its rate, and no time is stored"
             )
-        return span_ns / 1000
+        return max(1, span_ns - self._waited_inside_ns(span_ns)) / 1000
+
+    def _waited_inside_ns(self, span_ns: int) -> int:
+        """What the thread waited within the span. What it may have waited while this was asked for is taken off."""
+        if self._waited_ns is None:
+            return 0
+        waited_ns = self._waited_ns() - self._before[1]
+        asking_ns = self._clock_ns() - self._before[0] - span_ns
+        return max(0, waited_ns - asking_ns)

@@ -203,7 +203,7 @@ def _compared(base: Sided, new: Sided, model: NoiseModel, cases: int) -> Compare
         known = known_between(noise, first, second)
         z = z_for(policy.suite_false_alarm_rate, max(1, cases), known.degrees_of_freedom)
         found = compare(first, second, known.relative_sd, z, known.degrees_of_freedom, known.card_sd)
-        interval, limit = found.interval95, max(tolerated, 1 + found.noise_threshold)
+        interval, limit = found.interval95, found.slower_beyond(tolerated)
     counts = (len(first), len(second))
     looks = _looks(ratio, tolerated, limit)
     return ComparedCase(base.case.key, base.device, base_us, new_us, ratio, looks, interval, limit, counts)
@@ -215,7 +215,7 @@ def _looks(ratio: float, tolerated: float, limit: float | None) -> Looks:
         return "slower"
     if ratio > tolerated:
         return "undecided"
-    return "faster" if limit is not None and 1 - ratio > limit - 1 else "same"
+    return "faster" if limit is not None and ratio < 1 / limit else "same"
 
 
 def _policy(case: CaseResult) -> Policy:

@@ -26,6 +26,9 @@ class Comparison:
     noise_threshold   how far above 1 unchanged code is allowed by chance, as a fraction (0.014 = 1.4 %)
     card_error        the part of `standard_error` (their squares add) that comes of unlike cards; 0 where they are the
                       same, or where nothing is known of several
+
+    Times are compared by their logarithms: twice as long and half as long are equally far apart, and no interval of a
+    loud case reaches below zero.
     """
 
     ratio: float
@@ -33,6 +36,26 @@ class Comparison:
     standard_error: float
     noise_threshold: float
     card_error: float = 0.0
+
+    def slower_beyond(self, tolerated: float) -> float:
+        """The ratio from which on its whole interval lies above `tolerated`, and chance alone does not reach."""
+        return max(tolerated * self.ratio / self.interval95[0], 1 + self.noise_threshold)
+
+
+def slower_beyond(
+    tolerated: float, error: float, z: float, degrees_of_freedom: int | None, beside: float = 0.0
+) -> float:
+    """`Comparison.slower_beyond` of a comparison still to be made, of this standard error.
+
+    beside   what more units do not average out, as a fraction
+    """
+    half_width = upper_quantile(0.025, degrees_of_freedom) * error
+    return max(tolerated * factor(half_width) / (1 - beside), factor(z * error) + beside)
+
+
+def factor(logarithm: float) -> float:
+    """What a logarithm of a ratio is as a factor; forged spreads end at 1e43, where everything is undecided."""
+    return math.exp(max(-100.0, min(logarithm, 100.0)))
 
 
 def compare(
@@ -55,9 +78,8 @@ def compare(
     of_cards = card_sd * math.sqrt(card_variance(base, new))
     error = math.hypot(standard_error(relative_sd, len(base), len(new)), of_cards)
     half_width = upper_quantile(0.025, degrees_of_freedom) * error
-    # No time is negative, however large the noise.
-    interval = (max(0.0, ratio * (1 - half_width)), ratio * (1 + half_width))
-    return Comparison(ratio, interval, error, z * error, of_cards)
+    interval = (ratio * factor(-half_width), ratio * factor(half_width))
+    return Comparison(ratio, interval, error, factor(z * error) - 1, of_cards)
 
 
 def card_variance(base: Sequence[ProcessSummary], new: Sequence[ProcessSummary]) -> float:

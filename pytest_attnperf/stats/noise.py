@@ -27,6 +27,7 @@ from typing import Literal
 from pytest_attnperf.records import ProcessSummary
 from pytest_attnperf.stats.card_noise import CardNoise, CardSpread, Key, on_several
 from pytest_attnperf.stats.cards import cells_of
+from pytest_attnperf.stats.quantiles import chi_square_quantile
 
 PRIOR_DEGREES = 12
 """Weight of the pool, in degrees of freedom: twice that of a case's own seven processes."""
@@ -37,6 +38,9 @@ DURATION_LIMITS_US = (15.0, 100.0, 1000.0)
 RELATIVE_SD_MIN = 1e-4
 """The step of the stored five significant digits: equal numbers must not give a threshold of zero."""
 
+
+LOUDER_RATE = 1e-4
+"""Accepted chance that new processes of an unchanged machine are taken for those of a busier one."""
 
 Unit = Literal["process", "pair"]
 """What a spread is between: fresh processes, or fresh pairs of one base and one candidate process."""
@@ -174,6 +178,22 @@ class NoiseModel:
         return None, ""
 
 
+def as_loud_as(new: Sequence[ProcessSummary], noise: NoiseEstimate) -> NoiseEstimate:
+    """The noise, or the new processes' own spread where that is so much wider that it is another noise.
+
+    A machine may be busier now than it was when a baseline was recorded; stored processes say nothing of that.
+    """
+    if len(new) < 2:
+        return noise
+    degrees = len(new) - 1
+    relative_sd = statistics.stdev(math.log(process.median_us) for process in new)
+    expected_sd = math.hypot(noise.relative_sd, noise.card_sd)
+    if relative_sd**2 * degrees <= expected_sd**2 * chi_square_quantile(1 - LOUDER_RATE, degrees):
+        return noise
+    how = f"that of the {len(new)} new processes, which is wider than the {100 * expected_sd:.2g} % expected"
+    return replace(noise, relative_sd=relative_sd, degrees_of_freedom=degrees, how=how)
+
+
 def duration_class(median_us: float) -> int:
     """Index of the duration class a time in microseconds falls into, 0 being the shortest."""
     return sum(median_us >= limit for limit in DURATION_LIMITS_US)
@@ -197,8 +217,8 @@ def _spread(case: str, processes: Sequence[ProcessSummary], bound: str) -> CaseS
         degrees = len(medians) - len(groups)
         squares = sum((len(logs) - 1) * statistics.variance(logs) for logs in groups if len(logs) > 1)
         return CaseSpread(timer, centre, squares / degrees if degrees else 0.0, degrees, bound, len(medians))
-    relative_sd = statistics.stdev(medians) / statistics.fmean(medians)
-    return CaseSpread(timer, centre, relative_sd**2, len(medians) - 1, bound)
+    variance = statistics.variance(math.log(us) for us in medians)
+    return CaseSpread(timer, centre, variance, len(medians) - 1, bound)
 
 
 def _card_noise(wide: Mapping[str, Sequence[ProcessSummary]], spreads: Mapping[str, CaseSpread]) -> CardNoise:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_attnperf.pairs import PairSummary, Turn
-from pytest_attnperf.stats.comparison import Comparison
+from pytest_attnperf.stats.comparison import Comparison, factor
 from pytest_attnperf.stats.noise import CaseSpread, NoiseEstimate, NoiseModel, only_timer
 from pytest_attnperf.stats.quantiles import upper_quantile
 
@@ -98,8 +98,8 @@ def compare_pairs(pairs: Sequence[PairSummary], noise: NoiseEstimate, z: float) 
     ratio = centre_ratio(pairs)
     error = standard_error_of_pairs(noise.relative_sd, len(pairs))
     half_width = upper_quantile(0.025, noise.degrees_of_freedom) * error
-    interval = (ratio * math.exp(-half_width), ratio * math.exp(half_width))
-    return Comparison(ratio, interval, error, math.expm1(z * error))
+    interval = (ratio * factor(-half_width), ratio * factor(half_width))
+    return Comparison(ratio, interval, error, factor(z * error) - 1)
 
 
 def centre_ratio(pairs: Sequence[PairSummary]) -> float:

@@ -73,10 +73,10 @@ def test_the_stated_rate_holds(cards: int, spread: tuple[float, float], *, other
 
 @pytest.mark.parametrize(
     ("cards", "other", "slowdown", "least", "most"),
-    [(1, False, 0.03, 0.97, 1.0), (2, False, 0.03, 0.95, 1.0), (2, True, 0.03, 0.2, 0.7), (2, True, 0.05, 0.95, 1.0)],
+    [(1, False, 0.03, 0.97, 1.0), (2, False, 0.035, 0.9, 1.0), (2, True, 0.035, 0.1, 0.6), (2, True, 0.06, 0.95, 1.0)],
 )
 def test_what_another_card_costs(cards: int, slowdown: float, least: float, most: float, *, other: bool) -> None:
-    """A slowdown of 3 % is caught as before on a stored card, every other time on a further one, which finds 5 %."""
+    """A slowdown of 3.5 % is caught on a stored card, every third time on a further one, which finds 6 %."""
     draw = random.Random(8)
     verdicts = [v for _ in range(12) for v in suite(draw, cards, OF_BOTH, Policy(), slowdown, other=other)]
     assert least <= verdicts.count(Verdict.SLOWER) / len(verdicts) <= most

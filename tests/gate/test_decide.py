@@ -50,16 +50,17 @@ def gemm(ratio: float) -> CanaryShift:
     [
         (100.0, Verdict.SAME, False),
         (102.0, Verdict.SAME, False),
-        (102.01, Verdict.SLOWER, True),
-        (98.0, Verdict.SAME, False),
-        (97.9, Verdict.FASTER, False),
+        (102.01, Verdict.UNDECIDED, True),
+        (102.7, Verdict.SLOWER, True),
+        (97.5, Verdict.SAME, False),
+        (97.3, Verdict.FASTER, False),
     ],
 )
 def test_first_look_settles_all_but_slower(new_us: float, verdict: Verdict, again: bool) -> None:
-    """Up to and with the threshold it is SAME, beyond it a second look is asked for; FASTER needs none."""
+    """Up to and with what is allowed it is SAME, beyond it a second look is asked for; FASTER needs none."""
     decision = screen(new_us)
     assert (decision.verdict, decision.needs_second_look) == (verdict, again)
-    assert decision.threshold == 1.02
+    assert decision.threshold == pytest.approx(1.0267, abs=1e-4)
 
 
 def test_gray_zone_of_a_first_look_is_undecided() -> None:
@@ -70,7 +71,7 @@ def test_gray_zone_of_a_first_look_is_undecided() -> None:
     assert decision.threshold > 1.05
 
 
-@pytest.mark.parametrize(("new_us", "verdict"), [(5.5, "SAME"), (5.51, "SLOWER"), (4.6, "SAME")])
+@pytest.mark.parametrize(("new_us", "verdict"), [(5.5, "SAME"), (5.53, "SLOWER"), (4.6, "SAME")])
 def test_the_floor_in_microseconds_holds_for_short_kernels(new_us: float, verdict: str) -> None:
     """10 % of a 5 us kernel is half a microsecond, which is not enough to be slower or faster."""
     decision = first_look(measured(5.0, 7), measured(new_us), QUIET, Policy(), cases=100)
@@ -101,7 +102,7 @@ def test_a_limit_above_100_percent_leaves_room_to_be_faster(
 def test_same_says_how_near_it_is() -> None:
     """Faster than is allowed to be slower is not called within that."""
     assert screen(99.0).summary.endswith("; within 2 %")
-    assert screen(95.0, LOUD).summary.endswith("; faster by less than the 8.2 % that noise can make")
+    assert screen(95.0, LOUD).summary.endswith("; faster, but not by the 8.5 % from which on it is certain")
 
 
 def test_slower_is_said_with_its_figures() -> None:
@@ -109,13 +110,13 @@ def test_slower_is_said_with_its_figures() -> None:
     decision = settle(105.0)
     assert decision.verdict == Verdict.SLOWER
     assert decision.summary == (
-        "+5.0 % (+4.5 % to +5.5 %): 105 us against 100 us stored, beyond the 2 % threshold in two looks"
+        "+5.0 % (+4.5 % to +5.5 %): 105 us against 100 us stored, beyond the 2.5 % threshold in two looks"
     )
     assert decision.reasons == (
-        "threshold 2 %: the largest of policy 2 %, 0.5 us = 0.5 %, and noise 0.9 %",
+        "threshold 2.5 %: policy 2 % or 0.5 us = 0.5 %, with the 0.47 % of the interval; at least the 0.9 % of noise",
         "noise: 0.3 % per process (pooled over 100 cases), 7 stored and 3 new, z 3.7",
         "the first look saw +9.0 %",
-        "a slowdown of 2.6 % would have been noticed by this look 99 % of the time",
+        "a slowdown of 3.1 % would have been noticed by this look 99 % of the time",
     )
     assert decision.ratio == 1.05
 
@@ -139,9 +140,9 @@ def test_a_changed_toolchain_is_not_blamed_on_the_code() -> None:
 @pytest.mark.parametrize(
     ("new_us", "advice"),
     [
-        (105.0, "6 fresh processes instead of 3 would decide it"),
-        (103.0, "19 stored and 19 fresh processes would decide it"),
-        (102.01, "43 stored and 43 fresh processes would decide it"),
+        (105.0, "7 fresh processes instead of 3 would decide it"),
+        (103.0, "51 stored and 51 fresh processes would decide it"),
+        (102.01, "not even 200 processes a side would decide it: find where the noise comes from"),
     ],
 )
 def test_undecided_says_what_would_decide_it(new_us: float, advice: str) -> None:
@@ -153,11 +154,11 @@ def test_undecided_says_what_would_decide_it(new_us: float, advice: str) -> None
 
 
 def test_hopeless_noise_is_said() -> None:
-    """Where no number of processes would help, the advice is to find the noise, and nothing would be detected."""
+    """Where no number of processes would help, the advice is to find the noise: less than ten times is not seen."""
     decision = settle(103.0, NoiseEstimate(0.9, 600, "made up"))
     assert decision.summary.endswith("not even 200 processes a side would decide it: find where the noise comes from")
-    assert decision.detection_limit == float("inf")
-    assert decision.reasons[-1].startswith("no slowdown would have been noticed")
+    assert decision.detection_limit is not None
+    assert decision.detection_limit > 10
 
 
 def test_unknown_noise_decides_nothing() -> None:

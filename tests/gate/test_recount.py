@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.gate.recount import recount
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.results import CaseResult
@@ -76,9 +78,11 @@ def test_pairs_that_say_otherwise_are_named() -> None:
 
 def test_a_limit_of_fewer_cases_is_no_lie() -> None:
     """The judge of a pull request may share the rate among fewer; a limit that no number of these gives is named."""
-    case = cases.undecided()
+    strict = Policy(threshold_percent=0.1, floor_us=0.01)  # noise alone sets the limit
+    loud = NoiseEstimate(0.03, 18, "given")
+    case = cases.by_looks(cases.TRITON, cases.processes(cases.NEW, cases.TRITON, "slow3"), strict, loud)
     assert case.standard_error is not None
-    fewer = replace(case, threshold=1 + z_for(0.01, 40, case.degrees_of_freedom) * case.standard_error)
+    fewer = replace(case, threshold=math.exp(z_for(0.01, 40, case.degrees_of_freedom) * case.standard_error))
     assert recount(fewer, cases.CASES).contradicted == ()
     assert "standard errors" in recount(case, 1).contradicted[0]
 

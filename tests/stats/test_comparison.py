@@ -17,6 +17,7 @@ from pytest_attnperf.stats.comparison import (
     compare,
     known_between,
     median_variance,
+    slower_beyond,
     standard_error,
     z_for,
 )
@@ -35,25 +36,38 @@ def test_the_ratio_is_of_medians_of_processes() -> None:
 
 
 def test_threshold_and_interval_come_from_the_given_spread() -> None:
-    """Threshold = z x standard error and interval = ratio +- 1.96 standard errors, whatever the blocks were."""
+    """On the log scale: threshold = z and interval = +- 1.96 standard errors, whatever the blocks were."""
     compared = compare(processes(100.0), processes(102.0), relative_sd=0.01, z=3.0)
     error = 0.01 * math.sqrt(2)
-    assert compared.noise_threshold == pytest.approx(3 * error)
-    assert compared.interval95 == pytest.approx((1.02 * (1 - 1.96 * error), 1.02 * (1 + 1.96 * error)), rel=1e-5)
+    assert compared.noise_threshold == pytest.approx(math.expm1(3 * error))
+    assert compared.interval95 == pytest.approx(
+        (1.02 * math.exp(-1.96 * error), 1.02 * math.exp(1.96 * error)), rel=1e-5
+    )
 
 
 def test_a_spread_from_few_degrees_widens_the_interval() -> None:
     """With five degrees of freedom the interval takes Student's 2.57 instead of 1.96."""
     exact = compare(processes(100.0), processes(100.0), 0.01, 3.0)
     estimated = compare(processes(100.0), processes(100.0), 0.01, 3.0, degrees_of_freedom=5)
-    assert (estimated.interval95[1] - 1) / (exact.interval95[1] - 1) == pytest.approx(2.5706 / 1.9600, rel=1e-4)
+    assert math.log(estimated.interval95[1]) / math.log(exact.interval95[1]) == pytest.approx(2.5706 / 1.9600, rel=1e-4)
 
 
 def test_no_interval_reaches_below_nothing() -> None:
-    """With noise larger than the time itself the lower end is 0, which is -100 %: no time is negative."""
+    """With noise larger than the time itself both ends are times, and equally far away as factors."""
     low, high = compare(processes(*[100.0] * 7), processes(150.0), 2.0, 3.0).interval95
-    assert low == 0.0
-    assert high > 1.5
+    assert 0 < low < 0.05
+    assert low * high == pytest.approx(1.5**2)
+
+
+@pytest.mark.parametrize("z", [2.0, 5.0])
+def test_beyond_its_limit_a_ratios_whole_interval_is(z: float) -> None:
+    """A ratio at the limit has its interval's lower end at what is allowed, or noise reaches just so far."""
+    base, new, error = processes(*[100.0] * 7), processes(*[110.0] * 3), standard_error(0.02, 7, 3)
+    compared = compare(base, new, 0.02, z, 18)
+    limit = compared.slower_beyond(1.02)
+    assert limit == pytest.approx(slower_beyond(1.02, error, z, 18))
+    low = limit * compared.interval95[0] / compared.ratio
+    assert low == pytest.approx(1.02) if z < 3 else low > 1.02
 
 
 def test_95_of_100_intervals_hold_the_true_ratio() -> None:

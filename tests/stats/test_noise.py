@@ -2,12 +2,20 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 from dataclasses import replace
 
 import pytest
 
 from pytest_attnperf.records import ProcessSummary
-from pytest_attnperf.stats.noise import PRIOR_DEGREES, RELATIVE_SD_MIN, CaseSpread, NoiseEstimate, NoiseModel
+from pytest_attnperf.stats.noise import (
+    PRIOR_DEGREES,
+    RELATIVE_SD_MIN,
+    CaseSpread,
+    NoiseEstimate,
+    NoiseModel,
+    as_loud_as,
+)
 
 
 def processes(*medians_us: float, timer: str = "graph") -> list[ProcessSummary]:
@@ -18,7 +26,8 @@ def processes(*medians_us: float, timer: str = "graph") -> list[ProcessSummary]:
 def test_variances_are_pooled_by_degrees_of_freedom() -> None:
     """An unknown case gets the pool of its class: variances weighted by processes - 1."""
     model = NoiseModel.from_processes({"a": processes(99.0, 101.0), "b": processes(200.0, 204.0, 196.0)})
-    variance_a, variance_b = 2 / 100**2, 16 / 200**2
+    variance_a = math.log(101 / 99) ** 2 / 2
+    variance_b = statistics.variance(map(math.log, (200.0, 204.0, 196.0)))
     estimate = model.sd("unknown", 150.0, "graph")
     assert estimate is not None
     assert estimate.relative_sd == pytest.approx(math.sqrt((1 * variance_a + 2 * variance_b) / 3))
@@ -29,7 +38,7 @@ def test_variances_are_pooled_by_degrees_of_freedom() -> None:
 def test_a_known_case_moves_the_pool_by_its_own_weight() -> None:
     """A case's own variance counts d_case against the prior's 12 degrees of freedom."""
     model = NoiseModel.from_processes({"quiet": processes(30.0, 30.0, 30.0), "loud": processes(30.0, 33.0, 27.0)})
-    own = 9.0 / 30**2
+    own = statistics.variance(map(math.log, (30.0, 33.0, 27.0)))
     pool = own / 2
     estimate = model.sd("loud", 30.0, "graph")
     assert estimate is not None
@@ -83,6 +92,17 @@ def test_mixed_timers_in_one_case_are_refused() -> None:
         NoiseModel.from_processes({"a": [*processes(1.0), *processes(1.0, timer="host")]})
 
 
+def test_new_processes_of_a_busier_machine_are_as_loud_as_they_are() -> None:
+    """Three that lie a factor of three apart are not held to the noise of quiet stored ones; a quiet three are."""
+    noise = NoiseEstimate(0.01, 18, "given")
+    assert as_loud_as(processes(100.0, 101.0, 102.5), noise) is noise
+    assert as_loud_as(processes(300.0), noise) is noise
+    loud = as_loud_as(processes(100.0, 180.0, 300.0), noise)
+    assert loud.relative_sd == pytest.approx(statistics.stdev(map(math.log, (100.0, 180.0, 300.0))))
+    assert loud.degrees_of_freedom == 2
+    assert loud.how == "that of the 3 new processes, which is wider than the 1 % expected"
+
+
 def test_the_pool_recovers_a_known_spread() -> None:
     """From 200 simulated cases of seven processes at 0.55 % the pool finds 0.55 % to within 3 % of it."""
     generator = random.Random(7)
@@ -132,7 +152,7 @@ def test_a_case_alone_has_its_own_degrees_only() -> None:
     """With nothing else to pool, a case's spread is its own, known by its own degrees of freedom."""
     estimate = NoiseModel.from_processes({"a": processes(99.0, 100.0, 101.0)}).sd("a", 100.0, "graph")
     assert estimate is not None
-    assert estimate.relative_sd == pytest.approx(0.01)
+    assert estimate.relative_sd == pytest.approx(0.01, rel=1e-4)
     assert estimate.degrees_of_freedom == 2
     assert estimate.how == "its own 3 processes alone, timer graph"
 

@@ -65,7 +65,7 @@ def slower(told: Told) -> Words:
 
 
 def undecided(told: Told) -> Words:
-    """More than allowed, less than noise can make; or the noise is not known; or the time ran out."""
+    """More than allowed, but not for certain; or the noise is not known; or the time ran out."""
     case = told.case
     if BUDGET in case.summary:
         return _out_of_time(told)
@@ -74,11 +74,11 @@ def undecided(told: Told) -> Words:
     units = "pairs" if case.pairs else "processes"
     sentences = [
         f"The result is right, and the call takes {_compared(told)}.",
-        f"That is more than the {_allowed(told)} that this test allows, and less than the "
-        f"{format_change(case.threshold)} that unchanged code can show by chance here, so nobody can tell which it is.",
+        f"That is more than the {_allowed(told)} that this test allows, but only from {format_change(case.threshold)} "
+        "on is it certain that the code, and not chance, makes more: nobody can tell which it is.",
         f"It is neither passed nor failed: the true change lies between {_interval(case)} 95 times in 100.",
         _seen(told, "It does not mean that the kernel is fine: a slowdown"),
-        f"More {units} make the limit of chance smaller; how many would decide it, and their time, stands below.",
+        f"More {units} make that limit smaller; how many would decide it, and their time, stands below.",
         *_machine_code(case),
     ]
     first = () if case.pairs else (steps.side_by_side(told),)

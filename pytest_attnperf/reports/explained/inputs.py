@@ -112,13 +112,22 @@ def _result(told: Told) -> list[Row]:
     if case.threshold is not None:
         by = ""
         if facts.tolerated is not None:
-            by = ": noise sets it" if case.threshold > facts.tolerated * (1 + 1e-6) else ": the policy sets it"
+            by = _set_by(case, facts.tolerated)
         rows.append(("SLOWER", f"beyond {_precise(case.threshold)}{by}"))
     if case.threshold is not None:
         limit = case.detection_limit
         found = "no slowdown, whatever its size" if limit is None else f"a slowdown of {_percent(limit)}"
         rows.append(("detects", f"{found}, 99 times in 100"))
     return rows
+
+
+def _set_by(case: CaseResult, tolerated: float) -> str:
+    """What sets the limit of SLOWER."""
+    assert case.threshold is not None
+    widened = tolerated if case.interval is None or not case.ratio else tolerated * case.ratio / case.interval[0]
+    if case.threshold > widened * (1 + 1e-3):
+        return ": noise sets it"
+    return ": from there on its whole interval is more than allowed"
 
 
 def _noise(told: Told) -> list[Row]:

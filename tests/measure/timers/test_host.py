@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import pytest
+
 from pytest_attnperf.measure.timers.base import WARM_UP_CALLS
-from pytest_attnperf.measure.timers.host import HostTimer
+from pytest_attnperf.measure.timers.host import RUNS, HostTimer
 
 
 class FakeClock:
@@ -64,23 +66,51 @@ def test_unmeasured_blocks_are_not_in_the_time() -> None:
     begun = call.calls
 
     def scripted() -> object:
-        measured = ((call.calls - begun) // calls) % 2 == 1
+        measured = ((call.calls - begun) // calls) % (1 + RUNS) > 0
         call.call_ns = 10_003 if measured else 77_777
         return call()
 
     timer._call = scripted
     assert timer.measure(3) == [10.003, 10.003, 10.003]
-    assert call.calls - begun == 3 * 2 * calls
+    assert call.calls - begun == 3 * (1 + RUNS) * calls
 
 
-def test_two_readings_per_block() -> None:
-    """The clock is read once before and once after a block, never between its calls."""
+@pytest.mark.parametrize(("disturbed", "us"), [(0, 10.0), (RUNS - 1, 10.0), (RUNS, 20.0)])
+def test_the_fastest_run_of_a_block_counts(disturbed: int, us: float) -> None:
+    """What another program does to some runs of a block is not in its time; what every run shows is."""
+    clock = FakeClock()
+    call = ScriptedCall(clock, 10_000)
+    timer = HostTimer(clock)
+    timer.prepare(call, 50.0)
+    calls, begun = timer.calls_per_block, call.calls
+
+    def scripted() -> object:
+        call.call_ns = 20_000 if (call.calls - begun) // calls in range(1, 1 + disturbed) else 10_000
+        return call()
+
+    timer._call = scripted
+    assert timer.measure(1) == [us]
+
+
+def test_a_long_run_is_measured_once() -> None:
+    """Calls of 5 ms are not made four times as often."""
+    clock = FakeClock()
+    call = ScriptedCall(clock, 5_000_000)
+    timer = HostTimer(clock)
+    timer.prepare(call, 1000.0)
+    begun = call.calls
+    timer.measure(3)
+    assert call.calls - begun == 3 * 2
+
+
+def test_two_readings_per_run() -> None:
+    """The clock is read once before and once after a run, never between its calls."""
     clock = FakeClock()
     timer = HostTimer(clock, lambda: clock.now_ns)
     timer.prepare(ScriptedCall(clock, 10_000), 100.0)
     clock.readings = 0
     timer.measure(2)
-    assert clock.readings == 2 * 2 * 2
+    assert clock.readings == 2 * 2 * (1 + RUNS)
 
 
 def test_run_once_gives_the_raw_result() -> None:

@@ -45,7 +45,7 @@ def slower() -> str:
         "second look     3 processes, median 20.02 us",
         "change          +5.26 % (95 %: +3.4 % .. +7.1 %), ratio 1.0526",
         "allowed         up to +2.60 %",
-        "SLOWER          beyond +4.11 %: noise sets it",
+        "SLOWER          beyond +4.43 %: from there on its whole interval is",
         "standard error  0.81 % of the change, 14 degrees of freedom",
         "noise           0.99 % per process",
         "clock           1799 MHz in the first look, 1801 MHz in the second look",
