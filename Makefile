@@ -18,19 +18,20 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 STAMP := $(VENV)/.setup-complete
 
-# Without a GPU this usually runs on a few cores shared with others, where the same code differs by tens of per cent
-# between two processes. There the gate looks for gross changes only (twice as slow), and a case that cannot be
+# Without a GPU a demonstration runs, usually on a few cores shared with others, where the same code differs by tens of
+# per cent between two processes. There the gate looks for gross changes only (twice as slow), and a case that cannot be
 # decided does not fail.
-CPU_FLAGS ?= --attnperf-threshold=100 --no-attnperf-strict
+CPU_FLAGS ?= --attnperf-threshold=100 --no-attnperf-strict --attnperf-benchmark=off examples/demo suites/test_code_objects.py
 
 # In file order, for reproducible runs; tests of random order ask for it in runs of their own. Each process begins with
 # half of the files, and takes over from the other when it is done: what a file prepares once is seldom prepared twice.
 TEST_FLAGS ?= -p no:randomly -n 2
 
-.PHONY: help setup attnperf kernels test soak matrix images lint clean
+.PHONY: help setup attnperf nightly kernels test soak matrix images lint clean
 
 help:
-	@echo "make attnperf   prove, measure and gate the suites (ARGS=... goes to pytest)"
+	@echo "make attnperf   prove, measure and gate the suites, or a demonstration without a GPU (ARGS=... goes to pytest)"
+	@echo "make nightly    every case of the suites, and code objects for every architecture; only proven without a GPU"
 	@echo "make kernels    compile the HIP kernels into objects (ARCH=..., KERNEL=..., OUT=...)"
 	@echo "make test       lint, types and this project's own tests"
 	@echo "make soak       the tests that are too long for 'make test' (20 minutes and more)"
@@ -47,12 +48,17 @@ $(STAMP): pyproject.toml Makefile .ci/setup
 	@PYTHON="$(PYTHON)" .ci/setup
 	@touch $@
 
+NO_GPU = ! $(VENV)/bin/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'
+
 attnperf: $(STAMP)
-	@flags=; \
-	if ! $(VENV)/bin/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then \
-		echo "no GPU that torch can use: adding $(CPU_FLAGS)"; flags='$(CPU_FLAGS)'; \
-	fi; \
-	set -x; $(RUN) pytest --attnperf --attnperf-record-local $$flags suites/ $(ARGS)
+	@what=suites/; \
+	if $(NO_GPU); then echo "no GPU that torch can use: a demonstration"; what='$(CPU_FLAGS)'; fi; \
+	set -x; $(RUN) pytest --attnperf --attnperf-record-local $$what $(ARGS)
+
+nightly: $(STAMP)
+	@how='--attnperf --attnperf-record-local'; \
+	if $(NO_GPU); then echo "no GPU that torch can use: cases are proven, and not timed"; how='-n 2'; fi; \
+	set -x; $(RUN) pytest $$how --attnperf-tier=nightly --attnperf-arch=all suites/ $(ARGS)
 
 kernels: $(STAMP)
 	$(RUN) pytest_attnperf.cli build-kernels --arch "$(ARCH)" $(if $(KERNEL),--kernel "$(KERNEL)") --out "$(OUT)"

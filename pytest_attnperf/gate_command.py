@@ -44,7 +44,7 @@ modes: block  fails when a case or, with --strict, the suite does (the default; 
 examples:
   attnperf gate --results results.json --base origin/main
   attnperf gate --results mi300x.json h200.json --base "$BASE_SHA" --markdown comment.md --junit junit.xml
-  attnperf gate --results results.json --base origin/main --tier pr
+  attnperf gate --results results.json --base origin/main --tier nightly
   attnperf gate --results results.json --base "$BASE_SHA" --commit "$HEAD_SHA" --device gfx942/mi300x --strict
 
 exit status: 0 passed, or not blocking; 1 failed; 2 the command, a file or the base is off
@@ -68,8 +68,8 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument(
         "--filtered", action="store_true", help="a part was measured: baselines without a case are fine"
     )
-    parser.add_argument("--tier", choices=("pr", "nightly"), default="", help="pr: baselines stored as nightly may "
-                        "be without a case (default: every one must have a case)")  # fmt: skip
+    parser.add_argument("--tier", choices=("pr", "nightly"), default="pr", help="pr (default): baselines stored "
+                        "as nightly may be without a case; nightly: every one must have a case")  # fmt: skip
     _add_demands(parser)
     parser.add_argument("--mode", choices=MODES, help=f"default: ${MODE_VARIABLE}, else block")
     parser.add_argument("--strict", action=argparse.BooleanOptionalAction, help="fail by unresolved cases and "

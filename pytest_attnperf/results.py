@@ -133,8 +133,8 @@ class RunResult:
 
     `code` holds the compiled kernels, which are items of their own; `gated` and `selected` count both. `run_id` is
     drawn afresh for every run, so that one that is told twice counts once. `provenance` says where the run came from:
-    'branch', 'ci' (the system's name), 'ci_url', 'pull_request'; only what is known. `tier` is what was asked for, 'pr'
-    or 'nightly', '' where nothing was; `left_to_nightly` are the cases that a run of tier 'pr' did not select. `gpus`
+    'branch', 'ci' (the system's name), 'ci_url', 'pull_request'; only what is known. `tier` is 'pr' or
+    'nightly'; `left_to_nightly` are the cases that a run of tier 'pr' did not select. `gpus`
     are the cards that measured, each once.
     """
 

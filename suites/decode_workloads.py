@@ -36,3 +36,4 @@ DECODE_FEATURES = [Decode.parse_line("b=16,q=4,kv=8192,h=32,hk=8,d=128,page=16,c
 """Four speculated tokens over an fp8 cache in pages, with Gemma 2's kind of cap (arXiv:2408.00118) and sinks."""
 
 DECODE = [*DECODE_SMALL, *DECODE_LLAMA, *DECODE_GPT_OSS, *DECODE_FEATURES]
+DECODE_NIGHTLY = [DECODE_LLAMA[2], *DECODE_GPT_OSS, *DECODE_FEATURES]

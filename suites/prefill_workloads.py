@@ -57,6 +57,10 @@ PREFILL_LSE = [Prefill.parse_line("b=1,s=257,h=4,hk=2,d=64,f16,causal,lse")]
 
 PREFILL = [*PREFILL_D256, *PREFILL_NAIVE_HIP, *PREFILL_LLAMA, *PREFILL_RAGGED, *PREFILL_CROSS, *PREFILL_LSE]
 
+PREFILL_NIGHTLY = [*PREFILL_D256[1:3], *PREFILL_NAIVE_HIP, PREFILL_LLAMA[0], PREFILL_LLAMA[2], *PREFILL_RAGGED[1:]]
+PREFILL_NIGHTLY += [*PREFILL_CROSS, *PREFILL_LSE]
+"""All but the sizes that tables are made of, and one for a CPU."""
+
 PREFILL_HEAD_DIMS = [
     Prefill.parse_line(line)
     for line in (
@@ -102,3 +106,7 @@ MI300X, and int8 with both products, the first product, or only K and V in 8 bit
 
 PREFILL_FEATURES = [*PREFILL_HEAD_DIMS, *PREFILL_SCORES, *PREFILL_LARGE]
 """In a suite of their own: what is recorded of `PREFILL` holds as it is."""
+
+PREFILL_FEATURES_NIGHTLY = [*PREFILL_HEAD_DIMS[:2], *PREFILL_HEAD_DIMS[3:], *PREFILL_SCORES[1:3], *PREFILL_LARGE[1:]]
+PREFILL_8_BIT_NIGHTLY = [PREFILL_8_BIT[1], *PREFILL_8_BIT[3:]]
+"""All but one of each kind."""

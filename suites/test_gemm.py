@@ -4,16 +4,17 @@ import pytest
 
 from suites.gemm_workloads import GEMM, GEMM_FEW_ROWS, GEMM_FURTHER, GEMM_WAVE_QUANTISED
 
-AITER = ["ck", "aiter.asm", "aiter.auto", "aiter.triton"]
+SCHEDULES = ["triton.gemm_stream_k", "triton.gemm_data_parallel", "triton.gemm_multiply_reduce"]
+"""Other schedules of our kernel, which have tests of their own."""
 
 
-@pytest.mark.attnperf(family="gemm", workloads=GEMM, backends=["native.matmul", "triton.gemm", *AITER])
+@pytest.mark.attnperf(family="gemm", workloads=GEMM, without=SCHEDULES)
 def test_gemm(attnperf, backend, workload):
     """The result is right and, when timed, no slower than its baseline."""
     attnperf.run(backend, workload)
 
 
-@pytest.mark.attnperf(family="gemm", workloads=GEMM_FURTHER, backends=["triton.gemm"])
+@pytest.mark.attnperf(family="gemm", workloads=GEMM_FURTHER, backends=["triton.gemm"], tier="nightly")
 def test_gemm_further(attnperf, backend, workload):
     """The same on further sizes, of our kernel alone."""
     attnperf.run(backend, workload)
@@ -22,6 +23,7 @@ def test_gemm_further(attnperf, backend, workload):
 @pytest.mark.attnperf(
     family="gemm",
     workloads=GEMM_WAVE_QUANTISED,
+    tier="nightly",
     backends=["triton.gemm_stream_k", "triton.gemm_data_parallel"],
 )
 def test_stream_k(attnperf, backend, workload):
@@ -32,6 +34,7 @@ def test_stream_k(attnperf, backend, workload):
 @pytest.mark.attnperf(
     family="gemm",
     workloads=GEMM_FEW_ROWS,
+    tier="nightly",
     backends=["triton.gemm", "triton.gemm_multiply_reduce"],
 )
 def test_few_rows(attnperf, backend, workload):

@@ -5,22 +5,13 @@
 
 import pytest
 
-from suites.hip_workloads import HIP_LADDER
+from suites.hip_workloads import HIP_LADDER, HIP_SHAPES
 
-LADDER = [
-    "hip.naive",
-    "hip.lds_tiles",
-    "hip.flash",
-    "hip.vectorised",
-    "hip.matrix",
-    "hip.prefetch",
-    "hip.best",
-    "hip.staged",
-    "native.sdpa_flash",
-]
+LADDER = ["hip", "native.sdpa_flash"]
+"""Every step that is a backend of the family, and a library."""
 
 
-@pytest.mark.attnperf(family="prefill", workloads=HIP_LADDER, backends=LADDER)
+@pytest.mark.attnperf(family="prefill", workloads=HIP_LADDER, nightly=HIP_SHAPES, backends=LADDER)
 def test_hip_ladder(attnperf, backend, workload):
     """The result is right and, when timed, no slower than its baseline."""
     attnperf.run(backend, workload)

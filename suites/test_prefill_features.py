@@ -5,7 +5,7 @@ Only what these are compared with is run: our kernel, and the fastest of torch's
 
 import pytest
 
-from suites.prefill_workloads import PREFILL_8_BIT, PREFILL_FEATURES
+from suites.prefill_workloads import PREFILL_8_BIT, PREFILL_8_BIT_NIGHTLY, PREFILL_FEATURES, PREFILL_FEATURES_NIGHTLY
 
 AITER = ["ck", "aiter.asm", "aiter.auto"]
 
@@ -13,6 +13,7 @@ AITER = ["ck", "aiter.asm", "aiter.auto"]
 @pytest.mark.attnperf(
     family="prefill",
     workloads=PREFILL_FEATURES,
+    nightly=PREFILL_FEATURES_NIGHTLY,
     backends=["triton.flash", "native.sdpa_flash", "native.sdpa_cudnn"],
 )
 def test_features(attnperf, backend, workload):
@@ -20,7 +21,12 @@ def test_features(attnperf, backend, workload):
     attnperf.run(backend, workload)
 
 
-@pytest.mark.attnperf(family="prefill", workloads=PREFILL_8_BIT, backends=["triton.flash", "native.eager", *AITER])
+@pytest.mark.attnperf(
+    family="prefill",
+    workloads=PREFILL_8_BIT,
+    nightly=PREFILL_8_BIT_NIGHTLY,
+    backends=["triton.flash", "native.eager", *AITER],
+)
 def test_8_bit(attnperf, backend, workload):
     """The same in 8 bits, of which torch's fused attention takes none."""
     attnperf.run(backend, workload)

@@ -19,7 +19,9 @@ TRANS_V = [
 128, 16 heads at 4096), with both masks, both types, and with what the backward pass needs; and one for a CPU."""
 
 
-@pytest.mark.attnperf(family="prefill", workloads=TRANS_V, backends=["triton.flash", "triton.flash_trans_v"])
+@pytest.mark.attnperf(
+    family="prefill", workloads=TRANS_V, nightly=TRANS_V[2:], backends=["triton.flash", "triton.flash_trans_v"]
+)
 def test_trans_v(attnperf, backend, workload):
     """The result is right and, when timed, no slower than its baseline."""
     attnperf.run(backend, workload)

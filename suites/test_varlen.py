@@ -5,7 +5,7 @@ import pytest
 from suites.varlen_workloads import VARLEN
 
 
-@pytest.mark.attnperf(family="varlen", workloads=VARLEN)
+@pytest.mark.attnperf(family="varlen", workloads=VARLEN, nightly=VARLEN[2:4])
 def test_varlen(attnperf, backend, workload):
     """The result is right and, when timed, no slower than its baseline."""
     attnperf.run(backend, workload)

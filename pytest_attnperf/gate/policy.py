@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -30,9 +30,12 @@ DEFAULT_FAIL_ON = (Verdict.SLOWER, Verdict.INCORRECT, Verdict.SUSPICIOUS, Verdic
 LOOSER = (("threshold_percent", 1), ("floor_us", 1), ("suite_false_alarm_rate", -1), ("creep_percent", 1))
 """Numeric settings, each with the direction in which it lets more through."""
 
-NIGHTLY = "nightly"
-TIERS = ("pr", NIGHTLY)
-"""What `tier` of a marker and --attnperf-tier may say."""
+PR, CHECK, NIGHTLY = "pr", "check", "nightly"
+TIERS = (PR, NIGHTLY)
+"""What --attnperf-tier may say: nightly runs take what those of pull requests take, and more."""
+
+CASE_TIERS = (PR, CHECK, NIGHTLY)
+"""What `tier` of a marker may say: every run takes it; those that time nothing, and nightly ones; nightly ones only."""
 
 LINK_MOST = 300
 """Characters of a quarantine's link, which stands in a line of every report."""
@@ -67,7 +70,8 @@ class Policy:
         _require_number("suite_false_alarm_rate", self.suite_false_alarm_rate, "a number from 1e-6 to 0.4", 1e-6, 0.4)
         _require_number("creep_percent", self.creep_percent, "a number from 0 to 1000", 0, 1000)
         object.__setattr__(self, "fail_on", _verdicts(self.fail_on))
-        object.__setattr__(self, "tier", NIGHTLY if require_tier(self.tier, "policy tier") == NIGHTLY else "")
+        tier = require_tier(self.tier, "policy tier", CASE_TIERS)
+        object.__setattr__(self, "tier", NIGHTLY if tier == NIGHTLY else "")
         require_quarantine(self.quarantine, self.quarantine_until, "policy")
 
     def record(self) -> dict[str, Any]:
@@ -114,10 +118,10 @@ class Policy:
         return [f"quarantined until {self.quarantine_until}: {self.quarantine}"]
 
 
-def require_tier(value: object, what: str) -> str:
+def require_tier(value: object, what: str, tiers: Sequence[str] = TIERS) -> str:
     """The tier as text, '' for none. Raises UsageError naming `what` holds it, the value and the tiers there are."""
-    if value not in (None, "", *TIERS):
-        raise UsageError(f"{what} is {value!r}; known tiers: {', '.join(TIERS)}")
+    if value not in (None, "", *tiers):
+        raise UsageError(f"{what} is {value!r}; known tiers: {', '.join(tiers)}")
     return str(value or "")
 
 

@@ -15,8 +15,9 @@ import pytest
 
 from pytest_attnperf.backends import Backend, Registry
 from pytest_attnperf.errors import UsageError, WorkloadError
-from pytest_attnperf.gate.policy import NIGHTLY, TIERS, require_quarantine, require_tier
-from pytest_attnperf.plugin import options
+from pytest_attnperf.gate.policy import CASE_TIERS, require_quarantine, require_tier
+from pytest_attnperf.plugin import options, tiers
+from pytest_attnperf.plugin.empty_selection import MarkedTest, refuse_empty, without_cases
 from pytest_attnperf.plugin.model_cases import ModelCases
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.workloads.base import Workload
@@ -26,11 +27,11 @@ MARKER = "attnperf"
 FIXTURE = "attnperf"
 _ORDER = pytest.StashKey[int]()
 _KEY = pytest.StashKey[CaseKey]()
-_IDENTITY = frozenset({"family", "workloads", "backends", "suite", "label"})
+_IDENTITY = frozenset({"family", "workloads", "backends", "without", "suite", "label"})
 _SWITCHES = {"timed": True, "breakdown": False}
 """Keywords that are True or False, and what a test that does not give them has."""
 
-_EXEMPTIONS = frozenset({"tier", "quarantine", "until"})
+_EXEMPTIONS = frozenset({"tier", "nightly", "each", "quarantine", "until"})
 _KNOWN = frozenset(
     {*_IDENTITY, *_SWITCHES, *_EXEMPTIONS, *(option.name.replace("-", "_") for option in options.CASE_OPTIONS)}
 )
@@ -53,6 +54,7 @@ class CaseCollector:
     gpu_reason: str
     registry: Registry = field(default_factory=Registry)
     families: Families = field(default_factory=Families)
+    tests: list[MarkedTest] = field(default_factory=list)
     too_large_for_cpu: int = 0
     left_to_nightly: tuple[CaseKey, ...] = ()
     _counter: int = 0
@@ -93,9 +95,16 @@ class CaseCollector:
             return
         where = metafunc.definition.nodeid
         settings = marker_settings(marker, where)
-        backends = self._backends(settings, where)
-        pairs = [(b, w) for w in self._workloads(settings, where) for b in backends]
-        metafunc.parametrize("backend,workload", [pytest.param(b, w, id=f"{b.name}-{w.id}") for b, w in pairs])
+        listed = self._listed(settings, where)
+        wanted = self.wanted_backends()
+        backends = [backend for backend in listed if wanted is None or backend.name in wanted]
+        workloads = self._workloads(settings, where)
+        given = {} if options.replaced_by(self.config) else settings
+        params = tiers.params(listed, workloads, backends, tiers.left_to_nightly(given, listed, workloads, where))
+        names = tuple(backend.name for backend in listed)
+        chosen = frozenset(backend.name for backend in backends)
+        self.tests.append(MarkedTest(where, settings["family"], names, chosen, len(params)))
+        metafunc.parametrize("backend,workload", params)
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         """Remember the collected order, before any plugin shuffles it, and the key."""
@@ -115,6 +124,9 @@ class CaseCollector:
         """Refuse duplicate keys, restore the canonical order of cases, deselect what is too large for a CPU, what is
         left to nightly runs, and what workloads of the command line are not for."""
         selects = config.getoption("attnperf_worker_fd", default=None) is None
+        if selects:
+            refuse_empty(config, self.tests, items)
+            _deselect(config, items, [item for item in items if not _left_empty(item)])
         if options.replaced_by(config):
             _deselect(config, items, without_repeats(items))
             if selects:  # a worker has what any selection asks for
@@ -124,10 +136,11 @@ class CaseCollector:
         except UsageError as error:
             raise pytest.UsageError(str(error)) from error
         restore_order(items)
-        if selects and options.run_text(config, "tier") == TIERS[0]:
-            nightly = {item: key for item in items if (key := case_key(item)) is not None and tier_of(item) == NIGHTLY}
-            self.left_to_nightly = tuple(nightly.values())
-            _deselect(config, items, [item for item in items if item not in nightly])
+        if selects:
+            items.sort(key=lambda item: tiers.rank(item.path, config))
+            left = {item: key for item in items if (key := case_key(item)) and tiers.is_left_out(tier_of(item), config)}
+            self.left_to_nightly = tuple(left.values())
+            _deselect(config, items, [item for item in items if item not in left])
         if self.on_gpu:
             return
         if not options.run_text(config, "workload"):
@@ -145,8 +158,14 @@ class CaseCollector:
             )
         if self.left_to_nightly:
             left = len(self.left_to_nightly)
-            lines.append(f"attnperf: {left} case{'s' * (left != 1)} left to nightly runs (--attnperf-tier=pr)")
+            lines.append(f"attnperf: {left} case{'s' * (left != 1)} left to nightly runs (--attnperf-tier=nightly)")
         return lines
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
+        """Say of which tests the command line left no case, unless that was an error."""
+        line = without_cases(self.tests)
+        if line and exitstatus != pytest.ExitCode.USAGE_ERROR:
+            terminalreporter.write_line(line)
 
     def pytest_sessionfinish(self) -> None:
         """In a worker of xdist: tell what was left out."""
@@ -160,20 +179,21 @@ class CaseCollector:
         told = getattr(node, "workeroutput", {}).get(_LEFT, ())
         self.left_to_nightly = tuple(CaseKey(*key) for key in told) or self.left_to_nightly
 
-    def _backends(self, settings: dict[str, Any], where: str) -> list[Backend]:
-        family = settings["family"]
-        wanted = self.wanted_backends()
-        chosen = self.registry.for_family(family, wanted)
-        only = settings.get("backends")
-        if only is not None:
-            listed = {self.registry.get(name).name for name in only}
-            chosen = [backend for backend in chosen if backend.name in listed]
-        if not chosen and wanted is None:
+    def _listed(self, settings: dict[str, Any], where: str) -> list[Backend]:
+        """The backends that the marker asks for, in the order in which they were registered."""
+        family, only, without = (settings.get(name) for name in ("family", "backends", "without"))
+        if only is not None and without is not None:
+            raise UsageError(f"{where}: the attnperf marker has backends= and without=; give one of them")
+        named = set(_expand(list(only if only is not None else without or ()), self.registry))
+        of_family = self.registry.for_family(str(family))
+        listed = [backend for backend in of_family if (backend.name in named) == (only is not None)]
+        if not listed:
+            left = " that the marker leaves" if of_family else ""
             raise UsageError(
-                f"{where}: no backend is registered for family {family!r}; implement "
+                f"{where}: no backend is registered for family {family!r}{left}; implement "
                 "pytest_attnperf_register_backends in conftest.py"
             )
-        return chosen
+        return listed
 
     def _workloads(self, settings: dict[str, Any], where: str) -> list[Workload]:
         family = self.families.get(settings["family"])
@@ -210,7 +230,7 @@ def marker_settings(marker: pytest.Mark, where: str) -> dict[str, Any]:
     if "family" not in marker.kwargs and ("workloads" in marker.kwargs or "backends" in marker.kwargs):
         raise UsageError(f"{where}: the attnperf marker needs family=...")
     _require_switches(marker.kwargs, where)
-    require_tier(marker.kwargs.get("tier"), f"{where}: tier of the attnperf marker")
+    require_tier(marker.kwargs.get("tier"), f"{where}: tier of the attnperf marker", CASE_TIERS)
     require_quarantine(marker.kwargs.get("quarantine"), marker.kwargs.get("until"), f"{where}: the attnperf marker")
     return dict(marker.kwargs)
 
@@ -235,9 +255,9 @@ def switches(item: pytest.Item) -> dict[str, bool]:
 
 
 def tier_of(item: pytest.Item) -> str:
-    """What an item's marker says of the runs that measure it, '' for all. Raises UsageError as `marker_settings`."""
+    """'' for a case of every run, 'check' or 'nightly'. Raises UsageError as `marker_settings`."""
     marker = item.get_closest_marker(MARKER)
-    return require_tier(marker_settings(marker, item.nodeid).get("tier"), item.nodeid) if marker else ""
+    return tiers.tier_of(item, marker_settings(marker, item.nodeid)) if marker else ""
 
 
 def case_key(item: pytest.Item) -> CaseKey | None:

@@ -22,6 +22,7 @@ from pytest_attnperf.plugin.calibrating import calibration_lines
 from pytest_attnperf.plugin.findings import crept, loosened, quarantined_anew, unused_entries
 from pytest_attnperf.plugin.problems import noted
 from pytest_attnperf.plugin.selection import asked_suites, is_unfiltered
+from pytest_attnperf.plugin.tiers import run_tier
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports import json_results
 from pytest_attnperf.reports.code_objects import code_line, code_table, code_warning_lines
@@ -118,7 +119,7 @@ class Closing:
         """The run with the tier that was asked for, and the cases that were left out by it."""
         collector: Any = self._config.pluginmanager.get_plugin("attnperf-cases")
         left = collector.left_to_nightly if collector else ()
-        return replace(run, tier=options.run_text(self._config, "tier"), left_to_nightly=left)
+        return replace(run, tier=run_tier(self._config), left_to_nightly=left)
 
     @property
     def final(self) -> RunResult | None:
@@ -241,8 +242,8 @@ class Closing:
 
         collector: Any = self._config.pluginmanager.get_plugin("attnperf-code")
         registered = [kernel.name for kernel in collector.registry] if collector else []
-        kernels = CodeStore(*store.roots)
-        return [*not_compiled(run, kernels), *(unused_code(run, kernels, registered) if whole else [])]
+        kernels, left = CodeStore(*store.roots), collector.left_to_nightly if collector else 0
+        return [*not_compiled(run, kernels), *(unused_code(run, kernels, registered) if whole and not left else [])]
 
 
 def unresolved_lines(run: RunResult) -> list[str]:

@@ -6,6 +6,7 @@ The same code runs in the controller and in its compile workers, so that both gi
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,7 @@ from pytest_attnperf.environment.kfd import architectures
 from pytest_attnperf.environment.system import System
 from pytest_attnperf.errors import CodeObjectError, UsageError
 from pytest_attnperf.gate.code_policy import CodePolicy
+from pytest_attnperf.gate.policy import NIGHTLY
 from pytest_attnperf.kernel_builds import (
     ALL_ARCHS,
     DEFAULT_ARCHS,
@@ -26,7 +28,7 @@ from pytest_attnperf.kernel_builds import (
     changeable,
     with_settings,
 )
-from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin import options, tiers
 from pytest_attnperf.records import CaseKey
 
 MARKER = "attnperf_code"
@@ -34,6 +36,10 @@ FIXTURES = frozenset({"code_object", "kernel_build"})
 _KEY = pytest.StashKey[CaseKey]()
 _ORDER = pytest.StashKey[int]()
 _IDENTITY = frozenset({"kernels"})
+
+BUILDS_OF_EACH = 1
+"""Code objects of one kernel for one architecture in runs that are not nightly."""
+
 _NVIDIA = re.compile(r"sm_\d{2,3}a?")
 
 
@@ -45,6 +51,7 @@ class CodeCollector:
     backends: Sequence[str] | None = None
     registry: KernelRegistry = field(default_factory=KernelRegistry)
     left_out: int = 0
+    left_to_nightly: int = 0
     _collected: int = 0
 
     def register(self) -> None:
@@ -105,14 +112,29 @@ class CodeCollector:
         if self.backends is not None:
             chosen = [kernel for kernel in chosen if set(kernel.backends) & set(self.backends)]
         builds = self.registry.builds(archs_of(self.config), [kernel.name for kernel in chosen])
-        return tried(builds, code_settings(self.config))
+        kept = self._of_tier(tried(builds, code_settings(self.config)))
+        self.left_to_nightly += len(builds) - len(kept)
+        return kept
+
+    def _of_tier(self, builds: list[KernelBuild]) -> list[KernelBuild]:
+        """All for nightly runs, and where architectures were typed; else the first of each kernel and architecture."""
+        if tiers.run_tier(self.config) == NIGHTLY or options.run_text(self.config, "arch"):
+            return builds
+        counts: Counter[tuple[str, str]] = Counter()
+        kept = []
+        for build in builds:
+            counts[build.kernel, build.arch] += 1
+            if counts[build.kernel, build.arch] <= BUILDS_OF_EACH:
+                kept.append(build)
+        return kept
 
     def pytest_report_collectionfinish(self) -> str | None:
         """Say what was left out, and why."""
-        if not self.left_out:
-            return None
-        why = options.replaced_by(self.config) or "--attnperf-backend"
-        return f"attnperf: {self.left_out} code objects deselected: {why} chooses timed cases that have none"
+        if self.left_out:
+            why = options.replaced_by(self.config) or "--attnperf-backend"
+            return f"attnperf: {self.left_out} code objects deselected: {why} chooses timed cases that have none"
+        left = self.left_to_nightly
+        return f"attnperf: {left} code objects left to nightly runs (--attnperf-tier=nightly)" if left else None
 
 
 def tried(builds: list[KernelBuild], changes: Mapping[str, str]) -> list[KernelBuild]:

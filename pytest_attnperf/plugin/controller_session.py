@@ -14,10 +14,11 @@ from pytest_attnperf.plugin.cases import case_key
 from pytest_attnperf.plugin.code_items import build_key
 from pytest_attnperf.plugin.device_here import DeviceHere
 from pytest_attnperf.plugin.following import next_case
+from pytest_attnperf.plugin.options import timed
 from pytest_attnperf.plugin.policy_settings import require_policies
 from pytest_attnperf.plugin.repeats import refuse_flaky, refuse_repeats
 from pytest_attnperf.plugin.session_setup import Collectors, make_collectors, usage_errors
-from pytest_attnperf.plugin.several_gpus import is_xdist_controller, prepare_xdist, timed
+from pytest_attnperf.plugin.several_gpus import is_xdist_controller, prepare_xdist
 from pytest_attnperf.plugin.unheeded import refuse_unheeded, refuse_useless_base
 from pytest_attnperf.records import CaseKey, Verdict
 

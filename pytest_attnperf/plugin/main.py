@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from pytest_attnperf.plugin.fixtures import CaseHandle, CodeObjectHandle, TimerFunction
 
 MARKER_HELP = (
-    "attnperf(family, workloads, backends=None, suite=None, label=None, timed=True, breakdown=False, tier=None, "
-    "quarantine=None, until=None, threshold=None, ...): run this test once per (backend, workload) and gate it"
+    "attnperf(family, workloads, backends=None, without=None, suite=None, label=None, timed=True, "
+    "breakdown=False, tier=None, nightly=None, each=None, quarantine=None, until=None, threshold=None, ...): "
+    "run this test once per (backend, workload) and gate it"
 )
+NIGHTLY_HELP = "attnperf_nightly: only nightly runs take this case (put there by nightly= and each= of attnperf)"
 XDIST_GPUS = "ATTNPERF_XDIST_GPUS"
 """Environment variable in which a controller of xdist hands its GPUs to its workers (see `xdist_gpus`)."""
 
@@ -70,6 +72,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Set up a controller; workers are set up by `worker_session`."""
     config.addinivalue_line("markers", MARKER_HELP)
+    config.addinivalue_line("markers", NIGHTLY_HELP)
     config.addinivalue_line("markers", CODE_MARKER_HELP)
     if config.getoption("attnperf_worker_fd") is not None or config.getoption("help", default=False):
         return

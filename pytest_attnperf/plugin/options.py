@@ -121,8 +121,12 @@ OPTIONS: tuple[Option, ...] = (
         "HOW",
     ),
     Option(
-        "tier", "", "pr: without the cases whose marker says tier='nightly'; nightly: with them, as without it", "TIER"
+        "tier",
+        "",
+        "pr (default): without cases that are left to nightly runs; nightly: every case, as where a test is named",
+        "TIER",
     ),
+    Option("first", "", "files whose tests run first, in this order, separated by commas or spaces", "NAMES"),
     Option(
         "budget",
         "",
@@ -265,6 +269,20 @@ def run_text(config: pytest.Config, name: str) -> str:
     return str(config.rootpath / str(stored)) if option.found else str(stored)
 
 
+TIMED = (
+    ("attnperf", "--attnperf"),
+    ("attnperf_update_baselines", "--update-baselines"),
+    ("attnperf_calibrate", "--attnperf-calibrate"),
+    ("attnperf_together", "--attnperf-together"),
+)
+"""Options of runs that measure, each with how it is typed."""
+
+
+def timed(config: pytest.Config) -> bool:
+    """Whether this run measures."""
+    return any(config.getoption(dest) for dest, _ in TIMED)
+
+
 def replaced_by(config: pytest.Config) -> str:
     """The option that replaces the workloads of all tests in this run, empty where none does."""
     return next((BY_NAME[name].flag for name in ("workload", "model") if run_text(config, name)), "")
@@ -275,7 +293,7 @@ def given(config: pytest.Config) -> tuple[str, ...]:
 
     What selects cases or says where results go is left out, and the seed, which is named where it matters.
     """
-    left_out = {"backend", "results", "seed", "accept", "report", "history", "benchmark", "budget", "tier"}
+    left_out = {"backend", "results", "seed", "accept", "report", "history", "benchmark", "budget", "tier", "first"}
     typed = [(option, config.getoption(option.dest, default=None)) for option in OPTIONS]
     chosen = [
         f"{o.flag}={shlex.quote(str(value))}" for o, value in typed if value is not None and o.name not in left_out

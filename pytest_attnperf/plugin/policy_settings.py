@@ -10,14 +10,15 @@ import pytest
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.cases import MARKER, case_key, marker_settings
+from pytest_attnperf.plugin.cases import MARKER, case_key, marker_settings, tier_of
 
 
 def policy_for(config: pytest.Config, item: pytest.Item) -> Policy:
     """The effective policy of an item. Raises pytest.UsageError naming setting and value."""
     marker = item.get_closest_marker(MARKER)
     try:
-        return _policy(config, {} if marker is None else marker_settings(marker, item.nodeid))
+        settings = {} if marker is None else marker_settings(marker, item.nodeid)
+        return _policy(config, settings | {"tier": tier_of(item)})
     except (UsageError, ValueError) as error:
         raise pytest.UsageError(f"{item.nodeid}: {error}") from error
 

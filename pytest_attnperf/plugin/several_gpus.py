@@ -12,16 +12,8 @@ from pytest_attnperf.plugin.card_watch import CardWatch
 from pytest_attnperf.plugin.gpu_choice import PIN, left_out, own_gpus, require_alike, usable_cards
 
 TOGETHER = "--attnperf-together"
-TIMED = (
-    ("attnperf", "--attnperf"),
-    ("attnperf_update_baselines", "--update-baselines"),
-    ("attnperf_calibrate", "--attnperf-calibrate"),
-    ("attnperf_together", TOGETHER),
-)
-"""Options of runs that measure, each with how it is typed."""
-
 NOT_TOGETHER = (
-    *TIMED[:3],
+    *options.TIMED[:3],
     ("attnperf_warm", "--attnperf-warm"),
     ("attnperf_profile", "--attnperf-profile"),
     ("attnperf_changed", "--attnperf-changed"),
@@ -30,11 +22,6 @@ NOT_TOGETHER = (
 
 _NOTES = pytest.StashKey[tuple[str, ...]]()
 _WATCH = pytest.StashKey[CardWatch]()
-
-
-def timed(config: pytest.Config) -> bool:
-    """Whether this run measures."""
-    return any(config.getoption(dest) for dest, _ in TIMED)
 
 
 def is_xdist_controller(config: pytest.Config) -> bool:
@@ -47,7 +34,7 @@ def auto_workers(config: pytest.Config) -> int | None:
 
     Raises as `usable_cards`.
     """
-    return len(usable_cards(config)) if timed(config) else None
+    return len(usable_cards(config)) if options.timed(config) else None
 
 
 def refuse_pin(config: pytest.Config) -> None:
@@ -158,4 +145,4 @@ def watch(config: pytest.Config, tokens: Sequence[str]) -> CardWatch | None:
 
 
 def _flag(config: pytest.Config) -> str:
-    return next(flag for dest, flag in TIMED if config.getoption(dest))
+    return next(flag for dest, flag in options.TIMED if config.getoption(dest))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.several_gpus import timed
+from pytest_attnperf.plugin.options import timed
 
 OF_TIMING = (
     *("interleave", "pairs", "timer", "processes", "second-look", "blocks", "block-us", "budget-ms", "results"),

@@ -67,7 +67,8 @@ def _not_timed_lines(run: RunResult) -> list[str]:
     if run.mode in TIMING_MODES:
         why = Counter(case.summary for case in run.cases if case.verdict is Verdict.RIGHT and not case.unchanged)
         lines += [f"{count} right, {one_line(text, TEXT_LIMIT)}" for text, count in why.most_common(REASON_LINES)]
-    return [*lines, f"{left} case{'s' if left != 1 else ''} left to nightly runs"] if left else lines
+    nightly = f"{left} case{'s' if left != 1 else ''} left to nightly runs (--attnperf-tier=nightly)"
+    return [*lines, nightly] if left else lines
 
 
 def _new_lines(run: RunResult) -> list[str]:

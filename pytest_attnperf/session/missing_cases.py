@@ -9,7 +9,7 @@ from pytest_attnperf.baselines.code_store import CodeStore
 from pytest_attnperf.baselines.store import BaselineStore, component
 from pytest_attnperf.code_records import CODE_SUITE
 from pytest_attnperf.errors import BaselineError
-from pytest_attnperf.gate.policy import NIGHTLY, TIERS
+from pytest_attnperf.gate.policy import NIGHTLY
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.session.rejudge_code import missing_code
 
@@ -29,8 +29,8 @@ def missing(
 
     archs   architectures whose stored kernels must all be there, 'all' for every stored one; empty for those that
             the runs compiled for
-    tier    'pr' where the runs were to leave out what is nightly: by the policies that are stored, not by what the runs
-            say of themselves
+    tier    'nightly' where the runs were to take what is nightly, too: by the policies that are stored, not by what
+            the runs say of themselves
     """
     found: list[str] = []
     judged: dict[tuple[str, str], dict[str, set[str]]] = {}
@@ -113,4 +113,4 @@ def _without_case(store: BaselineStore, where: tuple[str, str, str], judged: set
 
 def left_out(stored_policy: Mapping[str, Any], tier: str) -> bool:
     """Whether a run of this tier may lack a case that is stored under this policy."""
-    return tier == TIERS[0] and stored_policy.get("tier") == NIGHTLY
+    return tier != NIGHTLY and stored_policy.get("tier") == NIGHTLY

@@ -78,7 +78,7 @@ class RejudgeSettings:
     archs      architectures whose stored kernels must be there, 'all' for every stored one
     commits    full ids of the commits that a run may be of; empty for any
     base_has   whether a commit is in the history of the base; None where that is no revision
-    tier       'pr' where cases whose stored policy is nightly may be missing
+    tier       'nightly' where cases whose stored policy is nightly must be there, too
     today      what quarantines, which are those stored with the baselines, are held against
     """
 

@@ -86,7 +86,7 @@ class FakeProject:
         suites = {path.name: path.read_text() for path in (self.path / "suites").glob("*.py")}
         key = json.dumps([self.script, suites], sort_keys=True)
         if key not in _STORED:
-            result = self.run("--update-baselines")
+            result = self.run("--update-baselines", "--attnperf-tier=nightly")
             assert result.ret == 0, result.stdout.str()
             folder = self.path / "baselines"
             _STORED[key] = {str(p.relative_to(folder)): p.read_bytes() for p in folder.glob("*/*/*.json")}

@@ -40,18 +40,18 @@ def cases(project: FakeProject) -> dict[str, dict[str, Any]]:
 def test_nightly_cases_are_left_out_and_not_missed(
     attnperf_project: FakeProject, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """--attnperf-tier=pr deselects what its marker calls nightly, says how many, and misses none of it where it was
-    stored so; nightly, and no tier, run everything. Moved there since the baseline, it is a finding."""
+    """A run leaves out what its marker calls nightly, says how many, and misses none of it where it was stored so;
+    --attnperf-tier=nightly runs everything. Moved there since the baseline, it is a finding."""
     project = attnperf_project
     project.backend("fake.a", time_us=100.0)
     project.suite([LONG], settings=', tier="nightly", label="long"', name="test_long.py")
     project.suite([NIGHTLY], name="test_moved.py")
     project.store_baselines()
     project.suite([NIGHTLY], settings=', tier="nightly"', name="test_moved.py")
-    run = project.run("--attnperf", "--attnperf-tier=pr", "--attnperf-strict")
+    run = project.run("--attnperf", "--attnperf-strict")
     run.assert_outcomes(passed=1, deselected=2)
     run.stdout.fnmatch_lines(
-        ["attnperf: 2 cases left to nightly runs (--attnperf-tier=pr)", "2 cases left to nightly*"]
+        ["attnperf: 2 cases left to nightly runs (--attnperf-tier=nightly)", "2 cases left to nightly*"]
     )
     results = project.results()
     assert (results["tier"], [key["suite"] for key in results["left_to_nightly"]]) == ("pr", ["long", "moved"])
@@ -64,6 +64,29 @@ def test_nightly_cases_are_left_out_and_not_missed(
     assert [status for status, _ in said] == [1, 1]
     assert [text.count("and no case: the suite was removed") for _, text in said] == [1, 2]
     project.run("--attnperf-tier=nightly").assert_outcomes(passed=3)
+    typed = project.pytester.runpytest_subprocess(f"suites/test_long.py::test_prefill[fake.a-{LONG}]")
+    typed.assert_outcomes(passed=1)
+
+
+def test_one_test_may_divide_its_cases(attnperf_project: FakeProject) -> None:
+    """nightly= leaves some workloads to nightly runs; tier="check" is proven where nothing is timed; each= deals
+    workloads to backends, so that together they take all; files are run in the order of --attnperf-first."""
+    project = attnperf_project
+    for name in ("fake.a", "fake.b"):
+        project.backend(name, time_us=100.0)
+    project.suite([WORKLOAD, LONG], settings=f', nightly=["{LONG}"]', name="test_some.py")
+    project.suite([WORKLOAD, LONG], settings=', timed=False, tier="check", each=1', name="test_dealt.py")
+    run = project.run("--attnperf", "-v", "--attnperf-first=test_some")
+    assert run.parseoutcomes()["deselected"] == 6
+    run.stdout.fnmatch_lines(["attnperf: 6 cases left to nightly runs (--attnperf-tier=nightly)"])
+    checked = project.run("-v", "--attnperf-first=test_some,test_dealt").stdout.lines
+    taken = [line.split(" PASSED")[0].partition("[")[2] for line in checked if " PASSED" in line]
+    some, dealt = (("a", WORKLOAD), ("b", WORKLOAD)), (("a", WORKLOAD), ("b", LONG))
+    assert taken[:4] == [f"fake.{name}-{workload}]" for name, workload in (*some, *dealt)]
+    project.run("--attnperf-tier=nightly").assert_outcomes(passed=10)
+    one = project.run("--attnperf-backend=fake.b", "-v").stdout.str()
+    dealt_to_b = [f"test_dealt.py::test_prefill[fake.b-{workload}]" in one for workload in (LONG, WORKLOAD)]
+    assert dealt_to_b == [True, False]
 
 
 def test_a_quarantine_holds_until_its_date(attnperf_project: FakeProject) -> None:
@@ -157,12 +180,18 @@ def test_marker_keywords_that_mean_nothing_are_refused(attnperf_project: FakePro
     """A tier that does not exist, half a quarantine and a date that is none are errors that name the test."""
     attnperf_project.backend("fake.a", time_us=100.0)
     for name, settings in (("test_a.py", 'tier="weekly"'), ("test_b.py", 'until="2026-01-01"'),
-                           ("test_c.py", 'quarantine="#1", until="soon"')):  # fmt: skip
+                           ("test_c.py", 'quarantine="#1", until="soon"'), ("test_d.py", 'nightly=["prefill-b9"]'),
+                           ("test_e.py", "each=0"), ("test_f.py", "each=2"),
+                           ("test_g.py", "each=2, nightly=[]")):  # fmt: skip
         attnperf_project.suite([WORKLOAD], settings=f", {settings}", name=name)
     text = " ".join(attnperf_project.run("--attnperf").stdout.str().split())
-    assert "test_a.py::test_prefill: tier of the attnperf marker is 'weekly'; known tiers: pr, nightly" in text
+    assert "test_a.py::test_prefill: tier of the attnperf marker is 'weekly'; known tiers: pr, check, nightly" in text
     assert "test_b.py::test_prefill: the attnperf marker has until='2026-01-01' without quarantine" in text
     assert "test_c.py::test_prefill: the attnperf marker has until='soon', which is no date" in text
+    assert f"test_d.py::test_prefill: nightly='prefill-b9' is none of the workloads: {WORKLOAD}" in text
+    assert "test_e.py::test_prefill: the attnperf marker has each=0; allowed: a whole number of at least 1" in text
+    assert "test_f.py::test_prefill: the attnperf marker has each= and is timed; give nightly=[...]" in text
+    assert "test_g.py::test_prefill: the attnperf marker has nightly= and each=; give one of them" in text
     (attnperf_project.path / "suites" / "test_a.py").write_text(GATE)
     plain = attnperf_project.run("--attnperf")
     assert plain.ret == pytest.ExitCode.USAGE_ERROR
@@ -196,6 +225,6 @@ def test_policies_that_are_stored_say_tier_and_quarantine(attnperf_project: Fake
     """What the marker says goes with results and entries, so that ending it or beginning it can be seen."""
     attnperf_project.backend("fake.a", time_us=100.0)
     attnperf_project.suite([WORKLOAD], settings=f', tier="nightly", quarantine="{LINK}", until="9999-12-31"')
-    attnperf_project.run("--attnperf")
+    attnperf_project.run("--attnperf", "--attnperf-tier=nightly")
     stored = Policy(tier="nightly", quarantine=LINK, quarantine_until="9999-12-31").record()
     assert cases(attnperf_project)["fake.a"]["policy"] == stored

@@ -30,16 +30,20 @@ def test_help_lists_every_target() -> None:
 
 
 def test_attnperf_gates_and_passes_arguments_on() -> None:
-    """`make attnperf` gates the suites, records what is missing locally only, and passes ARGS to pytest."""
+    """`make attnperf` gates the suites, or without a GPU the demonstration, records what is missing locally only, and
+    passes ARGS to pytest; `make nightly` takes every case, and times none without a GPU."""
     planned = _make("--dry-run", "attnperf", "ARGS=-k d256")
-    assert "-m pytest --attnperf --attnperf-record-local $flags suites/ -k d256" in planned
-    assert "flags='--attnperf-threshold=100 --no-attnperf-strict'" in planned
-    assert "update-baselines" not in planned
+    assert "-m pytest --attnperf --attnperf-record-local $what -k d256" in planned
+    assert "what=suites/;" in planned
+    assert "what='--attnperf-threshold=100 --no-attnperf-strict" in planned
+    nightly = _make("--dry-run", "nightly")
+    assert "-m pytest $how --attnperf-tier=nightly --attnperf-arch=all suites/" in nightly
+    assert "update-baselines" not in planned + nightly
 
 
 def test_every_run_sets_up_first() -> None:
     """Each target that runs something makes .venv first, from the files that define it."""
-    for target in ("setup", "attnperf", "test", "soak", "lint"):
+    for target in ("setup", "attnperf", "nightly", "test", "soak", "lint"):
         assert ".ci/setup" in _make("--dry-run", "--assume-new=pyproject.toml", target)
 
 

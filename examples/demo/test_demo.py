@@ -1,0 +1,74 @@
+"""What this plugin does, on a machine without a GPU and in a minute: `make attnperf` runs it where there is none.
+
+Small workloads of each family. Native kernels are timed by the CPU's clock; Triton's interpreter and the HIP emulator
+run the GPU kernels as they are, which proves them and times nothing. The suites proper stand in `suites/`.
+"""
+
+import pytest
+
+
+def demo(family, workload, backends):
+    """One table of the demonstration."""
+    return pytest.mark.attnperf(family=family, workloads=[workload], backends=backends)
+
+
+@demo(
+    "prefill",
+    "prefill-b1-s80-h4-hk2-d64-f16-causal",
+    ["native.eager", "native.sdpa_flash", "native.sdpa_math", "triton.flash", "hip.flash", "hip.best"],
+)
+def test_prefill(attnperf, backend, workload):
+    """Attention over a prompt."""
+    attnperf.run(backend, workload)
+
+
+@demo(
+    "decode",
+    "decode-b4-kv200-h4-hk2-d64-f16",
+    ["native.eager_decode", "native.sdpa_decode", "triton.flash_decode", "hip.decode"],
+)
+def test_decode(attnperf, backend, workload):
+    """One new token a sequence over a cache of keys and values."""
+    attnperf.run(backend, workload)
+
+
+@demo(
+    "mla",
+    "mla-b1-s17-kv40-h2-d16-dv24-r16-c32-f16-causal-lse",
+    ["native.mla_naive", "native.mla_absorb", "triton.mla"],
+)
+def test_mla(attnperf, backend, workload):
+    """Multi-head latent attention."""
+    attnperf.run(backend, workload)
+
+
+@demo(
+    "backward",
+    "backward-b1-s65-h2-hk1-d64-bf16-causal",
+    ["native.eager_backward", "native.sdpa_flash_backward", "triton.flash_backward"],
+)
+def test_backward(attnperf, backend, workload):
+    """Gradients of attention."""
+    attnperf.run(backend, workload)
+
+
+@demo("gemm", "gemm-m63-n65-k129-f16", ["native.matmul", "triton.gemm"])
+def test_gemm(attnperf, backend, workload):
+    """Matrix multiplication."""
+    attnperf.run(backend, workload)
+
+
+@demo("softmax", "softmax-r256-c1000-f32", ["native.softmax", "triton.softmax"])
+def test_softmax(attnperf, backend, workload):
+    """Rows that no tile divides."""
+    attnperf.run(backend, workload)
+
+
+@demo(
+    "block",
+    "block-b1-s32-h4-d32-f16",
+    ["layer.plain", "layer.native.sdpa_flash", "layer.triton.flash", "layer.hip.best"],
+)
+def test_layer(attnperf, backend, workload):
+    """A whole attention layer."""
+    attnperf.run(backend, workload)
