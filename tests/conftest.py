@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,25 @@ def gpu_missing_reason() -> str:
     except ModuleNotFoundError as error:
         return f"needs a GPU, and torch is not installed ({error})"
     return "" if torch.cuda.is_available() else f"needs a GPU that torch {torch.__version__} can use"
+
+
+SOAK = Path(__file__).with_name("soak.txt")
+"""Node ids of tests that `make test` can do without (see benchmarks/choose_tests.py)."""
+
+
+def soak_list() -> frozenset[str]:
+    """The node ids of the file."""
+    lines = SOAK.read_text(encoding="utf-8").splitlines() if SOAK.exists() else []
+    return frozenset(line for line in lines if line and not line.startswith("#"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark `soak` what the list names."""
+    listed = soak_list()
+    for item in items:
+        if item.nodeid in listed:
+            item.add_marker(pytest.mark.soak)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

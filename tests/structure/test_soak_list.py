@@ -1,0 +1,33 @@
+"""The list of tests that are left to `make soak` names tests that there are."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from tests.conftest import soak_list
+
+ROOT = Path(__file__).parents[2]
+
+
+def functions(path: Path) -> set[str]:
+    """Names of a file's functions and methods, as node ids have them."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}::{part.name}" for part in node.body if isinstance(part, ast.FunctionDef)}
+    return found
+
+
+def test_every_line_names_a_test() -> None:
+    """A test that was renamed would run in `make test` again, however long it takes."""
+    by_file: dict[str, set[str]] = {}
+    for nodeid in soak_list():
+        file, _, name = nodeid.partition("::")
+        by_file.setdefault(file, set()).add(name.partition("[")[0])
+    gone = [file for file in by_file if not (ROOT / file).exists()]
+    assert gone == []
+    unknown = {file: names - functions(ROOT / file) for file, names in by_file.items()}
+    assert {file: names for file, names in unknown.items() if names} == {}
