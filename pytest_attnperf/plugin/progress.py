@@ -12,6 +12,7 @@ import pytest
 
 from pytest_attnperf.code_records import CodeResult
 from pytest_attnperf.plugin import live_line
+from pytest_attnperf.plugin.several_gpus import is_xdist_controller
 from pytest_attnperf.plugin.status_text import Standing, status_text
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.reports.figures import one_line
@@ -62,13 +63,19 @@ class Progress:
         if line is not None:
             line.says = self.status
             self._config.pluginmanager.register(self, "attnperf-progress")
+        if is_xdist_controller(self._config):
+            self.enter("starting workers of xdist")
+
+    def over(self) -> None:
+        """Everything is written; xdist ends its workers behind this."""
+        self.enter("ending workers of xdist" if is_xdist_controller(self._config) else ENDING)
 
     def expect(self, total: int) -> None:
         """So many tests are dealt out to workers of xdist now; which of them are cases is seen when they end.
 
         Cases of several workers end one behind the other, so that the time between two ends is a worker's share.
         """
-        self._total = total
+        self._total, self._left = total, None
         self._last = self._ended = self._clock()
         self.enter("")
 
@@ -121,9 +128,10 @@ class Progress:
 
     def status(self, width: int) -> str:
         """What is being done at this moment, and the time left, in at most so many cells."""
+        over = ENDING if self._done >= self._total and not self._running else ""
         return status_text(
             Standing(
-                phase=self._phase,
+                phase=self._phase or over,
                 done=self._done,
                 total=max(self._total, self._done + bool(self._running)),
                 failed=self._failed,

@@ -104,7 +104,6 @@ class Run:
         run = cls(config, session, settings, selected, progress, closing, code, publishing, journal)
         if not hasattr(config, "workerinput"):
             progress.show()
-            progress.enter("starting workers of xdist" if several_gpus.is_xdist_controller(config) else "")
             watch(config, journal.resume_command, closing.if_interrupted(settings.mode), progress)
         run.gpus = Chosen(notes=several_gpus.notes(config)) if sides is None else sides.gpus
         if settings.mode not in UNTIMED and not in_process and (cases or several_gpus.is_xdist_controller(config)):
@@ -244,6 +243,7 @@ class Run:
         self.journal.end(complete=record.complete)
         if self.closing.final is not None and self.settings.mode not in UNTIMED:
             self.publishing.publish(self.closing.final, self.session.store.roots, self.closing.failed_by)
+        self.progress.over()
         if int(exitstatus) in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and status:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -106,8 +106,13 @@ def test_what_comes_before_a_verdict_is_said_as_rarely() -> None:
 def test_a_controller_of_xdist_knows_what_was_dealt_out() -> None:
     """Tests are cases until they end as something else; what comes before the first is not counted as its time."""
     run = Run(0)
+    run.progress.enter("starting workers of xdist")
+    assert run.progress.status(80) == "attnperf: starting workers of xdist (0 s)"
     run.now += 50
     run.progress.expect(42)
+    run.progress.pytest_runtest_logstart("test_a.py::test_a[x]")
+    assert run.progress.status(80) == "attnperf: case 1 of 42 (0 s); time left unknown; x"
+    run.progress.pytest_runtest_logfinish("test_a.py::test_a[x]")
     for _ in range(2):
         run.progress.passed_by()
     for _ in range(8):
@@ -118,6 +123,7 @@ def test_a_controller_of_xdist_knows_what_was_dealt_out() -> None:
     ]
     for _ in range(32):
         run.progress.passed_by()
+    assert run.progress.status(80) == "attnperf: ending the run (0 s)"
 
 
 def test_the_line_of_a_terminal() -> None:
