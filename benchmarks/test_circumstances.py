@@ -170,4 +170,5 @@ def _ignore_interrupts() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # leaves no endless loop behind
     sys.exit(main())
