@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +31,13 @@ def lean_processes() -> Iterator[None]:
         patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
         patch.setenv("PYTEST_PLUGINS", "attnperf")
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> None:
+    """A process that is started in the background ignores SIGINT, and so would every one that a test interrupts."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @functools.cache

@@ -43,9 +43,11 @@ from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.session.card_spread import slow_card_lines
 from pytest_attnperf.session.case_records import DRIFTED
 from pytest_attnperf.session.judge import LOCAL
+from pytest_attnperf.session.looking import UNTIMED
 from pytest_attnperf.session.plausibility import CHANGED, NEAR_FLOOR
 from pytest_attnperf.session.profiling import NOT_PROFILED
 from pytest_attnperf.session.quarantine import NEEDLESS
+from pytest_attnperf.session.settings import Mode
 from pytest_attnperf.session.suite_findings import run_findings
 from pytest_attnperf.workers.look import STAGES_NOT_TIMED
 
@@ -120,6 +122,13 @@ class Closing:
         collector: Any = self._config.pluginmanager.get_plugin("attnperf-cases")
         left = collector.left_to_nightly if collector else ()
         return replace(run, tier=run_tier(self._config), left_to_nightly=left)
+
+    def if_interrupted(self, mode: Mode) -> str:
+        """What becomes of the results so far when the run is interrupted; '' where none are kept."""
+        if mode in UNTIMED:
+            return ""
+        kept = f"results so far go to {self._relative(self._results_path)}"
+        return f"{kept}, and no baseline is written" if mode is Mode.UPDATE else kept
 
     @property
     def final(self) -> RunResult | None:

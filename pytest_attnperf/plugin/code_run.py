@@ -73,6 +73,12 @@ class CodeRun:
             self.shutdown()  # what is timed next must not share the machine with compilers
         return result
 
+    @property
+    def compiling(self) -> tuple[int, int] | None:
+        """How many kernels are compiled, and of how many; None while no compiler is at work."""
+        counts = None if self._pool is None else self._pool.counts
+        return None if counts is None or counts[0] >= counts[1] else counts
+
     def shutdown(self) -> None:
         """End the compile workers."""
         if self._pool is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_attnperf.gate.policy import require_tier
-from pytest_attnperf.plugin import options, several_gpus, xdist_gpus
+from pytest_attnperf.plugin import live_line, options, several_gpus, xdist_gpus
 from pytest_attnperf.plugin.cases import case_key
 from pytest_attnperf.plugin.code_items import build_key
 from pytest_attnperf.plugin.device_here import DeviceHere
@@ -189,8 +189,11 @@ class ControllerSession:
         with usage_errors():
             self._collectors.register()
             others = (self._config.getoption(f"attnperf_{name}") for name in ("profile", "warm", "budget"))
-            shows = timed(self._config) or any(others)
-            if shows and is_xdist_controller(self._config):
+            ours = self._collectors.registered or timed(self._config) or any(others)
+            if not ours or self._config.getoption("collectonly"):
+                return
+            live_line.show(self._config, "collecting tests")
+            if is_xdist_controller(self._config):
                 self._start([], [])
 
     @pytest.hookimpl(trylast=True)
@@ -214,6 +217,8 @@ class ControllerSession:
                 if not builds:
                     refuse_useless_base(self._config)
                 self._start(cases, builds)
+        else:
+            live_line.end(self._config)
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_testnodedown(self, node: object, error: object) -> None:
@@ -224,6 +229,7 @@ class ControllerSession:
     def _start(self, cases: list[pytest.Item], builds: list[pytest.Item]) -> None:
         from pytest_attnperf.plugin.run import Run
 
+        live_line.show(self._config, "preparing the run")
         self._run = Run.of(self._config, cases, builds)
         self._run.notes = () if self._run.in_process else self.device.notes
         self._config.pluginmanager.register(self._run, "attnperf-run")

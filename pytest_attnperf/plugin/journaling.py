@@ -18,7 +18,6 @@ from pytest_attnperf.code_records import CodeResult
 from pytest_attnperf.errors import AttnperfError, BaselineError, UsageError, WorkerError
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.cases import case_key
-from pytest_attnperf.plugin.interrupts import watch
 from pytest_attnperf.plugin.journal_folder import JournalWriter, living, readable, require_own, unfinished
 from pytest_attnperf.plugin.journal_header import (
     EVERYWHERE,
@@ -88,7 +87,6 @@ class Journal:
         if not beside:
             journal.header = header
             config.pluginmanager.register(journal, "attnperf-journal")
-            watch(config, journal.resume_command)
         return journal
 
     @pytest.hookimpl(optionalhook=True)

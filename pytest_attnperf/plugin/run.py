@@ -32,10 +32,11 @@ from pytest_attnperf.plugin.closing import Closing
 from pytest_attnperf.plugin.code_run import CodeRun
 from pytest_attnperf.plugin.fixtures import SERVER
 from pytest_attnperf.plugin.gpu_choice import Chosen, gpus_that_measured, measured_on
+from pytest_attnperf.plugin.interrupts import watch
 from pytest_attnperf.plugin.journaling import Journal
 from pytest_attnperf.plugin.launching import TIMER_CHOICES, commit_of, launch_plan, make_sides
 from pytest_attnperf.plugin.policy_settings import policy_for
-from pytest_attnperf.plugin.progress import Progress
+from pytest_attnperf.plugin.progress import ENDING, Progress
 from pytest_attnperf.plugin.publishing import Publishing
 from pytest_attnperf.plugin.warming import Warming, case_limit_seconds, refuse_warm
 from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, Verdict
@@ -99,7 +100,11 @@ class Run:
         selected = len(cases) + len(builds)
         closing, publishing = Closing(config), Publishing(config)
         journal = Journal.of(config, settings, commit)
-        run = cls(config, session, settings, selected, Progress(config, selected), closing, code, publishing, journal)
+        progress = Progress(config, selected, lambda: code.compiling)
+        run = cls(config, session, settings, selected, progress, closing, code, publishing, journal)
+        if not hasattr(config, "workerinput"):
+            progress.show()
+            watch(config, journal.resume_command, closing.if_interrupted(settings.mode), progress)
         run.gpus = Chosen(notes=several_gpus.notes(config)) if sides is None else sides.gpus
         if settings.mode not in UNTIMED and not in_process and (cases or several_gpus.is_xdist_controller(config)):
             run.watch = several_gpus.watch(config, run.gpus.tokens)
@@ -215,6 +220,7 @@ class Run:
         device, fingerprint = self._where()
         missing = only_on_base(self.config, self.session.against, self.results)
         interrupted = int(exitstatus) in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR)
+        self.progress.enter(ENDING)
         with _uninterrupted():
             if self.warming is not None:
                 self.warming.finish(interrupted=interrupted)
@@ -224,6 +230,7 @@ class Run:
             return
         for lease in self.gpus.leases:
             lease.release()
+        self.progress.enter("writing results")
         if self.budgeting is not None and (session.shouldfail or session.shouldstop or interrupted):
             self.results.update({**self.budgeting.results, **self.results})
         record = self.record(device, fingerprint, complete=not interrupted)
@@ -236,6 +243,7 @@ class Run:
         self.journal.end(complete=record.complete)
         if self.closing.final is not None and self.settings.mode not in UNTIMED:
             self.publishing.publish(self.closing.final, self.session.store.roots, self.closing.failed_by)
+        self.progress.over()
         if int(exitstatus) in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and status:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

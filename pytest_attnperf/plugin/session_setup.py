@@ -55,6 +55,11 @@ class Collectors:
         self.code.backends = self.cases.wanted_backends()
         self.code.register()
 
+    @property
+    def registered(self) -> bool:
+        """Whether a conftest has named a backend or a kernel: other projects hear nothing of this plugin."""
+        return bool(len(self.cases.registry) or len(list(self.code.registry)))
+
 
 def make_collectors(config: pytest.Config) -> Collectors:
     """Register the collectors."""

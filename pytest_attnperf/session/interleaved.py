@@ -20,6 +20,7 @@ from pytest_attnperf.session.settings import Case
 from pytest_attnperf.stats.pairs import pair_noise
 from pytest_attnperf.workers.controller import Ready
 from pytest_attnperf.workers.conversation import OpenRequest
+from pytest_attnperf.workers.doing import DOING, Unit
 from pytest_attnperf.workers.interleave import InterleavePlan, PairLook, Side, SideFailedError, take_pair
 from pytest_attnperf.workers.look import Ending, take_look
 from pytest_attnperf.workers.pool import Pool
@@ -118,7 +119,7 @@ class Against:
             pool.start(places[: self.plan.pairs])
         looks: list[PairLook] = []
         base, ours = Side(self.pool, self.name), Side(new, "this side")
-        for place in places:
+        for place in DOING.steps(Unit.PAIR, places, len(places)):
             if looks and go_on is not None and not go_on():
                 break
             looks.append(take_pair(base, ours, place, request, self.plan, at_once=bytes_min < LARGE_BYTES))

@@ -20,6 +20,7 @@ from pytest_attnperf.session.case_records import (
 from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, Looking
 from pytest_attnperf.session.remembering import confirmed
 from pytest_attnperf.session.settings import Case, Mode
+from pytest_attnperf.workers.doing import DOING, Unit
 from pytest_attnperf.workers.look import Ending, Look
 from pytest_attnperf.workers.shared_gpus import SharedGpuPool, in_turns
 
@@ -40,7 +41,7 @@ def record(session: Looking, case: Case) -> CaseResult:
         session.canary(places)  # every process is up before the first one measures
     taken: dict[int, tuple[Look, dict[str, ProcessSummary]]] = {}
     with in_turns(session.pool, places) as order:
-        for place in order:
+        for place in DOING.steps(Unit.RECORDING, order, len(places)):
             canary = session.pool.canary(place)  # before its first case; known from then on
             # One process asks whether a kernel remembers its results, and another one where it seems to.
             look = session.look(place, case, settings.plan, following, rotate=place == RECORD_PLACES)

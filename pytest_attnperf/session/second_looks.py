@@ -28,6 +28,7 @@ from pytest_attnperf.session.looking import SECOND_LOOK_PLACES, Looking
 from pytest_attnperf.session.remembering import confirmed
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.stats.noise import NoiseEstimate
+from pytest_attnperf.workers.doing import DOING, Unit
 from pytest_attnperf.workers.interleave import SideFailedError
 from pytest_attnperf.workers.look import Ending, Look
 
@@ -175,7 +176,7 @@ def _fresh_looks(session: Looking, case: Case, sample: Sample | None) -> list[Lo
     places = range(SECOND_LOOK_PLACES, SECOND_LOOK_PLACES + (usual if sample is None else sample.units))
     session.pool.start(places[:usual])
     looks: list[Look] = []
-    for place in places:
+    for place in DOING.steps(Unit.SECOND_LOOK, places, len(places)):
         if looks and sample is not None and not sample.go_on():
             break
         looks.append(session.look(place, case, session.settings.plan, None))

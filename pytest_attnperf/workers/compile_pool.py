@@ -83,6 +83,11 @@ class CompilePool:
                 slot.start()
             slot.thread.start()
 
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many items are compiled, or could not be, and how many were asked for."""
+        return sum(future.done() for future in tuple(self._futures.values())), len(self._futures)
+
     def compiled(self, key: CaseKey) -> Compiled:
         """What came of this item; waits for it.
 

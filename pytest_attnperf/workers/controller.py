@@ -20,6 +20,7 @@ from pytest_attnperf.errors import CaseFailedError, UnsupportedError, WorkerErro
 from pytest_attnperf.records import CaseKey, CheckReport, DeviceInfo, Fingerprint, NotProvenRightError, Role
 from pytest_attnperf.workers.believable import unbelievable
 from pytest_attnperf.workers.command_plan import CommandPlan
+from pytest_attnperf.workers.doing import DOING, Waiting
 from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.protocol import (
     PROTOCOL_VERSION,
@@ -93,6 +94,7 @@ class Worker:
         self._command = plan if isinstance(plan, CommandPlan) else None
         self._title = f"worker {name} (`{self._command.title}`)" if self._command else f"worker {name}"
         self.gpu = gpu
+        self._role = plan.role
         self.log = plan.scratch / f"{name}.log"
         self.poisoned = False
         self._killed = False
@@ -100,6 +102,7 @@ class Worker:
         self._ready: Ready | None = None
         self._channel, self._process = _start(plan, name, gpu, self.log)
         self._pidfd = open_pidfd(self._process.pid)
+        DOING.started(self, name)
 
     @property
     def pid(self) -> int:
@@ -182,7 +185,7 @@ class Worker:
     def exit(self) -> None:
         """End the worker in an orderly way, or kill it."""
         self.ask_to_exit()
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with contextlib.suppress(subprocess.TimeoutExpired), DOING.waiting(Waiting(self.name, self._role, "end")):
             self._process.wait(EXIT_LIMIT_SECONDS)
         self.kill()
 
@@ -198,8 +201,9 @@ class Worker:
             self._hang_up()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with contextlib.suppress(subprocess.TimeoutExpired), DOING.waiting(Waiting(self.name, self._role, "end")):
             self._process.wait(EXIT_LIMIT_SECONDS)
+        DOING.ended(self)
         self._channel.close()
         pidfd, self._pidfd = self._pidfd, None  # taken first: after an interrupt two threads may end one worker
         if pidfd is not None:
@@ -229,7 +233,8 @@ class Worker:
     def _receive(self, limit_seconds: float, operation: str) -> dict[str, Any]:
         started = time.monotonic()
         try:
-            return self._channel.receive(limit_seconds, self._pidfd)
+            with DOING.waiting(Waiting(self.name, self._role, operation)):
+                return self._channel.receive(limit_seconds, self._pidfd)
         except ChannelTimeoutError:
             waited = time.monotonic() - started
             raise self._died(

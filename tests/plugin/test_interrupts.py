@@ -23,16 +23,22 @@ def usual_handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def test_the_first_signal_interrupts_and_the_next_do_not(capfd: pytest.CaptureFixture[str]) -> None:
-    """SIGTERM is a KeyboardInterrupt that says so; a SIGTERM or Ctrl-C behind it is answered and changes nothing."""
-    now = [0.0]
-    interrupts = Interrupts(lambda: "", clock=lambda: now[0])
+def nothing_told(text: str) -> None:
+    """Where nobody listens."""
+
+
+def test_the_first_signal_interrupts_and_the_next_do_not() -> None:
+    """SIGTERM is answered, and is a KeyboardInterrupt that says so; a signal behind it is answered, and changes
+    nothing.
+    """
+    now, told = [0.0], list[str]()
+    interrupts = Interrupts(lambda: "", lambda: "ending 2 workers", told.append, clock=lambda: now[0])
     interrupts.install()
     with pytest.raises(KeyboardInterrupt, match="terminated by SIGTERM"):
         signal.raise_signal(signal.SIGTERM)
     signal.raise_signal(signal.SIGTERM)
     signal.raise_signal(signal.SIGINT)
-    assert capfd.readouterr().err == "attnperf: still ending the run\n" * 2
+    assert told == ["ending 2 workers", *["attnperf: still ending the run"] * 2]
     now[0] = PATIENCE_S
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
@@ -42,7 +48,7 @@ def test_the_first_signal_interrupts_and_the_next_do_not(capfd: pytest.CaptureFi
 def test_handlers_of_others_stay() -> None:
     """What somebody else handles is left to them, and everything is given back as it was."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    interrupts = Interrupts(lambda: "")
+    interrupts = Interrupts(lambda: "", lambda: "", nothing_told)
     interrupts.install()
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
     assert signal.getsignal(signal.SIGINT) != signal.default_int_handler
@@ -52,7 +58,7 @@ def test_handlers_of_others_stay() -> None:
 
 def test_another_thread_takes_nothing_over() -> None:
     """Python allows handlers in the main thread only: a session elsewhere runs without."""
-    interrupts = Interrupts(lambda: "")
+    interrupts = Interrupts(lambda: "", lambda: "", nothing_told)
     thread = threading.Thread(target=interrupts.install)
     thread.start()
     thread.join()

@@ -55,7 +55,7 @@ def test_a_profile_that_never_ends_is_given_up(attnperf_project: FakeProject) ->
     """By the limit of a case; its verdict stays, and the reason is said."""
     project = attnperf_project
     project.backend("fake.a", time_us=100.0, fault="profile_hang")
-    result = project.run("--attnperf-profile", "--attnperf-case-limit=0.5")
+    result = project.run("--attnperf-profile", "--attnperf-case-limit=3")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["*/fake.a/*: not profiled: *worker990*"])
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.plugin.progress import EVERY_SECONDS, Progress, TimeLeft
+from pytest_attnperf.plugin.progress import EVERY_SECONDS, Progress
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.results import CaseResult
 
@@ -23,6 +23,9 @@ class Reporter:
     def ensure_newline(self) -> None:
         """Nothing is printed beside."""
 
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
     def write_line(self, line: str) -> None:
         """Keep it."""
         self.lines.append(line)
@@ -33,12 +36,13 @@ class Run:
 
     def __init__(self, total: int, verbosity: int = 0) -> None:
         self.now = 100.0
+        self.compiling: tuple[int, int] | None = None
         self.reporter = Reporter()
         plugins = {"terminalreporter": self.reporter}
         config: Any = SimpleNamespace(
-            pluginmanager=SimpleNamespace(get_plugin=plugins.get), get_verbosity=lambda: verbosity
+            pluginmanager=SimpleNamespace(get_plugin=plugins.get), get_verbosity=lambda: verbosity, stash=pytest.Stash()
         )
-        self.progress = Progress(config, total, lambda: self.now)
+        self.progress = Progress(config, total, lambda: self.compiling, lambda: self.now)
 
     def case(self, seconds: float, *, fails: bool = False, backend: str = "fake.a") -> None:
         """One case that takes so long."""
@@ -85,51 +89,6 @@ def test_hostile_names() -> None:
     assert "\n" not in run.reporter.lines[0]
 
 
-def test_suites_are_told_apart() -> None:
-    """Cheap kernels first say little about the cases behind them; once these have begun the estimate is theirs."""
-    left = TimeLeft({"code_objects": 100, "prefill": 50})
-    for _ in range(100):
-        left.took("code_objects", 0.1)
-    assert left.seconds == pytest.approx(50 * 0.1)
-    for _ in range(10):
-        left.took("prefill", 6.0)
-    assert left.seconds == pytest.approx(40 * 6.0, rel=0.05)
-
-
-def test_even_cases_count_down() -> None:
-    """Where every case takes as long, what is left falls by that each time, to 0."""
-    left = TimeLeft({"prefill": 20})
-    seen = []
-    for _ in range(20):
-        left.took("prefill", 3.0)
-        seen.append(left.seconds)
-    assert seen == pytest.approx([3.0 * (19 - index) for index in range(20)])
-
-
-def test_a_slow_case_does_not_turn_it_over() -> None:
-    """A first case that compiles for two minutes is soon forgotten, and a second look moves little."""
-    left = TimeLeft({"prefill": 100})
-    left.took("prefill", 120.0)
-    for _ in range(14):
-        left.took("prefill", 2.0)
-    assert left.seconds < 85 * 2.0 * 1.4
-    for _ in range(30):
-        left.took("prefill", 2.0)
-    before = left.seconds
-    left.took("prefill", 60.0)
-    assert abs(left.seconds - before) < 40.0
-
-
-def test_never_negative() -> None:
-    """More cases than planned, suites that nobody planned, and nothing at all leave 0 seconds at the least."""
-    left = TimeLeft({"prefill": 2, "": 1})
-    assert left.seconds == 0.0
-    for suite in ("prefill", "other", "prefill", "other", "prefill"):
-        left.took(suite, 100.0)
-        assert left.seconds >= 0.0
-    assert left.seconds == 0.0
-
-
 def test_what_comes_before_a_verdict_is_said_as_rarely() -> None:
     """Of first looks at hundreds of cases a line every 15 s is printed, and none with -q."""
     run = Run(40)
@@ -147,8 +106,13 @@ def test_what_comes_before_a_verdict_is_said_as_rarely() -> None:
 def test_a_controller_of_xdist_knows_what_was_dealt_out() -> None:
     """Tests are cases until they end as something else; what comes before the first is not counted as its time."""
     run = Run(0)
+    run.progress.enter("starting workers of xdist")
+    assert run.progress.status(80) == "attnperf: starting workers of xdist (0 s)"
     run.now += 50
     run.progress.expect(42)
+    run.progress.pytest_runtest_logstart("test_a.py::test_a[x]")
+    assert run.progress.status(80) == "attnperf: case 1 of 42 (0 s); time left unknown; x"
+    run.progress.pytest_runtest_logfinish("test_a.py::test_a[x]")
     for _ in range(2):
         run.progress.passed_by()
     for _ in range(8):
@@ -159,5 +123,23 @@ def test_a_controller_of_xdist_knows_what_was_dealt_out() -> None:
     ]
     for _ in range(32):
         run.progress.passed_by()
-    assert run.progress._left is not None
-    assert run.progress._left.seconds == 0
+    assert run.progress.status(80) == "attnperf: ending the run (0 s)"
+
+
+def test_the_line_of_a_terminal() -> None:
+    """It says what is compiled before the first case, which case is under way, for how long, and what is left."""
+    run = Run(3)
+    run.progress.pytest_runtest_logstart("suites/test_a.py::test_a[fake.a-prefill-b1-s64]")
+    run.compiling = (3, 12)
+    run.now += 4.0
+    begun = "attnperf: case 1 of 3: compiled 3 of 12 kernels (4 s); time left unknown; fake.a-prefill-b1-s64"
+    assert run.progress.status(120) == begun
+    run.compiling = None
+    for seconds in (20.0, 20.0):
+        run.case(seconds, fails=True)
+    run.now += 5.0
+    assert run.progress.status(70) == "attnperf: case 3 of 3 (5 s); about 15 s left; 2 failed; fake.a...1-s64"
+    run.progress.pytest_runtest_logfinish("suites/test_a.py::test_a[fake.a-prefill-b1-s64]")
+    run.progress.enter("writing results")
+    run.now += 2.0
+    assert run.progress.status(120) == "attnperf: writing results (2 s)"

@@ -37,7 +37,7 @@ MARKS = re.compile(r"\b(?:" + "|".join(["TO" + "DO", "FIX" + "ME", "X" * 3]) + r
 
 def text_files(root: Path) -> Iterator[Path]:
     """Files of ours that hold text: those directly under the root, and those in our folders."""
-    candidates = [path for path in root.iterdir() if path.is_file()]
+    candidates = [path for path in root.iterdir() if path.is_file() and path.name != ".git"]
     for folder in FOLDERS:
         candidates += (root / folder).rglob("*")
     for path in sorted(candidates):

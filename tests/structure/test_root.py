@@ -30,6 +30,7 @@ OPTIONAL = {".github", ".gitattributes", "CONTRIBUTING.md", "SECURITY.md", "exam
 
 GENERATED = {
     ".attnperf",
+    ".benchmarks",
     ".git",
     ".hypothesis",
     ".mypy_cache",

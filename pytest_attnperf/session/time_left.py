@@ -1,0 +1,103 @@
+"""How long a run still takes, by what its cases took so far. Suites differ, and a second look takes a few times as long
+as a first one: cases are told apart by both. All times are in seconds.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_attnperf.session.durations import duration
+
+WINDOW = 30
+"""Latest cases of a kind that say what its next ones take."""
+
+UNUSUAL = 5.0
+"""A first case that compiled for minutes says little about the next ones."""
+
+LEAST_SAID = 10.0
+"""What is shorter is not said as a number: ending workers and writing results takes seconds, too."""
+
+
+@dataclass(frozen=True)
+class Took:
+    """A case that has ended, so long after the one before it; `twice` where it got a second look."""
+
+    suite: str
+    seconds: float
+    twice: bool = False
+
+
+@dataclass(frozen=True)
+class Left:
+    """Seconds until the last case ends; `at_least` where one goes on for longer than cases usually do."""
+
+    seconds: float
+    at_least: bool = False
+
+
+def time_left(
+    took: Iterable[Took], planned: Mapping[str, int], since: float, step_left: float | None = None
+) -> Left | None:
+    """What is left; None where nothing is known.
+
+    planned     cases of each suite that have not ended; the first of them may be under way
+    since       how long ago the last case ended
+    step_left   until the case that is under way ends, where its own steps say so
+    """
+    usual = _Usual.of(took)
+    cases = sum(max(0, count) for count in planned.values())
+    if not cases:
+        return Left(0.0)
+    if usual is None:
+        return None if step_left is None or cases > 1 else Left(step_left)
+    whole = sum(max(0, count) * usual.of_suite(suite) for suite, count in planned.items())
+    this = whole / cases
+    if step_left is not None:
+        return Left(whole - this + step_left)
+    if since <= this:
+        return Left(whole - since)
+    return Left(whole - this, at_least=True) if cases > 1 else None
+
+
+def left_text(left: Left | None) -> str:
+    """'about 110 s left', 'at least 3 min left', 'less than 10 s left', 'time left unknown'."""
+    if left is None or (left.at_least and left.seconds < LEAST_SAID):
+        return "time left unknown"
+    if left.seconds < LEAST_SAID:
+        return f"less than {LEAST_SAID:.0f} s left"
+    return f"{'at least' if left.at_least else 'about'} {duration(left.seconds)} left"
+
+
+@dataclass(frozen=True)
+class _Usual:
+    """What a case of a suite takes, by how often its cases got a second look."""
+
+    suites: Mapping[str, float]
+
+    @classmethod
+    def of(cls, took: Iterable[Took]) -> _Usual | None:
+        """None of no case."""
+        kinds: dict[str, dict[bool, deque[float]]] = defaultdict(lambda: defaultdict(lambda: deque(maxlen=WINDOW)))
+        counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+        for case in took:
+            kinds[case.suite][case.twice].append(case.seconds)
+            counts[case.suite][case.twice] += 1
+        means = {
+            suite: sum(counts[suite][twice] * _mean(times) for twice, times in by_kind.items()) / sum(counts[suite])
+            for suite, by_kind in kinds.items()
+        }
+        return cls(means) if means else None
+
+    def of_suite(self, suite: str) -> float:
+        """By all there were for a suite that has not begun."""
+        known = self.suites.get(suite)
+        return statistics.fmean(self.suites.values()) if known is None else known
+
+
+def _mean(times: Sequence[float]) -> float:
+    """In which none counts for more than `UNUSUAL` times the median."""
+    most = UNUSUAL * statistics.median(times)
+    return statistics.fmean(min(seconds, most) for seconds in times)
