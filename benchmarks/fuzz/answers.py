@@ -21,7 +21,7 @@ SHA = "a" * 40
 
 def answers_of_a_worker(file: Path, folder: Path) -> None:
     """One answer of a worker, to every request that it may be an answer to."""
-    from pytest_attnperf.records import CaseKey
+    from pytest_attnperf.records import CaseKey, Role
     from pytest_attnperf.workers import controller
     from pytest_attnperf.workers.conversation import BlockPlan, OpenRequest, RemoteCase
     from pytest_attnperf.workers.protocol import Channel
@@ -31,7 +31,8 @@ def answers_of_a_worker(file: Path, folder: Path) -> None:
     for operation in ("ready", "open", "check", "blocks", "finish", "close"):
         ours, theirs = socket.socketpair()
         with mock.patch.object(controller, "_start", lambda *_, ours=ours: (Channel(ours), _Process())):
-            worker = controller.Worker(SimpleNamespace(scratch=folder), "w")  # type: ignore[arg-type]
+            plan = SimpleNamespace(scratch=folder, role=Role.INTERPRET)
+            worker = controller.Worker(plan, "w")  # type: ignore[arg-type]
         answers = line if operation == "ready" else samples.worker_lines()[0] + b"\n" + line
         with contextlib.suppress(AttnperfError, OSError):
             theirs.sendall(answers)
