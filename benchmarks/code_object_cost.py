@@ -18,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from pytest_attnperf.reports import json_results
+
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = ("kernels", "suites", "baselines", "conftest.py", "pyproject.toml")
 
@@ -88,10 +90,11 @@ def run(tree: Path, archs: str) -> tuple[float, dict[str, str]]:
     if done.returncode:
         print(done.stdout[-3000:], done.stderr[-1000:], sep="\n", file=sys.stderr)
         raise SystemExit(f"the suite failed in {tree.name}, exit status {done.returncode}")
-    results = json.loads((tree / ".attnperf" / "results.json").read_text())["code"]
+    built = json_results.read(tree / ".attnperf" / "results.json").code
     return seconds, {
-        "/".join((one["key"]["backend"], one["key"]["workload"], one["key"]["label"])): one["code"]["isa_hash"]
-        for one in results
+        "/".join((one.key.backend, one.key.workload, one.key.label)): one.code.isa_hash
+        for one in built
+        if one.code is not None
     }
 
 

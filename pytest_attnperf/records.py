@@ -13,6 +13,9 @@ from typing import Any
 METHOD_VERSION = 1
 """Version of how a number is made; a baseline of another version is INCOMPARABLE."""
 
+SECONDS_DIGITS = 5
+"""Decimals of seconds that a proof took."""
+
 NOT_STORED = {"stored": False}
 """Metadata of a field that no baseline holds."""
 
@@ -225,8 +228,11 @@ class CheckReport:
             figures=self.figures + then.figures,
             problems=self.problems + then.problems,
             tolerance=self.tolerance,
-            seconds=self.seconds + then.seconds,
-            parts={part: self.parts.get(part, 0.0) + then.parts.get(part, 0.0) for part in sorted(both)},
+            seconds=round(self.seconds + then.seconds, SECONDS_DIGITS),
+            parts={
+                part: round(self.parts.get(part, 0.0) + then.parts.get(part, 0.0), SECONDS_DIGITS)
+                for part in sorted(both)
+            },
             repeats=max(self.repeats, then.repeats),
             bit_equal=self.bit_equal if then.bit_equal is None else then.bit_equal,
             notes=tuple(dict.fromkeys(self.notes + then.notes)),

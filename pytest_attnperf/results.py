@@ -1,11 +1,12 @@
 """What one run leaves behind: a `CaseResult` per case, a `RunResult` per run. Standard library only.
 
-`.attnperf/results.json` is a `RunResult` encoded field by field; reports see nothing else.
+`.attnperf/results.json` is a `RunResult`; reports see nothing else.
 
 Format history: 1 = first published form; added to it with defaults, so that files without them are read:
 `CaseResult.code`, `.breakdown`, `.profile`, `.stored_us`, `.stored_commit`, `.stored_at`, `.detection_limit`,
 `.unchanged`, `.quarantined`, `.together`, `.fault`, `.resumed`, `.card_error`, `.new` and `.skipped`,
-`RunResult.run_id`, `.provenance`, `.tier`, `.left_to_nightly` and `.gpus`.
+`RunResult.run_id`, `.provenance`, `.tier`, `.left_to_nightly` and `.gpus`. 2 = what cases share stands once, and
+defaults are left out (`reports.compact_form`); the records are those of 1.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pytest_attnperf.records import (
 )
 from pytest_attnperf.stage_records import Breakdown
 
-RESULTS_SCHEMA = 1
+RESULTS_SCHEMA = 2
 
 FOREIGN = "code from another tree ran"
 """In the summary of a case whose time is not that of this tree's kernels."""

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.testing.fake_device import SCRIPT
-from pytest_attnperf.testing.project import SUITE, WORKLOAD
+from pytest_attnperf.testing.project import SUITE, WORKLOAD, full_results
 from pytest_attnperf.workers.command_plan import container_image
 from tests.data.containers import runtime_stub
 
@@ -92,7 +92,7 @@ class Machine:
 
     def results(self) -> dict[str, dict[str, Any]]:
         """Cases of the last comparison, by backend."""
-        loaded = json.loads((self.path / "suite/.attnperf/results.json").read_text())
+        loaded = full_results(self.path / "suite/.attnperf/results.json")
         return {case["key"]["backend"]: case for case in loaded["cases"]}
 
 

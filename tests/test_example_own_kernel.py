@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import email
-import json
 import re
 import shutil
 import zipfile
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from pytest_attnperf.testing.project import full_results
 from tests.elsewhere import ROOT, Elsewhere, built_wheel, environment_of
 
 EXAMPLE = ROOT / "examples" / "own-kernel"
@@ -233,7 +233,7 @@ def measured(with_torch: dict[str, str], tmp_path_factory: pytest.TempPathFactor
 def test_fifteen_lines_prove_and_time_what_is_right(measured: tuple[Elsewhere, str]) -> None:
     """Nothing else of the repository is needed; without a baseline the command that stores one is printed."""
     here, text = measured
-    cases = json.loads((here.project / ".attnperf" / "results.json").read_text())["cases"]
+    cases = full_results(here.project / ".attnperf" / "results.json")["cases"]
     (right,) = (case for case in cases if case["key"]["suite"] == "perf")
     assert right["key"] == {"suite": "perf", "backend": "gate", "workload": "test_rms_norm[1024]", "label": ""}
     assert (right["verdict"], right["median_us"] > 0) == ("NO_BASELINE", True)
@@ -282,7 +282,7 @@ def test_the_readmes_commands_in_one(with_everything: dict[str, str], tmp_path: 
     if workers:
         assert outcomes(result.stdout)["passed"] >= 7, result.stdout
         return
-    run = json.loads((here.project / ".attnperf" / "results.json").read_text())
+    run = full_results(here.project / ".attnperf" / "results.json")
     assert sorted((case["key"]["backend"], case["verdict"], case["median_us"] is None) for case in run["cases"]) == [
         ("gate", "NO_BASELINE", False),
         ("gate", "NO_BASELINE", False),

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 from pytest_attnperf.backends import Prepared
 from pytest_attnperf.correctness import hot_calls, late_work, poison
 from pytest_attnperf.correctness.budget import PLANTED, UNPLANTED, problems
+from pytest_attnperf.correctness.digits import shortened
 from pytest_attnperf.correctness.early_work import Decoys
 from pytest_attnperf.correctness.own_inputs import OwnInputs
 from pytest_attnperf.correctness.references import Expected, References
 from pytest_attnperf.correctness.result import Results
-from pytest_attnperf.records import CheckReport, ErrorFigures, Tolerance
+from pytest_attnperf.records import SECONDS_DIGITS, CheckReport, ErrorFigures, Tolerance
 
 if TYPE_CHECKING:
     import torch
@@ -113,11 +114,11 @@ class Judge:
             found, again = yield from self._judged(f"{check}, called twice", loaded, expected, poisoned, twice=True)
             figures += again if problems(again) else []
         return CheckReport(
-            figures=tuple(figures),
+            figures=tuple(map(shortened, figures)),
             problems=tuple(found) + problems(figures),
             tolerance=self._tolerance,
-            seconds=time.perf_counter() - started,
-            parts=self._parts,
+            seconds=round(time.perf_counter() - started, SECONDS_DIGITS),
+            parts={part: round(seconds, SECONDS_DIGITS) for part, seconds in self._parts.items()},
             notes=self._notes(),
         )
 

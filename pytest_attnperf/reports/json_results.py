@@ -1,4 +1,5 @@
-"""results.json: a `RunResult` field by field, the same bytes for the same run; docs/results.schema.json describes it.
+"""results.json: a `RunResult` in its compact form (`compact_form`), the same bytes for the same run;
+docs/results.schema.json describes it.
 
 JSON has no NaN. Measured times and ratios are never one, and a file that holds one is refused; only the errors of a
 wrong output may be, and those are written as the strings "NaN", "Infinity" and "-Infinity" (as protobuf's JSON does).
@@ -12,6 +13,7 @@ import inspect
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -21,7 +23,10 @@ from pytest_attnperf.atomic_file import write_atomically
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.records import ErrorFigures
 from pytest_attnperf.regular_file import read_regular
+from pytest_attnperf.reports.compact_form import COMPACT_SINCE, compact
+from pytest_attnperf.reports.compact_schema import describe_compact
 from pytest_attnperf.reports.figures import one_line
+from pytest_attnperf.reports.full_form import BadReferenceError, in_full
 from pytest_attnperf.results import RESULTS_SCHEMA, RunResult
 from pytest_attnperf.unique_keys import require_unique_keys
 
@@ -57,15 +62,23 @@ def encode(run: RunResult) -> bytes:
     What UTF-8 cannot say (half a surrogate pair, as in a path of other bytes) is written as its escape.
     """
     try:
-        values = msgspec.to_builtins(run, order="deterministic")
-        _replace_error_figures(values, _to_text)
-        _refuse_not_finite(values, "results: $")
         try:
-            return _written(values, OWN_LINES) + b"\n"
+            return _encoded(_values(run))
         except UnicodeEncodeError:
-            return _written(_sayable(values), OWN_LINES) + b"\n"
+            return _encoded(_sayable(_values(run)))
     except RecursionError as error:
         raise ResultsFileError("results: some value is nested too deep to be written as JSON") from error
+
+
+def _values(run: RunResult) -> Json:
+    values = msgspec.to_builtins(run, order="deterministic")
+    _replace_error_figures(values, _to_text)
+    _refuse_not_finite(values, "results: $")
+    return {**values, "schema": RESULTS_SCHEMA}
+
+
+def _encoded(values: Json) -> bytes:
+    return _written(compact(values), OWN_LINES) + b"\n"
 
 
 def read(path: Path) -> RunResult:
@@ -74,13 +87,16 @@ def read(path: Path) -> RunResult:
 
 
 def decode(data: bytes, where: str) -> RunResult:
-    """Read what `encode` wrote; `where` names the file in errors. Raises ResultsFileError."""
+    """Read what `encode` wrote, now or under an earlier schema; `where` names the file in errors.
+
+    Raises ResultsFileError.
+    """
     try:
-        _refuse_other_schema(data, where)
-        run = _decoded(data)
+        found = _refuse_other_schema(data, where)
+        run = _decoded(data, found)
         require_unique_keys(data, where, ResultsFileError, TWICE)
-        return run
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return replace(run, schema=RESULTS_SCHEMA)
+    except (msgspec.MsgspecError, BadReferenceError, UnicodeDecodeError, RecursionError) as error:
         _refuse_not_finite_literals(data, where)
         why = one_line(str(error), ERROR_LIMIT)
         raise ResultsFileError(
@@ -88,10 +104,10 @@ def decode(data: bytes, where: str) -> RunResult:
         ) from error
 
 
-def _decoded(data: bytes) -> RunResult:
-    if not any(b'%b"' % text.encode() in data for text in NOT_FINITE):
-        return msgspec.json.decode(data, type=RunResult)
+def _decoded(data: bytes, schema_found: int) -> RunResult:
     values = msgspec.json.decode(data)
+    if schema_found >= COMPACT_SINCE:
+        values = in_full(values)
     _replace_error_figures(values, _from_text)
     return msgspec.convert(values, RunResult)
 
@@ -111,6 +127,7 @@ def schema() -> dict[str, Json]:
         default = {key: figures[name].pop(key) for key in ("default",) if key in figures[name]}
         figures[name] = {"anyOf": [figures[name], {"enum": list(NOT_FINITE)}], **default}
     described["$defs"][RunResult.__name__]["properties"]["schema"] = {"const": RESULTS_SCHEMA}
+    describe_compact(described["$defs"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:pytest-attnperf:results:{RESULTS_SCHEMA}",
@@ -148,7 +165,8 @@ def _sayable(value: Json) -> Json:
     return [_sayable(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _refuse_other_schema(data: bytes, where: str) -> None:
+def _refuse_other_schema(data: bytes, where: str) -> int:
+    """The schema of the file."""
     try:
         head = msgspec.json.decode(data, type=_Head)
     except msgspec.ValidationError:  # no object
@@ -167,6 +185,7 @@ def _refuse_other_schema(data: bytes, where: str) -> None:
             f"{where} holds the runs of several devices, which attnperf merge put together: attnperf report, compare, "
             "gate and merge read them, this takes one run: name the results file of one of them"
         )
+    return found
 
 
 def _replace_error_figures(values: Json, change: Callable[[Json], Json]) -> None:

@@ -1,4 +1,4 @@
-"""Runs of several devices in one file: {"schema": 1, "merged": [run, run, ...]}, each as `json_results` has it."""
+"""Runs of several devices in one file: {"schema": 2, "merged": [run, run, ...]}, each as `json_results` has it."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def decode_merged(data: bytes, where: str) -> list[tuple[str, RunResult]] | None
     if not bytes(head.merged):
         return None
     require_unique_keys(data, where, ResultsFileError, TWICE)
-    if isinstance(head.schema, bool) or head.schema != RESULTS_SCHEMA:
-        raise ResultsFileError(f"{where}: field 'schema' is not {RESULTS_SCHEMA}, which this version reads")
+    if isinstance(head.schema, bool) or head.schema not in range(1, RESULTS_SCHEMA + 1):
+        raise ResultsFileError(f"{where}: field 'schema' is not one of 1 to {RESULTS_SCHEMA}, which this version reads")
     runs = _parts(head.merged)
     if not 0 < len(runs) <= RUNS_MAX:
         raise ResultsFileError(f"{where}: field 'merged' is no list of 1 to {RUNS_MAX} runs; merge the files again")

@@ -10,7 +10,7 @@ from pytest_attnperf.baselines.record import new_entry
 from pytest_attnperf.baselines.store import Found
 from pytest_attnperf.errors import BaselineError, CaseFailedError, WorkerError, pasted
 from pytest_attnperf.gate.decide import first_look
-from pytest_attnperf.records import NotProvenRightError, Verdict
+from pytest_attnperf.records import SECONDS_DIGITS, NotProvenRightError, Verdict
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.case_records import (
@@ -79,7 +79,7 @@ class Session(Looking):
     def finished(self, case: Case, result: CaseResult, seconds: float) -> CaseResult:
         """The result with what follows from its verdict: whether it fails, and how to see it again."""
         fails = result.fails or result.verdict in case.policy.fail_on
-        result = replace(result, seconds=seconds, fails=fails)
+        result = replace(result, seconds=round(seconds, SECONDS_DIGITS), fails=fails)
         if self.settings.mode is Mode.GATE:
             result = under_quarantine(result, case.policy, self.today())
         return replace(result, reproduce=self._reproduce(result))

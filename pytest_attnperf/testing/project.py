@@ -11,6 +11,7 @@ def test_slower_fails(attnperf_project):
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tempfile
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from pytest_attnperf.reports import json_results
 from pytest_attnperf.testing.fake_device import SCRIPT
 
 SUITE = """
@@ -32,6 +34,12 @@ CONFTEST = 'pytest_plugins = ["pytest_attnperf.testing.fake_device"]\n'
 
 _STORED: dict[str, dict[str, bytes]] = {}
 """Baselines by script and suites: measuring in seven fresh processes takes seconds, and comes out the same."""
+
+
+def full_results(path: Path) -> dict[str, Any]:
+    """A results file as JSON has it, with every field in its place: nothing shared, no default left out."""
+    loaded: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(json_results.read(path))))
+    return loaded
 
 
 class FakeProject:
@@ -96,9 +104,8 @@ class FakeProject:
             path.write_bytes(content)
 
     def results(self) -> dict[str, Any]:
-        """What the last timed run left in .attnperf/results.json."""
-        loaded: dict[str, Any] = json.loads((self.path / ".attnperf" / "results.json").read_text())
-        return loaded
+        """What the last timed run left in .attnperf/results.json, every field in its place."""
+        return full_results(self.path / ".attnperf" / "results.json")
 
     def verdicts(self) -> dict[str, str]:
         """Backend -> verdict of the last timed run."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from pytest_attnperf.testing.project import full_results
 
 OBJECTS = Path(__file__).parents[1] / "data" / "code_objects"
 
@@ -93,7 +94,7 @@ class CodeProject:
 
     def results(self) -> list[dict[str, Any]]:
         """The compiled kernels in .attnperf/results.json."""
-        loaded: list[dict[str, Any]] = json.loads((self.path / ".attnperf" / "results.json").read_text())["code"]
+        loaded: list[dict[str, Any]] = full_results(self.path / ".attnperf" / "results.json")["code"]
         return loaded
 
     def replace(self, name: str, by: str) -> None:

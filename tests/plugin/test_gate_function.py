@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pytest_attnperf.testing.project import FakeProject
+from pytest_attnperf.testing.project import FakeProject, full_results
 
 KERNELS = """
 import torch
@@ -83,7 +83,7 @@ def test_a_callable_is_measured_and_gated_in_one_run(project: pytest.Pytester, o
     # CPU times of a busy machine: whether 100 % is kept says that the gate ran, not how fast the machine is.
     result = _run(project, "--attnperf", "--attnperf-record-local", "--attnperf-override=threshold=100", "-v")
     assert result.ret == 0
-    run = json.loads((project.path / ".attnperf" / "results.json").read_text())
+    run = full_results(project.path / ".attnperf" / "results.json")
     (case,) = run["cases"]
     assert run["gated"] == 1
     assert case["verdict"] in ("SAME", "FASTER")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
+
+from pytest_attnperf.testing.project import full_results
 
 SUITE = '''
 from dataclasses import dataclass
@@ -166,7 +167,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     command = [sys.executable, "-m", "pytest", "--attnperf", "--attnperf-blocks=4", "--no-attnperf-strict"]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1, done.stdout[-4000:] + done.stderr[-4000:]
-    results = json.loads((folder / ".attnperf" / "results.json").read_text())
+    results = full_results(folder / ".attnperf" / "results.json")
     return {case["nodeid"].partition("::test_")[2]: case for case in results["cases"]}
 
 

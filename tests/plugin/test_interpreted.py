@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
+
+from pytest_attnperf.testing.project import full_results
 
 KERNELS = """
 import torch
@@ -126,7 +127,7 @@ def _run(project: pytest.Pytester, *args: str) -> pytest.RunResult:
 
 def _cases(project: pytest.Pytester) -> dict[str, dict[str, Any]]:
     """The cases of the last run by the name of their function."""
-    run = json.loads((project.path / ".attnperf" / "results.json").read_text())
+    run = full_results(project.path / ".attnperf" / "results.json")
     return {case["key"]["workload"].partition("[")[2].rstrip("]"): case for case in run["cases"]}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 import pytest_attnperf.history.store
 import pytest_attnperf.reports.html.page  # noqa: F401
 from pytest_attnperf.plugin.publishing import Publishing, history_url, report_folder
-from pytest_attnperf.testing.project import FakeProject
+from pytest_attnperf.testing.project import FakeProject, full_results
 from pytest_attnperf.testing.sample_runs import sample_run
 
 pytest_plugins = ["pytester", "pytest_attnperf.testing.project"]
@@ -40,7 +39,7 @@ def test_a_folder_of_reports(project: FakeProject) -> None:
     folder = project.path / "out/today"
     assert "SLOWER" in (folder / "report.md").read_text()
     assert "SLOWER" in (folder / "report.html").read_text()
-    assert json.loads((folder / "results.json").read_text())["cases"][0]["verdict"] == "SLOWER"
+    assert full_results(folder / "results.json")["cases"][0]["verdict"] == "SLOWER"
 
 
 def test_a_check_leaves_no_report(project: FakeProject) -> None:

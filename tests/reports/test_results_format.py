@@ -39,7 +39,7 @@ def test_the_version_is_this_one() -> None:
 def test_the_jq_line_works(tmp_path: Path, case: CaseFactory, run: RunFactory) -> None:
     """The line of the page lists what failed, and nothing else."""
     write(tmp_path / "results.json", run(case(), case("b", verdict=Verdict.SAME, fails=False)))
-    (line,) = re.findall(r"^jq .*$", PAGE, re.MULTILINE)
+    (line,) = re.findall(r"^jq -r .*$", PAGE, re.MULTILINE)
     made = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
     assert made.stdout == "triton.flash\tprefill-b4-s512-h8-d256-f16-causal\t26.1\t24.6\t1.061\n"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from types import ModuleType
 from typing import Any
@@ -14,6 +13,7 @@ import pytest_attnperf.measure.subject
 import pytest_attnperf.workloads.adhoc
 from pytest_attnperf.correctness import metrics
 from pytest_attnperf.measure.timers.host import HostTimer
+from pytest_attnperf.testing.project import full_results
 from pytest_attnperf.workers.own_code import OwnCode
 from pytest_attnperf.workloads import attention_math, prefill
 
@@ -116,5 +116,5 @@ def test_a_conftest_that_replaces_the_clock_changes_no_time(pytester: pytest.Pyt
     pytester.makepyfile(SUITE)
     result = pytester.runpytest_subprocess("--attnperf", "--attnperf-device=cpu", "-p", "no:randomly", "-rA")
     result.stdout.fnmatch_lines(["*NO_BASELINE*"])
-    (case,) = json.loads((pytester.path / ".attnperf" / "results.json").read_text())["cases"]
+    (case,) = full_results(pytester.path / ".attnperf" / "results.json")["cases"]
     assert 1.0 < case["median_us"] < 1e5

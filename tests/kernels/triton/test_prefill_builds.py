@@ -19,6 +19,7 @@ from pytest_attnperf.backends import Registry
 from pytest_attnperf.baselines.code_store import CodeStore
 from pytest_attnperf.code_records import KernelCode
 from pytest_attnperf.kernel_builds import ALL_ARCHS, Kernel, KernelBuild, KernelRegistry, TritonSource
+from pytest_attnperf.testing.project import full_results
 
 ROOT = Path(__file__).parents[3]
 KERNEL = PrefillForwardKernel()
@@ -166,7 +167,7 @@ def test_a_larger_tile_at_d256_fails_without_a_gpu(tree: Path, monkeypatch: pyte
     chosen = "prefill_forward and d256-f16-causal-ragged"
     done = subprocess.run([*command, chosen], cwd=tree, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 1, done.stdout + done.stderr
-    (result,) = json.loads((tree / ".attnperf/results.json").read_text())["code"]
+    (result,) = full_results(tree / ".attnperf/results.json")["code"]
     assert result["verdict"] == "WORSE"
     assert result["compiler"] == f"triton {triton.__version__}"
     for said in (
