@@ -5,6 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 
+LISTED_NAMES = 20
+"""More names than this are not listed: only the nearest to what was typed, and how the others begin."""
+
+NEAREST_NAMES, NEAREST_CUTOFF = 5, 0.6
+
 
 class AttnperfError(Exception):
     """Base of every error this package raises on purpose."""
@@ -15,11 +20,26 @@ class UsageError(AttnperfError):
 
 
 class UnknownNameError(UsageError):
-    """A backend, workload or family was named that nobody registered."""
+    """A backend, workload or family was named that nobody registered; the nearest names are said first."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        listed = ", ".join(sorted(known)) or "none are registered"
-        super().__init__(f"unknown {kind} {name[:300]!r}; known: {listed}")
+        super().__init__(f"unknown {kind} {name[:300]!r}; {known_names(name, known)}")
+
+
+def known_names(name: str, known: Iterable[str]) -> str:
+    """'known: a, b' with what is spelt most like `name` first; of many names the nearest, and the groups of all."""
+    import difflib
+
+    names = sorted(set(known))
+    alike = {one: difflib.SequenceMatcher(None, name[:300], one).ratio() for one in names}
+    near = sorted((one for one in names if alike[one] >= NEAREST_CUTOFF), key=lambda one: -alike[one])
+    if len(names) <= LISTED_NAMES:
+        others = [one for one in names if one not in near]
+        return f"known: {', '.join([*near, *others]) or 'none are registered'}"
+    groups = sorted({one.partition(".")[0] for one in names})
+    more = f", and {len(groups) - LISTED_NAMES} more" if len(groups) > LISTED_NAMES else ""
+    nearest = f"nearest: {', '.join(near[:NEAREST_NAMES])}; " if near else ""
+    return f"{nearest}known: {len(names)}, beginning with {', '.join(groups[:LISTED_NAMES])}{more}"
 
 
 class WorkloadError(UsageError):

@@ -16,33 +16,12 @@ DECODE_LAYERS = [
     "layer.triton.flash_decode",
     "layer.hip.decode",
 ]
+NOT_PREFILL = ["layer.aiter", *(name for name in DECODE_LAYERS if name != "layer.plain")]
+"""Of decode alone, and aiter's own choices, for which its dispatcher `layer.ck` stands."""
+
 COMPILED_LAYERS = ["layer.native.compiled", "layer.native.flex"]
 """Compiled by Inductor for each length anew, for seconds."""
 
-PREFILL_LAYERS = [
-    "layer.plain",
-    "layer.native.eager",
-    "layer.native.eager_fp32",
-    "layer.native.sdpa_math",
-    "layer.native.sdpa_flash",
-    "layer.native.sdpa_efficient",
-    "layer.native.sdpa_cudnn",
-    "layer.native.staged",
-    "layer.triton.flash",
-    "layer.triton.flash_persistent",
-    "layer.triton.flash_trans_v",
-    "layer.triton.staged",
-    "layer.hip.naive",
-    "layer.hip.lds_tiles",
-    "layer.hip.flash",
-    "layer.hip.vectorised",
-    "layer.hip.matrix",
-    "layer.hip.prefetch",
-    "layer.hip.best",
-    "layer.hip.staged",
-    "layer.ck",
-]
-ALL_PREFILL_LAYERS = [*PREFILL_LAYERS, *COMPILED_LAYERS]
 MODEL_LAYERS = [
     "layer.plain",
     "layer.native.sdpa_flash",
@@ -54,55 +33,55 @@ MODEL_LAYERS = [
 """What a model's layer is timed over: one unfused and one fused attention of each library."""
 
 
-def proven(workloads, backends, label):
-    """Cases that are proven and never timed."""
-    return pytest.mark.attnperf(family="block", workloads=workloads, backends=backends, label=label, timed=False)
+def proven(workloads, label, **chosen):
+    """Cases that are proven and never timed, of the `backends` named or of all `without` some."""
+    return pytest.mark.attnperf(family="block", workloads=workloads, label=label, timed=False, **chosen)
 
 
-def timed(workloads, backends):
+def timed(workloads, **chosen):
     """Cases whose stages are timed, too."""
-    return pytest.mark.attnperf(family="block", workloads=workloads, backends=backends, breakdown=True)
+    return pytest.mark.attnperf(family="block", workloads=workloads, breakdown=True, **chosen)
 
 
 class TestPrefill:
     """Prompts, and chunks of prompts whose beginning is in the cache."""
 
-    @proven(blocks.ONE_TOKEN, ALL_PREFILL_LAYERS, "one token")
+    @proven(blocks.ONE_TOKEN, "one token", without=NOT_PREFILL)
     def test_one_token(self, attnperf, backend, workload):
         """One token attends to itself."""
         attnperf.run(backend, workload)
 
-    @proven(blocks.SEVERAL_TOKENS, ALL_PREFILL_LAYERS, "several tokens")
+    @proven(blocks.SEVERAL_TOKENS, "several tokens", without=NOT_PREFILL)
     def test_several_tokens(self, attnperf, backend, workload):
         """Sixteen tokens, with nothing or 48 tokens before them."""
         attnperf.run(backend, workload)
 
-    @proven(blocks.CAUSAL, ALL_PREFILL_LAYERS, "causal mask")
+    @proven(blocks.CAUSAL, "causal mask", without=NOT_PREFILL)
     def test_causal_mask(self, attnperf, backend, workload):
         """No token sees a later one, and each sees itself: rows that one key dominates lie on both sides of it."""
         attnperf.run(backend, workload)
 
-    @proven(blocks.HOST, ALL_PREFILL_LAYERS, "against CPU")
+    @proven(blocks.HOST, "against CPU", without=NOT_PREFILL)
     def test_against_cpu(self, attnperf, backend, workload):
         """The device gives what a CPU gives in fp64 from the same inputs."""
         attnperf.run(backend, workload)
 
-    @proven(blocks.LENGTHS, PREFILL_LAYERS, "lengths")
+    @proven(blocks.LENGTHS, "lengths", without=[*NOT_PREFILL, *COMPILED_LAYERS])
     def test_sequence_lengths(self, attnperf, backend, workload):
         """Every length from 1 to 32."""
         attnperf.run(backend, workload)
 
-    @proven(blocks.STABILITY, ALL_PREFILL_LAYERS, "stability")
+    @proven(blocks.STABILITY, "stability", without=NOT_PREFILL)
     def test_numerical_stability(self, attnperf, backend, workload):
         """Large logits, tiny and huge values, equal scores, and values near the largest that fp16 holds."""
         attnperf.run(backend, workload)
 
-    @timed(blocks.BASELINE, ALL_PREFILL_LAYERS)
+    @timed(blocks.BASELINE, without=NOT_PREFILL)
     def test_performance_baseline(self, attnperf, backend, workload):
         """The result is right and, when timed, no slower than its baseline."""
         attnperf.run(backend, workload)
 
-    @timed(blocks.PREFILL_MODELS, MODEL_LAYERS)
+    @timed(blocks.PREFILL_MODELS, backends=MODEL_LAYERS)
     def test_models(self, attnperf, backend, workload):
         """The same at the sizes of models' layers."""
         attnperf.run(backend, workload)
@@ -111,37 +90,37 @@ class TestPrefill:
 class TestDecode:
     """New tokens of sequences that are in the cache."""
 
-    @proven(blocks.ONE_TOKEN_DECODE, DECODE_LAYERS, "one token")
+    @proven(blocks.ONE_TOKEN_DECODE, "one token", backends=DECODE_LAYERS)
     def test_one_token(self, attnperf, backend, workload):
         """One token attends to those before it and to itself."""
         attnperf.run(backend, workload)
 
-    @proven(blocks.SEVERAL_TOKENS_DECODE, DECODE_LAYERS, "several tokens")
+    @proven(blocks.SEVERAL_TOKENS_DECODE, "several tokens", backends=DECODE_LAYERS)
     def test_several_tokens(self, attnperf, backend, workload):
         """A few speculated tokens, each of which sees those before it."""
         attnperf.run(backend, workload)
 
-    @proven(blocks.CAUSAL_DECODE, DECODE_LAYERS, "causal mask")
+    @proven(blocks.CAUSAL_DECODE, "causal mask", backends=DECODE_LAYERS)
     def test_causal_mask(self, attnperf, backend, workload):
         """The last key of the cache and the token's own are seen, and nothing behind them."""
         attnperf.run(backend, workload)
 
-    @proven(blocks.HOST_DECODE, DECODE_LAYERS, "against CPU")
+    @proven(blocks.HOST_DECODE, "against CPU", backends=DECODE_LAYERS)
     def test_against_cpu(self, attnperf, backend, workload):
         """The device gives what a CPU gives in fp64 from the same inputs."""
         attnperf.run(backend, workload)
 
-    @proven(blocks.LENGTHS_DECODE, DECODE_LAYERS, "lengths")
+    @proven(blocks.LENGTHS_DECODE, "lengths", backends=DECODE_LAYERS)
     def test_sequence_lengths(self, attnperf, backend, workload):
         """Every length of the cache from 2 to 32, the new token included."""
         attnperf.run(backend, workload)
 
-    @proven(blocks.STABILITY_DECODE, DECODE_LAYERS, "stability")
+    @proven(blocks.STABILITY_DECODE, "stability", backends=DECODE_LAYERS)
     def test_numerical_stability(self, attnperf, backend, workload):
         """Large logits, tiny and huge values, equal scores, and values near the largest that fp16 holds."""
         attnperf.run(backend, workload)
 
-    @timed(blocks.DECODE_MODELS, DECODE_LAYERS)
+    @timed(blocks.DECODE_MODELS, backends=DECODE_LAYERS)
     def test_models(self, attnperf, backend, workload):
         """The same at the sizes of models' layers."""
         attnperf.run(backend, workload)

@@ -11,25 +11,25 @@ STAGES = ["native.staged", "triton.staged", "hip.staged"]
 FUSED = ["native.sdpa_flash", "triton.flash", "hip.best"]
 
 
-@pytest.mark.attnperf(family="qk_scores", workloads=QK_SCORES, backends=STAGES)
+@pytest.mark.attnperf(family="qk_scores", workloads=QK_SCORES)
 def test_qk_scores(attnperf, backend, workload):
     """Scores are right and, when timed, no slower than their baseline."""
     attnperf.run(backend, workload)
 
 
-@pytest.mark.attnperf(family="causal_mask", workloads=CAUSAL_MASKS, backends=STAGES)
+@pytest.mark.attnperf(family="causal_mask", workloads=CAUSAL_MASKS)
 def test_causal_mask(attnperf, backend, workload):
     """The mask hides what it must and nothing else and, when timed, is no slower than its baseline."""
     attnperf.run(backend, workload)
 
 
-@pytest.mark.attnperf(family="row_softmax", workloads=ROW_SOFTMAXES, backends=STAGES)
+@pytest.mark.attnperf(family="row_softmax", workloads=ROW_SOFTMAXES)
 def test_row_softmax(attnperf, backend, workload):
     """Weights are right and, when timed, no slower than their baseline."""
     attnperf.run(backend, workload)
 
 
-@pytest.mark.attnperf(family="weighted_values", workloads=WEIGHTED_VALUES, backends=STAGES)
+@pytest.mark.attnperf(family="weighted_values", workloads=WEIGHTED_VALUES)
 def test_weighted_values(attnperf, backend, workload):
     """The product with the values is right and, when timed, no slower than its baseline."""
     attnperf.run(backend, workload)

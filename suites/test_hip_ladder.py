@@ -7,17 +7,8 @@ import pytest
 
 from suites.hip_workloads import HIP_LADDER
 
-LADDER = [
-    "hip.naive",
-    "hip.lds_tiles",
-    "hip.flash",
-    "hip.vectorised",
-    "hip.matrix",
-    "hip.prefetch",
-    "hip.best",
-    "hip.staged",
-    "native.sdpa_flash",
-]
+LADDER = ["hip", "native.sdpa_flash"]
+"""Every step that is a backend of the family, and a library."""
 
 
 @pytest.mark.attnperf(family="prefill", workloads=HIP_LADDER, backends=LADDER)

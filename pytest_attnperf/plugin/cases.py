@@ -17,6 +17,7 @@ from pytest_attnperf.backends import Backend, Registry
 from pytest_attnperf.errors import UsageError, WorkloadError
 from pytest_attnperf.gate.policy import NIGHTLY, TIERS, require_quarantine, require_tier
 from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.empty_selection import MarkedTest, refuse_empty, without_cases
 from pytest_attnperf.plugin.model_cases import ModelCases
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.workloads.base import Workload
@@ -26,7 +27,7 @@ MARKER = "attnperf"
 FIXTURE = "attnperf"
 _ORDER = pytest.StashKey[int]()
 _KEY = pytest.StashKey[CaseKey]()
-_IDENTITY = frozenset({"family", "workloads", "backends", "suite", "label"})
+_IDENTITY = frozenset({"family", "workloads", "backends", "without", "suite", "label"})
 _SWITCHES = {"timed": True, "breakdown": False}
 """Keywords that are True or False, and what a test that does not give them has."""
 
@@ -53,6 +54,7 @@ class CaseCollector:
     gpu_reason: str
     registry: Registry = field(default_factory=Registry)
     families: Families = field(default_factory=Families)
+    tests: list[MarkedTest] = field(default_factory=list)
     too_large_for_cpu: int = 0
     left_to_nightly: tuple[CaseKey, ...] = ()
     _counter: int = 0
@@ -93,8 +95,13 @@ class CaseCollector:
             return
         where = metafunc.definition.nodeid
         settings = marker_settings(marker, where)
-        backends = self._backends(settings, where)
+        listed = self._listed(settings, where)
+        wanted = self.wanted_backends()
+        backends = [backend for backend in listed if wanted is None or backend.name in wanted]
         pairs = [(b, w) for w in self._workloads(settings, where) for b in backends]
+        names = tuple(backend.name for backend in listed)
+        chosen = frozenset(backend.name for backend in backends)
+        self.tests.append(MarkedTest(where, settings["family"], names, chosen, len(pairs)))
         metafunc.parametrize("backend,workload", [pytest.param(b, w, id=f"{b.name}-{w.id}") for b, w in pairs])
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
@@ -115,6 +122,9 @@ class CaseCollector:
         """Refuse duplicate keys, restore the canonical order of cases, deselect what is too large for a CPU, what is
         left to nightly runs, and what workloads of the command line are not for."""
         selects = config.getoption("attnperf_worker_fd", default=None) is None
+        if selects:
+            refuse_empty(config, self.tests, items)
+            _deselect(config, items, [item for item in items if not _left_empty(item)])
         if options.replaced_by(config):
             _deselect(config, items, without_repeats(items))
             if selects:  # a worker has what any selection asks for
@@ -148,6 +158,12 @@ class CaseCollector:
             lines.append(f"attnperf: {left} case{'s' * (left != 1)} left to nightly runs (--attnperf-tier=pr)")
         return lines
 
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
+        """Say of which tests the command line left no case, unless that was an error."""
+        line = without_cases(self.tests)
+        if line and exitstatus != pytest.ExitCode.USAGE_ERROR:
+            terminalreporter.write_line(line)
+
     def pytest_sessionfinish(self) -> None:
         """In a worker of xdist: tell what was left out."""
         output = getattr(self.config, "workeroutput", None)
@@ -160,20 +176,21 @@ class CaseCollector:
         told = getattr(node, "workeroutput", {}).get(_LEFT, ())
         self.left_to_nightly = tuple(CaseKey(*key) for key in told) or self.left_to_nightly
 
-    def _backends(self, settings: dict[str, Any], where: str) -> list[Backend]:
-        family = settings["family"]
-        wanted = self.wanted_backends()
-        chosen = self.registry.for_family(family, wanted)
-        only = settings.get("backends")
-        if only is not None:
-            listed = {self.registry.get(name).name for name in only}
-            chosen = [backend for backend in chosen if backend.name in listed]
-        if not chosen and wanted is None:
+    def _listed(self, settings: dict[str, Any], where: str) -> list[Backend]:
+        """The backends that the marker asks for, in the order in which they were registered."""
+        family, only, without = (settings.get(name) for name in ("family", "backends", "without"))
+        if only is not None and without is not None:
+            raise UsageError(f"{where}: the attnperf marker has backends= and without=; give one of them")
+        named = set(_expand(list(only if only is not None else without or ()), self.registry))
+        of_family = self.registry.for_family(str(family))
+        listed = [backend for backend in of_family if (backend.name in named) == (only is not None)]
+        if not listed:
+            left = " that the marker leaves" if of_family else ""
             raise UsageError(
-                f"{where}: no backend is registered for family {family!r}; implement "
+                f"{where}: no backend is registered for family {family!r}{left}; implement "
                 "pytest_attnperf_register_backends in conftest.py"
             )
-        return chosen
+        return listed
 
     def _workloads(self, settings: dict[str, Any], where: str) -> list[Workload]:
         family = self.families.get(settings["family"])

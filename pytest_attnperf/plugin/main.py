@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from pytest_attnperf.plugin.fixtures import CaseHandle, CodeObjectHandle, TimerFunction
 
 MARKER_HELP = (
-    "attnperf(family, workloads, backends=None, suite=None, label=None, timed=True, breakdown=False, tier=None, "
-    "quarantine=None, until=None, threshold=None, ...): run this test once per (backend, workload) and gate it"
+    "attnperf(family, workloads, backends=None, without=None, suite=None, label=None, timed=True, breakdown=False, "
+    "tier=None, quarantine=None, until=None, threshold=None, ...): run this test once per (backend, workload) and "
+    "gate it"
 )
 XDIST_GPUS = "ATTNPERF_XDIST_GPUS"
 """Environment variable in which a controller of xdist hands its GPUs to its workers (see `xdist_gpus`)."""

@@ -308,9 +308,11 @@ class TestOther:
 """
 
 
-def test_tests_that_no_backend_is_left_for_are_skipped(attnperf_project: FakeProject) -> None:
-    """Two tests of one name and family, of whose backends none was asked for, are skipped, and not one case twice."""
+def test_tests_that_no_backend_is_left_for_are_one_error(attnperf_project: FakeProject) -> None:
+    """Two tests of one name and family, of whose backends none was asked for, are not one case twice."""
     attnperf_project.backend("fake.a", time_us=100.0)
     attnperf_project.backend("fake.b", time_us=100.0)
     (attnperf_project.path / "suites" / "test_prefill.py").write_text(TWO_TESTS_OF_ONE_NAME)
-    attnperf_project.run("--attnperf-backend=fake.b").assert_outcomes(skipped=2)
+    result = attnperf_project.run("--attnperf-backend=fake.b")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --attnperf-backend=fake.b selects no case: *::TestOne::test_it has fake.a; *"])
