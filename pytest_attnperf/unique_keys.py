@@ -31,13 +31,13 @@ def require_unique_keys(
     Quotation marks are counted in the text and in what was read from it: a key that was dropped took two with it. That
     takes half as long as looking at every object (21 against 38 ms for 454 entries), which is done where they differ.
     """
-    if _OTHER_QUOTE not in data and data.count(b'"') == msgspec.json.encode(msgspec.json.decode(data)).count(b'"'):
-        return
     try:
+        if _OTHER_QUOTE not in data and data.count(b'"') == msgspec.json.encode(msgspec.json.decode(data)).count(b'"'):
+            return
         json.loads(data, object_pairs_hook=_unique)
     except _TwiceError as twice:
         raise error(f"{source}: the key {twice.key[:200]!r} stands twice in one object: {advice}") from None
-    except (ValueError, RecursionError) as cause:
+    except (ValueError, RecursionError, msgspec.MsgspecError) as cause:
         raise error(f"{source}: is not readable as JSON ({cause}); restore it") from cause
 
 

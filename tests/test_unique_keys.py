@@ -50,3 +50,9 @@ def test_any_object_is_looked_at_and_no_sound_text_refused(value: object, *, oth
     require_unique_keys(text.encode(), "x")
     with pytest.raises(BaselineError, match="x: the key 'c' stands twice"):
         require_unique_keys(text.replace('{"c": ', '{"c": "", "c": ', 1).encode(), "x")
+
+
+def test_bytes_that_are_no_text_are_refused() -> None:
+    """In a field that nobody reads, too."""
+    with pytest.raises(BaselineError, match=r"x: is not readable as JSON .*; restore it"):
+        require_unique_keys(b'{"a": "\xff"}', "x")
