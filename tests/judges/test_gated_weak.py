@@ -98,7 +98,7 @@ def test_gradients_that_cancel_to_nothing_accuse_nobody_of_rounding() -> None:
     assert reverted.problems != ()
 
 
-@pytest.mark.parametrize("seeds", [range(1, 3), pytest.param(range(3, 9), marks=pytest.mark.soak)])
+@pytest.mark.parametrize("seeds", [range(1, 2), pytest.param(range(2, 9), marks=pytest.mark.soak)])
 @pytest.mark.parametrize("columns", [0, 3, 8, 31, 32, 256])
 def test_eight_rows_of_zeros_beside_a_huge_one_are_incorrect(columns: int, seeds: range) -> None:
     """Rows have budgets of their own, however short they are, also in outputs of one dimension."""
