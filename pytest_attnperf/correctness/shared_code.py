@@ -55,8 +55,18 @@ def _entered(call: Callable[[], Any]) -> dict[CodeType, None]:
     try:
         call()
     finally:
-        sys.setprofile(before)
+        sys.setprofile(None)
+        _put_back(before)
     return {code: None for code in entered if _counts(code.co_filename)}
+
+
+def _put_back(profiler: Any) -> None:
+    """A function as it was; a profiler of C code (cProfile's) is no function, and starts itself again."""
+    start = getattr(profiler, "enable", None)
+    if start is None:
+        sys.setprofile(profiler)
+    else:
+        start()
 
 
 @functools.cache

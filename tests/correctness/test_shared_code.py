@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import cProfile
+
 import torch
 
 from pytest_attnperf.correctness.shared_code import shared, warning
@@ -32,6 +34,19 @@ def test_torch_is_shared_by_everybody() -> None:
     assert shared(kernel, plain) == []
     assert shared(plain, plain) != []
     assert warning([]) == ""
+
+
+def test_a_profiler_goes_on() -> None:
+    """A run under cProfile is profiled before and behind it, and nothing breaks."""
+    profiler = cProfile.Profile()
+    profiler.enable()
+    try:
+        shared(kernel, plain)
+        plain()
+    finally:
+        profiler.disable()
+    seen = {getattr(entry.code, "co_name", "") for entry in profiler.getstats()}
+    assert {"plain"} <= seen
 
 
 def test_a_long_list_is_cut() -> None:
