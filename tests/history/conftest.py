@@ -43,6 +43,10 @@ def _user() -> dict[str, Any]:
     return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
 
 
+SHORT = "/tmp"
+"""A folder with a short name, on every machine."""
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """URL of a database on a server of ours, or on the one that the environment names."""
@@ -54,8 +58,8 @@ def postgres_server() -> Iterator[str]:
     if binaries is None:
         pytest.skip(f"no PostgreSQL server is installed, and {GIVEN} names none")
     user = _user()
-    # A socket's path holds 107 characters, which pytest's folders can exceed.
-    folder = Path(tempfile.mkdtemp(prefix="attnperf-pg"))
+    # A socket's path holds 107 characters, which pytest's folders and TMPDIR can exceed.
+    folder = Path(tempfile.mkdtemp(prefix="attnperf-pg", dir=SHORT))
     if user:
         os.chown(folder, user["user"], user["group"])
     data = folder / "data"

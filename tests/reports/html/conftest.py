@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 import zlib
 from collections import Counter
@@ -199,7 +200,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    found = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    environment = {**os.environ, "TMPDIR": "/tmp"}  # a socket lies there, whose path holds 107 characters
+    found = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver, env=environment))
     found.set_script_timeout(10)
     yield found
     found.quit()
