@@ -67,7 +67,7 @@ def test_matmul(attnperf):
 
 def test_attention(attnperf):
     attnperf.gate(
-        "attention", again(attention), reference=attention, inputs=lambda: tuple(normal(1, 4, 128, 64) for _ in range(3))
+        "attention", again(attention), reference=attention, inputs=lambda: [normal(1, 4, 128, 64) for _ in range(3)]
     )
 """
 LOOP = "while True: pass"

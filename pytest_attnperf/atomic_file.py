@@ -19,8 +19,8 @@ _SUFFIX = ".tmp"
 def write_atomically(path: Path, data: bytes) -> None:
     """Put `data` at `path`: a temporary file in the same folder, flushed to disk and renamed over the old one.
 
-    Folders are made, and temporary files that killed writers of `path` left are removed. Raises OSError; the old file
-    is then as it was and nothing is left beside it.
+    Folders are made, and temporary files that killed writers of `path` left are removed. Raises OSError naming `path`;
+    the old file is then as it was and nothing is left beside it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{_machine()}-{os.getpid()}.{uuid.uuid4().hex[:8]}{_SUFFIX}")
@@ -30,6 +30,9 @@ def write_atomically(path: Path, data: bytes) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)
+    except OSError as error:
+        error.filename = str(path)  # a write, and a flush, do not say what they were of
+        raise
     finally:
         temporary.unlink(missing_ok=True)
     _remove_abandoned(path)

@@ -83,6 +83,7 @@ class Closing:
         self._failed_for: list[str] = []
         self._hidden: list[str] = []
         self._results_path = config.rootpath / options.run_text(config, "results")
+        self._unwritten = False
 
     def hear(self, result: CaseResult | CodeResult, report: pytest.TestReport) -> None:
         """Keep what fails while its test does not: a mark or a hook may say what pytest shows, not what a gate does."""
@@ -110,12 +111,24 @@ class Closing:
             findings += unused_entries(run, store, partial(asked_suites, self._config)) if whole else []
             findings += self._kernel_findings(run, store, whole=whole) if run.code else []
         run = replace(run, findings=tuple(findings), baseline_paths=merged)
-        if run.mode != "check" or _has_profiles(run):
-            json_results.write(self._results_path, run)
         self._run = run
+        if run.mode != "check" or _has_profiles(run):
+            self._write_results(run)
         self._failed_for += self._hidden if run.mode != "check" else []
         self._failed_for += self._strict_reasons(run)
         return 1 if self._failed_for else 0
+
+    def _write_results(self, run: RunResult) -> None:
+        """Write results.json. What keeps it from being written fails the run, and costs nothing that is printed."""
+        try:
+            json_results.write(self._results_path, run)
+        except OSError as error:
+            self._unwritten = True
+            self._failed_for.append(
+                f"{self._relative(self._results_path)} was not written ({error.strerror or error}), and is as it was "
+                "before: all that is left of the run is printed here; make room, or name another file with "
+                "--attnperf-results"
+            )
 
     def _with_tier(self, run: RunResult) -> RunResult:
         """The run with the tier that was asked for, and the cases that were left out by it."""
@@ -163,7 +176,7 @@ class Closing:
             said = [one_line(line, TEXT_LIMIT) for line in said]
         else:
             said = [worst_table(of_one(run), width=_width(), ink=ink)] if verbosity == -1 else []
-        closing = closing_lines(run, str(self._relative(self._results_path)), ink=ink)
+        closing = closing_lines(run, self._results_shown, ink=ink)
         said += [*self._calibration(run), *closing] if verbosity >= -1 else [one_line_of(run)]
         for line in filter(None, said):
             reporter.write_line(line)
@@ -207,8 +220,8 @@ class Closing:
         _show_profiles(reporter, run)
         lines = [*tolerance_notes(run.cases), *determinism_lines(run.cases)]
         lines += [*kernel_lines(run), *filter(None, [code_line(run.code)])]
-        if _has_profiles(run):
-            lines.append(f"results: {self._relative(self._results_path)}")
+        if _has_profiles(run) and self._results_shown:
+            lines.append(f"results: {self._results_shown}")
         if lines:
             reporter.section("attnperf")
         for line in lines:
@@ -223,6 +236,11 @@ class Closing:
             return str(error)
         figures = [figure for workload in workloads for figure in figures_for(reports, workload)]
         return published_table([ShownRow.of(figure) for figure in figures], width=width, ink=ink)
+
+    @property
+    def _results_shown(self) -> str:
+        """Where the results are; '' where they could not be written."""
+        return "" if self._unwritten else str(self._relative(self._results_path))
 
     def _relative(self, path: Path) -> Path:
         """A path as it is shown and stored: relative to the tree where it lies inside."""

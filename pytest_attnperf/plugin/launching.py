@@ -34,6 +34,9 @@ KEPT_OUT_PLUGINS = frozenset(
     {"no:cacheprovider", "no:terminal", "no:attnperf", "pytest_attnperf.plugin.main", "pytester", "xdist"}
 )
 """Values of `-p` that a worker must not repeat; it loads this plugin itself."""
+TRIAL_BYTES = 1 << 18
+"""What must fit a log folder before anything is run: logs of a few workers, and the results of a hundred cases."""
+
 KEPT_RUNS = 5
 TIMER_CHOICES = (
     *("auto", "graph", "graph_cold", "event", "profiler", "host", "host_cold"),
@@ -172,11 +175,24 @@ def _pool(plan: WorkerPlan, gpus: Chosen, settings: RunSettings) -> WorkerPool:
 
 
 def _scratch(root: Path) -> Path:
+    """A folder for this run. Raises UsageError where it cannot hold a log: a worker that cannot write its own dies."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     logs = root / ".attnperf" / "logs"
     folder = logs / f"{stamp}-{os.getpid()}"
-    folder.mkdir(parents=True, exist_ok=True)
-    _forget_old(logs)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _forget_old(logs)
+        trial = folder / "trial"
+        try:
+            trial.write_bytes(bytes(TRIAL_BYTES))
+        finally:
+            trial.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"{folder} cannot be written to ({error.strerror or error}): logs, the journal and results.json of a run "
+            f"go below {root / '.attnperf'}. Nothing was run; make room, give write permission, or run a copy of the "
+            "tree"
+        ) from error
     return folder
 
 

@@ -162,14 +162,11 @@ class Session(Looking):
         recorded = record(self, case)
         if recorded.verdict is not Verdict.RECORDED:
             return recorded, ()
-        device = self.device()
-        self.store.merge(
-            self.local_root,
-            device.arch,
-            device.product,
-            case.key.suite,
-            {case.key.entry: new_entry(recorded, self.commit)},
-        )
+        device, entry = self.device(), {case.key.entry: new_entry(recorded, self.commit)}
+        try:
+            self.store.merge(self.local_root, device.arch, device.product, case.key.suite, entry)
+        except OSError as error:
+            raise BaselineError(f"nothing was recorded: {error}; make room, or give write permission") from error
         note = f"{LOCAL} recorded in this run, in {len(recorded.first)} other processes"
         return self.find(case), (note,)
 

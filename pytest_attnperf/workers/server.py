@@ -22,6 +22,7 @@ from pytest_attnperf.measure import flight_recorder
 from pytest_attnperf.measure.not_interpreted import InterpretedKernelError
 from pytest_attnperf.records import METHOD_VERSION, CaseKey, FinalReport, NotProvenRightError, Role
 from pytest_attnperf.workers.device import Device, prepared_or_reasons
+from pytest_attnperf.workers.no_compiler import why as no_compiler_text
 from pytest_attnperf.workers.own_code import OwnCode
 from pytest_attnperf.workers.protocol import ALLOWED, PROTOCOL_VERSION, Channel, State, plain, protocol_error
 from pytest_attnperf.workers.sources import loaded_sources
@@ -196,11 +197,14 @@ class Server:
     def _failure(self, error: Exception) -> dict[str, Any]:
         flight_recorder.stop()  # what is launched to learn whether the device still answers is not to blame
         unsupported = isinstance(error, UnsupportedError)
+        no_compiler = "" if unsupported else no_compiler_text(error)
         return {
             "kind": "case",
-            "message": str(error) if unsupported else f"{type(error).__name__}: {error}",
+            "message": str(error) if unsupported else no_compiler or f"{type(error).__name__}: {error}",
             "unsupported": unsupported,
-            "traceback": "" if isinstance(error, TOLD) else "".join(traceback.format_exception(error)[-12:]),
+            "traceback": ""
+            if no_compiler or isinstance(error, TOLD)
+            else "".join(traceback.format_exception(error)[-12:]),
             "out_of_memory": isinstance(error, CaseFailedError) and error.out_of_memory,
             "report": plain(getattr(error, "report", None)),
             "poisoned": not self._device.healthy(),
