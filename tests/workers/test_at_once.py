@@ -141,8 +141,8 @@ def other_threads() -> int:
 
 def test_a_card_is_alone_before_and_after_and_with_all_others_between() -> None:
     """Each of three cards measures beside nobody, beside all, and beside nobody; all are proven again and closed."""
-    cards = Cards(({}, {}, {}))
-    look = taken(cards)
+    cards, plan = Cards(({}, {}, {})), replace(PLAN, seconds=0.2)  # on a busy machine three threads need it to meet
+    look = taken(cards, plan)
     assert [one.ending for one in look.looks] == [Ending.RIGHT] * 3
     assert cards.most["measuring"] == 3
     for times in look.times:
@@ -150,7 +150,7 @@ def test_a_card_is_alone_before_and_after_and_with_all_others_between() -> None:
         assert len(times.together_us) >= 3
         assert sum(us == 105.0 for us in times.together_us) > len(times.together_us) / 2
     assert [times.ready.device.device_id for times in look.times] == ["fake-0", "fake-1", "fake-2"]
-    assert look.overlap_s >= PLAN.seconds
+    assert look.overlap_s >= plan.seconds
     assert sorted(cards.closed) == [0, 1, 2]
 
 
@@ -190,7 +190,7 @@ def test_an_error_of_one_card_names_it_and_closes_the_others() -> None:
 
     cards, before = Cards(during_turn=dying), other_threads()
     with pytest.raises(WorkerError, match="GPU 1: worker died") as raised:
-        taken(cards)
+        taken(cards, replace(PLAN, seconds=0.2))  # on a busy machine two threads do not meet within 20 ms
     assert raised.value.log_tail == "the log"
     assert other_threads() == before
     assert cards.left_by == [WorkerError, WorkerError]
