@@ -1,6 +1,6 @@
 """Which tests `make test` can do without: those that take long and run no line or branch that others do not.
 
-    coverage run ... of all tests, with the node id of a test as context, also in the processes that it starts
+    (a run of all tests with coverage, as benchmarks/coverage_context.py says)
     python benchmarks/choose_tests.py --junit junit.xml --coverage .coverage --seconds 400
 
 Quick tests stay, and so do those whose names are given with --keep. Of the others those stay that add the most lines
