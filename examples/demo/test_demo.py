@@ -15,7 +15,7 @@ def demo(family, workload, backends):
 @demo(
     "prefill",
     "prefill-b1-s80-h4-hk2-d64-f16-causal",
-    ["native.eager", "native.sdpa_flash", "native.sdpa_math", "triton.flash", "hip.flash", "hip.best"],
+    ["native.eager", "native.sdpa_flash", "triton.flash", "hip.flash", "hip.best"],
 )
 def test_prefill(attnperf, backend, workload):
     """Attention over a prompt."""
@@ -35,7 +35,7 @@ def test_decode(attnperf, backend, workload):
 @demo(
     "mla",
     "mla-b1-s17-kv40-h2-d16-dv24-r16-c32-f16-causal-lse",
-    ["native.mla_naive", "native.mla_absorb", "triton.mla"],
+    ["native.mla_absorb", "triton.mla"],
 )
 def test_mla(attnperf, backend, workload):
     """Multi-head latent attention."""
