@@ -117,8 +117,9 @@ class CodeCollector:
         return kept
 
     def _of_tier(self, builds: list[KernelBuild]) -> list[KernelBuild]:
-        """All for nightly runs, and where architectures were typed; else the first of each kernel and architecture."""
-        if tiers.run_tier(self.config) == NIGHTLY or options.run_text(self.config, "arch"):
+        """All for nightly runs, and where builds were chosen; else the first of each kernel and architecture."""
+        chosen = [options.run_text(self.config, name) for name in ("arch", "code-set")]
+        if tiers.run_tier(self.config) == NIGHTLY or any(chosen) or self.config.getoption("keyword", default=""):
             return builds
         counts: Counter[tuple[str, str]] = Counter()
         kept = []

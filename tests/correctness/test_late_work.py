@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from collections.abc import Callable
@@ -111,7 +112,7 @@ def reading(outputs: Callable[[Any], Any]) -> list[str]:
 def test_reading_that_takes_longer_than_copying_is_named() -> None:
     """Waiting for a thread, or computing in Python, shows in the time; one slow reading of several does not count."""
     assert reading(lambda raw: {"out": raw.float().transpose(1, 2).contiguous()}) == []
-    slow = iter([0.01, 0.01, 0.0, 0.01])
+    slow = itertools.chain([0.01, 0.01, 0.0, 0.01], itertools.repeat(0.0))
     assert reading(lambda raw: time.sleep(next(slow))) == []
     (found,) = reading(lambda raw: time.sleep(0.002))
     assert "reading it takes 2" in found

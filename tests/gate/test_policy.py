@@ -111,7 +111,7 @@ def test_what_is_not_set_is_not_stored() -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"tier": "weekly"}, "policy tier is 'weekly'; known tiers: pr, nightly"),
+        ({"tier": "weekly"}, "policy tier is 'weekly'; known tiers: pr, check, nightly"),
         ({"quarantine": "#1"}, "policy has quarantine='#1' without until; a quarantine needs both: quarantine="),
         ({"quarantine_until": "2026-02-01"}, "policy has until='2026-02-01' without quarantine; a quarantine needs"),
         ({"quarantine": " ", "quarantine_until": "2026-02-01"}, "policy has quarantine=' '; expected the link"),

@@ -20,6 +20,8 @@ def config(typed: str | None = "10m", stored: str | None = None, **values: Any) 
     return SimpleNamespace(
         getoption=lambda name, default=None: given.get(name, default),
         getini=lambda name: stored if name == "attnperf_budget" else None,
+        get_verbosity=lambda: -1,
+        stash=pytest.Stash(),
     )
 
 
@@ -67,7 +69,7 @@ def test_what_has_no_place_beside_a_budget(values: dict[str, Any], said: str) ->
 def test_xdist_is_refused_by_its_controller(asked: dict[str, Any], said: str) -> None:
     """The process that spreads the cases refuses, before any of its workers has collected one."""
     given = config(dist="load", **asked)
-    collectors: Any = SimpleNamespace(register=lambda: None, cases=SimpleNamespace(on_gpu=False))
+    collectors: Any = SimpleNamespace(register=lambda: None, registered=True, cases=SimpleNamespace(on_gpu=False))
     with pytest.raises(pytest.UsageError, match=said):
         ControllerSession(given, collectors).pytest_collection()
 

@@ -300,7 +300,9 @@ def test_report_shows_code_objects(project: CodeProject) -> None:
 def test_shuffled_collection_is_put_back(project: CodeProject, other_plugins: None) -> None:
     """pytest-randomly shuffles; kernels are compiled, judged and listed in the order that they are declared in."""
     project.kernels('Prebuilt("hip.saxpy", [(c, "saxpy.gfx942.co", "") for c in "abcdefgh"])')
-    project.pytester.runpytest_subprocess("--attnperf", "-p", "randomly", "-p", "no:xdist", "suites/", timeout=120)
+    project.pytester.runpytest_subprocess(
+        *("--attnperf", "--attnperf-tier=nightly", "-p", "randomly", "-p", "no:xdist", "suites/"), timeout=120
+    )
     assert [one["key"]["workload"] for one in project.results()] == list("abcdefgh")
 
 

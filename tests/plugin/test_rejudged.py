@@ -11,7 +11,7 @@ from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.gate_command import failures, read_results
 from pytest_attnperf.reports.joined import join
 from pytest_attnperf.session.rejudge import RejudgeSettings, rejudge, rejudge_all
-from pytest_attnperf.testing.project import WORKLOAD, FakeProject
+from pytest_attnperf.testing.project import WORKLOAD, FakeProject, full_results
 
 BACKENDS: dict[str, dict[str, Any]] = {
     "fake.same": {},
@@ -63,7 +63,7 @@ def test_every_verdict_is_judged_to_what_it_was(measured: FakeProject) -> None:
     assert [case.ratio for case in again.cases] == [case.ratio for case in run.cases]
     assert (again.gated, again.selected, again.findings) == (run.gated, run.selected, run.findings)
 
-    forged = json.loads(path.read_bytes())
+    forged = full_results(path) | {"schema": 1}
     for case in forged["cases"]:
         case.update(verdict="SAME", summary="fine", fails=False, ratio=1.0, policy={"threshold_percent": 90.0})
     path.write_text(json.dumps(forged))

@@ -278,7 +278,7 @@ def test_what_was_not_timed_and_what_is_held_stand_at_the_end(case: CaseFactory,
     assert lines[0] == closing_lines(made)[0]
     assert lines[1:] == [
         "1 gated, 1 unchanged (not timed)",
-        "1 case left to nightly runs",
+        "1 case left to nightly runs (--attnperf-tier=nightly)",
         f"{KEY}: SLOWER, quarantined: https://a.b/7 until 2026-02-10",
     ]
     many = closing_lines(run(*(held,) * 12))

@@ -84,7 +84,7 @@ SCENES: dict[str, tuple[Scene, Verdict, str]] = {
     "slower": (scripted(time_us=110.0), Verdict.SLOWER, "Two looks agree"),
     "slower by pairs": (by_pairs(time_us=110.0), Verdict.SLOWER, "in 3 pairs of fresh processes"),
     "same by pairs": (by_pairs(), Verdict.SAME, "as long as on the base side"),
-    "noise": (noisy, Verdict.UNDECIDED, "so nobody can tell which it is"),
+    "noise": (noisy, Verdict.UNDECIDED, "nobody can tell which it is"),
     "toolchain": (toolchain, Verdict.ENVIRONMENT, "the toolchain is not the one"),
     "canary": (scripted(time_us=105.0, canary_us=210.0), Verdict.ENVIRONMENT, "the machine moved"),
     "wrong": (scripted(fault="wrong"), Verdict.INCORRECT, "The result is wrong"),

@@ -48,8 +48,17 @@ LISTED = {(module, point.function) for point in ENTRY_POINTS for module in (poin
 OF_ADAPTERS = {f"test_{module.__name__.rpartition('.')[2]}" for module in MODULES} | {"test_dispatch"}
 
 
+@pytest.fixture
+def nothing_left() -> Iterator[None]:
+    """What a test imports of an aiter of its own is gone behind it, also for the tests of other folders."""
+    before = set(sys.modules)
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "aiter" and name not in before]:
+        del sys.modules[name]
+
+
 @pytest.fixture(autouse=True)
-def only_what_is_listed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def only_what_is_listed(nothing_left: None, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """An adapter takes no function out of aiter that its ENTRY_POINTS lack: contract tests would not look for it."""
     if request.path.stem not in OF_ADAPTERS:
         return
