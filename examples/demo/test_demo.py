@@ -15,7 +15,7 @@ def demo(family, workload, backends):
 @demo(
     "prefill",
     "prefill-b1-s80-h4-hk2-d64-f16-causal",
-    ["native.eager", "native.sdpa_flash", "triton.flash", "hip.flash", "hip.best"],
+    ["native.sdpa_flash", "triton.flash", "hip.flash", "hip.best"],
 )
 def test_prefill(attnperf, backend, workload):
     """Attention over a prompt."""
@@ -25,7 +25,7 @@ def test_prefill(attnperf, backend, workload):
 @demo(
     "decode",
     "decode-b4-kv200-h4-hk2-d64-f16",
-    ["native.eager_decode", "native.sdpa_decode", "triton.flash_decode", "hip.decode"],
+    ["native.sdpa_decode", "triton.flash_decode", "hip.decode"],
 )
 def test_decode(attnperf, backend, workload):
     """One new token a sequence over a cache of keys and values."""
@@ -35,7 +35,7 @@ def test_decode(attnperf, backend, workload):
 @demo(
     "mla",
     "mla-b1-s17-kv40-h2-d16-dv24-r16-c32-f16-causal-lse",
-    ["native.mla_absorb", "triton.mla"],
+    ["triton.mla"],
 )
 def test_mla(attnperf, backend, workload):
     """Multi-head latent attention."""
@@ -45,7 +45,7 @@ def test_mla(attnperf, backend, workload):
 @demo(
     "backward",
     "backward-b1-s65-h2-hk1-d64-bf16-causal",
-    ["native.eager_backward", "native.sdpa_flash_backward", "triton.flash_backward"],
+    ["native.sdpa_flash_backward", "triton.flash_backward"],
 )
 def test_backward(attnperf, backend, workload):
     """Gradients of attention."""
@@ -67,7 +67,7 @@ def test_softmax(attnperf, backend, workload):
 @demo(
     "block",
     "block-b1-s32-h4-d32-f16",
-    ["layer.plain", "layer.native.sdpa_flash", "layer.triton.flash", "layer.hip.best"],
+    ["layer.native.sdpa_flash", "layer.triton.flash", "layer.hip.best"],
 )
 def test_layer(attnperf, backend, workload):
     """A whole attention layer."""
