@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -117,6 +118,7 @@ def main() -> int:
     parser.add_argument("--slow-runs", type=int, default=10, help="of code that is three times as slow")
     parser.add_argument("--busy", type=int, default=2, help="endless loops beside them")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the loops end with this program
     red = found = 0
     with tempfile.TemporaryDirectory() as folder, load(options.busy):
         project = Path(folder)

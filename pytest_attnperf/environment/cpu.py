@@ -25,9 +25,11 @@ def product(model: str) -> str:
 
 
 def must_match(threads: int) -> dict[str, str]:
-    """What a CPU time depends on beside the product; power caps and partitions are not visible to a process."""
+    """What a CPU time depends on beside the product, the way it is taken included; power caps and partitions are not
+    visible to a process."""
     return {
         "cpu_threads": str(threads),
+        "host_clock": "fastest run, without waits",
         "compute_partition": "none",
         "memory_partition": "none",
         "power_cap_w": "unknown (not read on CPUs)",

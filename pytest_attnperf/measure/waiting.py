@@ -6,6 +6,7 @@ busy programs a call of 10 ms takes 10 to 90 ms by the clock; without what it wa
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -30,17 +31,18 @@ class Waited:
             self._open()
         if self._file is None:
             return 0
-        waited_ns = int(_read(self._file, _BYTES, 0).split()[1])
+        try:
+            waited_ns = int(_read(self._file, _BYTES, 0).split()[1])
+        except (OSError, ValueError, IndexError):  # of a thread that has ended, whose number this one has now
+            self.close()
+            return 0
         return waited_ns - (_process_ns() - _thread_ns())
 
     def _open(self) -> None:
         self.close()
         self._thread = threading.get_ident()
-        try:
+        with contextlib.suppress(OSError):
             self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
-            int(_read(self._file, _BYTES, 0).split()[1])
-        except (OSError, ValueError, IndexError):
-            self.close()
 
     def close(self) -> None:
         """Let go of the file."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+from collections import Counter
+from collections.abc import Callable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as draw
 
@@ -27,9 +31,15 @@ POLICIES = draw.builds(
 )
 
 
+SEEN: Counter[Verdict] = Counter()
+"""Verdicts of one test's examples."""
+
+
 def some(times: draw.SearchStrategy[float], least: int, most: int) -> draw.SearchStrategy[list[float]]:
-    """So many times, of one size or far apart."""
-    return draw.lists(times, min_size=least, max_size=most)
+    """So many times, within a ten-thousandth of one another up to a factor of three apart."""
+    apart = draw.lists(draw.floats(-1.0, 1.0), min_size=least, max_size=most)
+    spread = draw.sampled_from([1e-4, 1e-3, 1e-2, 0.1, 1.0])
+    return draw.builds(lambda centre, sd, logs: [centre * math.exp(sd * log) for log in logs], times, spread, apart)
 
 
 def measured(medians_us: list[float]) -> Measurement:
@@ -40,6 +50,7 @@ def measured(medians_us: list[float]) -> Measurement:
 
 def holds(decision: Decision, tolerated: float) -> None:
     """SLOWER lies beyond what is allowed with all of its interval, FASTER below 1 by as much."""
+    SEEN[decision.verdict] += 1
     if decision.verdict not in (Verdict.SLOWER, Verdict.FASTER, Verdict.ENVIRONMENT):
         return
     assert decision.interval is not None
@@ -51,8 +62,8 @@ def holds(decision: Decision, tolerated: float) -> None:
 
 
 @given(some(TIMES, 2, 7), some(TIMES, 1, 2), some(TIMES, 2, 5), POLICIES, draw.integers(1, 300))
-@settings(max_examples=300, deadline=None)
-def test_against_stored_processes(
+@settings(max_examples=400, deadline=None)
+def against_stored_processes(
     stored: list[float], first: list[float], second: list[float], policy: Policy, cases: int
 ) -> None:
     """Whatever processes a side measured, and whatever the policy."""
@@ -65,12 +76,20 @@ def test_against_stored_processes(
 
 
 @given(some(draw.floats(0.01, 100.0), 2, 12), TIMES, POLICIES, draw.integers(1, 300))
-@settings(max_examples=300, deadline=None)
-def test_in_pairs(ratios: list[float], base_us: float, policy: Policy, cases: int) -> None:
+@settings(max_examples=400, deadline=None)
+def in_pairs(ratios: list[float], base_us: float, policy: Policy, cases: int) -> None:
     """Whatever pairs of processes measured in turns."""
     pairs = [PairSummary(ratio, base_us, base_us * ratio, 30, "host") for ratio in ratios]
     noise = pair_noise({"a": pairs}).sd("a", base_us, "host")
     holds(interleaved_look(pairs, noise, policy, cases), tolerated_ratio(policy, base_us))
+
+
+@pytest.mark.parametrize("held", [against_stored_processes, in_pairs])
+def test_no_verdict_contradicts_its_interval(held: Callable[[], None]) -> None:
+    """Whatever was measured; and the examples do hold verdicts that could."""
+    SEEN.clear()
+    held()
+    assert min(SEEN[verdict] for verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.SAME, Verdict.UNDECIDED)) > 10
 
 
 @given(TIMES, TIMES, TIMES, draw.floats(0.0, 1e7))

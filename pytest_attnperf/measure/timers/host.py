@@ -22,8 +22,8 @@ _ESTIMATE_SHARE = 0.2
 class HostTimer:
     """Blocks of calls between two readings of a clock (see `clocks.TwoClocks`), without what they waited for a core.
 
-    last    what the last call of the last block returned
-    waits   whether a call that waits for a core does not go on meanwhile, so that the wait is none of its time
+    last     what the last call of the last block returned
+    on_cpu   whether the work is the CPU's: it stands still while it waits for a core, and other programs disturb it
     """
 
     name = "host"
@@ -33,13 +33,13 @@ class HostTimer:
     max_pairs = 1
     clock_mhz: tuple[float, ...] = ()
     calls_most = MAX_CALLS_PER_BLOCK
-    waits = True
+    on_cpu = True
 
     def __init__(self, clock_ns: clocks.Clock = clocks.first, other_ns: clocks.Clock | None = None) -> None:
         self.calls_per_block = 1
         self.last: Any = None
         self._runs = 1
-        waited_ns = Waited() if self.waits and clock_ns is clocks.first else None
+        waited_ns = Waited() if self.on_cpu and clock_ns is clocks.first else None
         self._clocks = clocks.TwoClocks(clock_ns, other_ns, waited_ns)
         self._call: Call | None = None
 
@@ -54,7 +54,7 @@ class HostTimer:
             took_us = self._calls_us(calls)
         call_us = took_us / calls
         self.calls_per_block = min(self.calls_most, calls_per_block(block_us, call_us))
-        self._runs = RUNS if self.calls_per_block * call_us <= RUN_LONG_US else 1
+        self._runs = RUNS if self.on_cpu and self.calls_per_block * call_us <= RUN_LONG_US else 1
 
     def measure(self, pairs: int) -> list[float]:
         """Microseconds per call of each measured block: of the fastest of its runs."""

@@ -65,5 +65,5 @@ class HostSyncTimer(HostFreshTimer):
     """On a GPU: calls that wait for the device, until it has done all of a block."""
 
     name = "host_sync"
-    waits = False  # the device goes on
+    on_cpu = False
     note = "timed by the host's clock, launches and waiting included: the call waits for the device (host_sync)"
