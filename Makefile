@@ -48,12 +48,17 @@ $(STAMP): pyproject.toml Makefile .ci/setup
 	@PYTHON="$(PYTHON)" .ci/setup
 	@touch $@
 
+# What stands below the demonstration's tables.
+NEXT = next: a kernel of your own, docs/add-to-your-repo.md; every case of the suites, make nightly; a GPU times them all
 NO_GPU = ! $(VENV)/bin/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'
 
 attnperf: $(STAMP)
-	@what=suites/; \
-	if $(NO_GPU); then echo "no GPU that torch can use: a demonstration"; what='$(CPU_FLAGS)'; fi; \
-	set -x; $(RUN) pytest --attnperf --attnperf-record-local $$what $(ARGS)
+	@what=suites/; next=; \
+	if $(NO_GPU); then \
+		echo "no GPU that torch can use: a demonstration"; what='$(CPU_FLAGS)'; next='$(NEXT)'; \
+	fi; \
+	(set -x; $(RUN) pytest --attnperf --attnperf-record-local $$what $(ARGS)); status=$$?; \
+	[ -z "$$next" ] || echo "$$next"; exit $$status
 
 nightly: $(STAMP)
 	@how='--attnperf --attnperf-record-local'; \

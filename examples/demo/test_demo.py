@@ -1,4 +1,4 @@
-"""What this plugin does, on a machine without a GPU and in a minute: `make attnperf` runs it where there is none.
+"""What this plugin does, on a machine without a GPU and in two minutes: `make attnperf` runs it where there is none.
 
 Small workloads of each family. Native kernels are timed by the CPU's clock; Triton's interpreter and the HIP emulator
 run the GPU kernels as they are, which proves them and times nothing. The suites proper stand in `suites/`.
