@@ -13,7 +13,7 @@ import pytest
 pytest_plugins = ["pytester", "pytest_attnperf.testing.project"]
 
 
-PLUGINS_BY_NAME = 9
+PLUGINS_BY_NAME = (9, 2)
 """From this version of pytest on PYTEST_PLUGINS takes names of entry points."""
 
 
@@ -24,7 +24,7 @@ def lean_processes() -> Iterator[None]:
     The others (hypothesis, benchmark, timeout ...) are a fifth of what a worker takes to start. Not for tests of how
     this plugin is found, or of how it goes together with others.
     """
-    if int(pytest.__version__.partition(".")[0]) < PLUGINS_BY_NAME:
+    if tuple(map(int, pytest.__version__.split(".")[:2])) < PLUGINS_BY_NAME:
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
