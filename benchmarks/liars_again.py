@@ -1,21 +1,26 @@
 """Judges every liar and every twin again and again, idle or beside load: how often each is told, and accused.
 
-    python benchmarks/liars_again.py [--runs 20] [--load N] [--only TEXT]
+    python benchmarks/liars_again.py [--device cuda|cpu] [--runs 20] [--jobs N] [--load N] [--only TEXT]
 
-Each run prepares, checks, times a few blocks and finishes in this process, with fresh seeds; what only a gate sees
-(SLOWER, SUSPICIOUS) is not run here. A liar is told where a problem names its trick. `--load` keeps so many processes
-busy beside it. The exit status is 1 unless every liar was told in every run and no twin was accused in any.
+Each run prepares, checks, times a few blocks and finishes in one process, with fresh seeds; what only a gate sees
+(SLOWER, SUSPICIOUS) is not run here. A liar is told where a problem names its trick. `--jobs` shares the runs among so
+many processes, which disturb each other; `--load` keeps so many more processes busy beside them. The exit status is 1
+unless every liar was told in every run and no twin was accused in any.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import random
 import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 
+from pytest_attnperf.environment.device import describe_device
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.measure.proving import TimedWrongError
 from pytest_attnperf.measure.seeds import Seeds, timed_seed
@@ -27,23 +32,25 @@ from pytest_attnperf.testing.liars.liar import Liar, OneWorkload
 BLOCKS, BUDGET_US = 7, 1e9
 BLOCK_US, LONG_BLOCK_US = 3_000.0, 100_000.0
 """The longer ones for liars that need timing: one of them begins to lie after 800 calls."""
-CPU = DeviceInfo(kind="cpu", arch="cpu", product="here")
 BUSY = "while True: pass"
 
 
 def arguments() -> argparse.Namespace:
     """What the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cpu")
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--load", type=int, default=0, metavar="N", help="busy processes beside it")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes that share the runs")
+    parser.add_argument("--load", type=int, default=0, metavar="N", help="busy processes beside them")
     parser.add_argument("--only", default="", metavar="TEXT", help="liars whose name holds this")
     return parser.parse_args()
 
 
-def said(backend: OneWorkload, draw: random.Random, block_us: float) -> str:
-    """All that is wrong with a backend by one check, one timing and one last call; '' where nothing is."""
+def find_problems(backend: OneWorkload, device: DeviceInfo, block_us: float) -> str:
+    """Return all that is wrong with a backend by one check, one timing and one last call; '' where nothing is."""
+    draw = random.Random()
     seeds = Seeds(timed_seed(backend.workload), draw.getrandbits(30), draw.getrandbits(30))
-    subject = TorchSubject(backend, backend.workload, CPU, seeds)
+    subject = TorchSubject(backend, backend.workload, device, seeds)
     report = CheckReport()
     try:
         subject.prepare()
@@ -58,41 +65,66 @@ def said(backend: OneWorkload, draw: random.Random, block_us: float) -> str:
     return "\n".join(report.problems)
 
 
-def told(liar: Liar) -> bool:
-    """Whether a check and a timing on a CPU are enough for it."""
-    return not liar.needs_gpu and liar.verdict is Verdict.INCORRECT
+def choose_liars(device: str, only: str) -> list[Liar]:
+    """Return those for which a check and a timing on this device are enough."""
+    elsewhere = (lambda liar: liar.needs_gpu) if device == "cpu" else (lambda liar: liar.needs_cpu)
+    return [each for each in LIARS if each.verdict is Verdict.INCORRECT and not elsewhere(each) and only in each.trick]
+
+
+def judge_once(where: str, only: str) -> tuple[list[str], list[str]]:
+    """Judge every liar and every twin once; the tricks that were missed, and those whose twins were accused."""
+    device = describe_device(where)
+    missed: list[str] = []
+    accused: list[str] = []
+    for liar in choose_liars(where, only):
+        assert isinstance(liar.lying, OneWorkload)
+        assert isinstance(liar.honest, OneWorkload)
+        block_us = LONG_BLOCK_US if liar.needs_timing else BLOCK_US
+        problem = find_problems(liar.lying, device, block_us)
+        if not re.search(liar.clue, problem):
+            missed.append(liar.trick)
+            print(f"missed: liar.{liar.trick}: {problem or 'no problem'}", flush=True)
+        if problem := find_problems(liar.honest, device, block_us):
+            accused.append(liar.trick)
+            print(f"accused: twin.{liar.trick}: {problem}", flush=True)
+    return missed, accused
+
+
+def judge_all(options: argparse.Namespace) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield what each run found; one job is this process."""
+    if options.jobs == 1:
+        for _ in range(options.runs):
+            yield judge_once(options.device, options.only)
+        return
+    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+        runs = [pool.submit(judge_once, options.device, options.only) for _ in range(options.runs)]
+        for run in as_completed(runs):
+            yield run.result()
 
 
 def main() -> int:
     """Run them all; prints one line for each that was not as it should be."""
     options = arguments()
-    liars = [liar for liar in LIARS if told(liar) and options.only in liar.trick]
     load = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(options.load)]
     missed, accused = Counter[str](), Counter[str]()
-    draw = random.Random()
     try:
-        for run in range(options.runs):
-            for liar in liars:
-                assert isinstance(liar.lying, OneWorkload)
-                assert isinstance(liar.honest, OneWorkload)
-                block_us = LONG_BLOCK_US if liar.needs_timing else BLOCK_US
-                missed[liar.trick] += not re.search(liar.clue, said(liar.lying, draw, block_us))
-                if problem := said(liar.honest, draw, block_us):
-                    accused[liar.trick] += 1
-                    print(f"accused: twin.{liar.trick}: {problem}", flush=True)
-            print(f"run {run + 1}: missed {dict(+missed)}, accused {dict(accused)} so far", file=sys.stderr, flush=True)
+        for number, (lost, blamed) in enumerate(judge_all(options), 1):
+            missed.update(lost)
+            accused.update(blamed)
+            print(f"run {number}: missed {dict(missed)}, accused {dict(accused)} so far", file=sys.stderr, flush=True)
     finally:
         for process in load:
             process.kill()
     for trick, count in missed.items():
-        if count:
-            print(f"missed: liar.{trick} in {count} of {options.runs} runs")
-    runs = len(liars) * options.runs
+        print(f"missed: liar.{trick} in {count} of {options.runs} runs")
+    liars = len(choose_liars(options.device, options.only))
+    decisions = liars * options.runs
     print(
-        f"{len(liars)} liars and their twins, {options.runs} runs beside {options.load} busy processes: "
-        f"{runs - sum(missed.values())} of {runs} told, {sum(accused.values())} of {runs} twins accused"
+        f"{options.device}: {liars} liars and their twins, {options.runs} runs by {options.jobs} processes beside "
+        f"{options.load} busy ones: {decisions - missed.total()} of {decisions} told, "
+        f"{accused.total()} of {decisions} twins accused"
     )
-    return int(bool(sum(missed.values()) + sum(accused.values())))
+    return int(bool(missed or accused))
 
 
 if __name__ == "__main__":

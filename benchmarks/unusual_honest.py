@@ -1,6 +1,6 @@
-"""How often the judge accuses honest kernels that are unlike others (`unusual_kernels.py`), on a CPU.
+"""How often the judge accuses honest kernels that are unlike others (`unusual_kernels.py`).
 
-    python benchmarks/unusual_honest.py [--seeds 1000] [--timed] [--kernel TEXT ...]
+    python benchmarks/unusual_honest.py [--device cuda|cpu] [--seeds 1000] [--timed] [--kernel TEXT ...]
 
 Each seed is two decisions of each kernel, one of them on planted inputs. With --timed every kernel is also timed on
 inputs that change (`measure/rotation.py`), and counted where it seems to remember its results.
@@ -20,6 +20,10 @@ from tabulate import tabulate
 
 ROOT = Path(__file__).parents[1]
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
     from benchmarks.unusual_kernels import Unusual
     from pytest_attnperf.backends import Prepared
     from pytest_attnperf.correctness.judge import Judge
@@ -39,24 +43,35 @@ class Count:
     first_problem: str = ""
 
 
-def prepared_of(one: Unusual) -> tuple[Prepared, Judge]:
+def inputs_on(one: Unusual, device: str) -> Callable[[int], tuple[torch.Tensor, ...]]:
+    """Its inputs, made on this device, so that they lie in memory as they do elsewhere."""
+    import torch
+
+    def inputs(seed: int) -> tuple[torch.Tensor, ...]:
+        with torch.device(device):
+            return one.inputs(seed)
+
+    return inputs
+
+
+def prepared_of(one: Unusual, device: str) -> tuple[Prepared, Judge]:
     """The kernel as `attnperf.gate` prepares it, and its judge."""
     from pytest_attnperf.correctness.judge import Judge
     from pytest_attnperf.correctness.references import References
     from pytest_attnperf.records import Tolerance
     from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 
-    workload = AdHoc(one.name, one.inputs, one.reference, overwrites=one.in_place)
+    workload = AdHoc(one.name, inputs_on(one, device), one.reference, overwrites=one.in_place)
     prepared = CallableBackend("honest.kernel", one.kernel).prepare(
-        workload, workload.make_inputs(0, "cpu", planted=False)
+        workload, workload.make_inputs(0, device, planted=False)
     )
-    judge = Judge(prepared, workload, references=References(), tolerance=Tolerance(), device="cpu")
+    judge = Judge(prepared, workload, references=References(), tolerance=Tolerance(), device=device)
     return prepared, judge
 
 
-def counted(one: Unusual, seeds: range, *, timed: bool) -> Count:
+def counted(one: Unusual, seeds: range, device: str = "cpu", *, timed: bool) -> Count:
     """Every decision on one kernel."""
-    prepared, judge = prepared_of(one)
+    prepared, judge = prepared_of(one, device)
     count = Count(one.name)
     for seed in seeds:
         for planted in (False, True):
@@ -67,24 +82,29 @@ def counted(one: Unusual, seeds: range, *, timed: bool) -> Count:
             for figure in report.figures:
                 count.largest = max(count.largest, figure.max_error / figure.max_budget if figure.max_budget else 0.0)
     if timed:
-        count.suspicious += seems_to_remember(prepared)
+        count.suspicious += seems_to_remember(prepared, device)
     return count
 
 
-def seems_to_remember(prepared: Prepared) -> bool:
+def seems_to_remember(prepared: Prepared, device: str) -> bool:
     """Whether one process would say so; the verdict takes two."""
+    import torch
+
     from pytest_attnperf.measure.rotation import rotate
     from pytest_attnperf.session.plausibility import remembers
 
     started = time.perf_counter()
     prepared.run()
+    if device == "cuda":
+        torch.cuda.synchronize()
     call_us = (time.perf_counter() - started) * 1e6
-    return remembers(rotate(prepared, "cpu", BLOCK_US, call_us))
+    return remembers(rotate(prepared, device, BLOCK_US, call_us))
 
 
 def main() -> None:
     """Print a line per kernel; exit status 1 where one was accused."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cpu")
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--timed", action="store_true", help="time each on inputs that change, too; default: do not")
     parser.add_argument("--kernel", nargs="+", default=[], metavar="TEXT", help="only those whose name holds a text")
@@ -96,7 +116,7 @@ def main() -> None:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     started = time.monotonic()
     chosen = [one for one in UNUSUAL if not options.kernel or any(text in one.name for text in options.kernel)]
-    found = [counted(one, range(1, options.seeds + 1), timed=options.timed) for one in chosen]
+    found = [counted(one, range(1, options.seeds + 1), options.device, timed=options.timed) for one in chosen]
     headers = ("kernel", "decisions", "INCORRECT", "SUSPICIOUS", "max / budget")
     print(tabulate([(c.name, c.decisions, c.incorrect, c.suspicious, f"{c.largest:.2f}") for c in found], headers))
     for count in found:
