@@ -10,16 +10,18 @@ passed and every slower one failed as SLOWER. Needs Python 3.11 or later.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import tomllib
+
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.reports import json_results
+from pytest_attnperf.results import CaseResult
 
 HERE = Path(__file__).resolve().parent
 FOREIGN = HERE.parent / "examples" / "foreign"
@@ -45,6 +47,16 @@ CASES = {
         "test_fused_linear_cross_entropy[2048-1024-32000]",
         "test_kl_divergence[2048-32000]",
         "test_jensen_shannon_divergence[2048-32000]",
+    ),
+    "fla-core/test_fla_core.py": (
+        "test_linear_attention[(4, 1024, 8, 64)-chunk_linear_attn]",
+        "test_retention[(4, 1024, 8, 64)-parallel_retention]",
+        "test_gated_linear_attention[(4, 1024, 8, 64)-fused_recurrent_gla]",
+        "test_simple_gated_linear_attention[(4, 1024, 8, 64)]",
+        "test_delta_rule[(4, 1024, 8, 64)-fused_recurrent_delta_rule]",
+        "test_gated_delta_rule[(4, 1024, 8, 64)-forward]",
+        "test_gated_delta_rule_token_by_token[(4, 1024, 8, 64)]",
+        "test_attention[(4, 1024, 8, 64)]",
     ),
     "fla-core/test_fla_layers.py": (
         "test_l2_norm[65536-128]",
@@ -144,42 +156,41 @@ def run(step: str, cases: list[str], options: argparse.Namespace, environ: dict[
     return time.monotonic() - started
 
 
-def results(step: str, logs: Path) -> dict[str, dict[str, Any]]:
+def results(step: str, logs: Path) -> dict[str, CaseResult]:
     """What a step's results say, by node id; nothing where it left none."""
     file = logs / f"{step}.json"
-    return {case["nodeid"]: case for case in json.loads(file.read_text())["cases"]} if file.is_file() else {}
+    return {case.nodeid: case for case in json_results.read(file).cases} if file.is_file() else {}
 
 
-def shown(case: dict[str, Any] | None) -> str:
+def shown(case: CaseResult | None) -> str:
     """A verdict, with its ratio where it has one."""
     if case is None:
         return "-"
-    ratio = case["ratio"]
-    return case["verdict"] + (f" {100 * (ratio - 1):+.1f} %" if ratio else "")
+    return case.verdict.value + (f" {100 * (case.ratio - 1):+.1f} %" if case.ratio else "")
 
 
-def summaries(steps: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
+def summaries(steps: dict[str, dict[str, CaseResult]]) -> list[str]:
     """How far processes of one case lie apart, and how its time moved, for each of the two clocks."""
     lines = []
     for clock in ("GPU", "host"):
         recorded = {
             node: case
             for node, case in steps["record"].items()
-            if ("host" in case["first"][0]["timer"]) == (clock == "host")
+            if case.first and ("host" in case.first[0].timer) == (clock == "host")
         }
         if not recorded:
             continue
-        medians = [[process["median_us"] for process in case["first"]] for case in recorded.values()]
+        medians = [[process.median_us for process in case.first] for case in recorded.values()]
         apart = sorted(100 * (max(one) / min(one) - 1) for one in medians)
         lines.append(
             f"timed by the {clock}: {len(recorded)} cases, processes apart by {', '.join(f'{x:.1f}' for x in apart)} %"
         )
         for step in ("unchanged", "slower"):
-            cases = [case for node, case in steps[step].items() if node in recorded and case["ratio"]]
-            moved = [100 * (case["ratio"] - 1) for case in cases]
+            cases = [case for node, case in steps[step].items() if node in recorded and case.ratio]
+            moved = [100 * (case.ratio - 1) for case in cases if case.ratio]
             if moved:
                 mean = sum(map(abs, moved)) / len(moved)
-                verdicts = Counter(case["verdict"] for case in cases)
+                verdicts = Counter(case.verdict.value for case in cases)
                 said = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
                 lines.append(f"  {step}: {min(moved):+.1f} to {max(moved):+.1f} %, {mean:.1f} % on average; {said}")
     return lines
@@ -198,10 +209,10 @@ def main() -> int:
     good = 0
     for case in cases:
         record, unchanged, slower = (steps[step].get(case) for step in STEPS)
-        median = f"{record['median_us']:.1f} us" if record and record["median_us"] else "-"
+        median = f"{record.median_us:.1f} us" if record and record.median_us else "-"
         print(case, median, *map(shown, (record, unchanged, slower)), sep="  ")
-        passed = bool(record and unchanged) and not record["fails"] and not unchanged["fails"]
-        good += bool(passed and slower and slower["verdict"] == "SLOWER")
+        passed = bool(record and unchanged and not record.fails and not unchanged.fails)
+        good += bool(passed and slower and slower.verdict is Verdict.SLOWER)
     print(*summaries(steps), sep="\n")
     print(f"{good} of {len(cases)} recorded, passed unchanged and found when slower")
     return int(good < len(cases))

@@ -7,7 +7,6 @@ that share of what the recording says: real work that a change could have added,
 from __future__ import annotations
 
 import functools
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 import torch
 
 from pytest_attnperf.plugin.fixtures import CaseHandle
+from pytest_attnperf.reports import json_results
 
 MOST_MHZ = 1980.0
 """Cycles of an H100's or H200's multiprocessors in a microsecond, at most; with fewer, the spinning takes longer."""
@@ -30,8 +30,8 @@ _gate = CaseHandle.gate
 def _recorded() -> tuple[dict[str, float], float]:
     """({node id: microseconds}, share)."""
     file, share = os.environ["FOREIGN_SLOWER"].rsplit(" ", 1)
-    cases = json.loads(Path(file).read_text())["cases"]
-    return {case["nodeid"]: case["median_us"] for case in cases if case["median_us"]}, float(share)
+    cases = json_results.read(Path(file)).cases
+    return {case.nodeid: case.median_us for case in cases if case.median_us}, float(share)
 
 
 def gate(self: CaseHandle, name: str, fn: Callable[..., Any], **more: Any) -> None:
