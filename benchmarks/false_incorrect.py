@@ -1,6 +1,7 @@
 """How often the judge calls an honest backend wrong: fresh inputs from many seeds, every backend that runs here.
 
-    python benchmarks/false_incorrect.py [--seeds 1000] [--device cuda|cpu] [--workload TEXT ...] [--backend NAMES]
+    python benchmarks/false_incorrect.py [--seeds 1000] [--minutes M] [--device cuda|cpu] [--workload ID ...]
+        [--backend NAMES]
 
 Each seed is one decision per backend and workload, on planted inputs for odd seeds. The reference is computed once per
 workload and seed. Printed beside the count are its 95 % upper bound (independent seeds) and the largest error in units
@@ -95,14 +96,17 @@ def judges(workload: Workload, backends: Sequence[Backend], device: Any, referen
     return found
 
 
-def tallies(identity: str, seeds: range, backends: Sequence[Backend], device: Any) -> list[Tally]:
-    """Every decision of one workload."""
+def tallies(identity: str, seeds: range, backends: Sequence[Backend], device: Any, seconds: float) -> list[Tally]:
+    """Every decision of one workload, or as many seeds as the seconds allow."""
     from pytest_attnperf.correctness.references import References
     from pytest_attnperf.workloads.families import parse_workload
 
     workload, references = parse_workload(identity), References()
     judged = judges(workload, backends, device, references)
+    end = time.monotonic() + seconds
     for seed in seeds:
+        if time.monotonic() > end:
+            break
         for tally, judge in judged:
             tally.add(judge.check_call(f"seed {seed}", judge._prepared.run, seed=seed, planted=bool(seed % 2)))
     return [tally for tally, _ in judged]
@@ -112,6 +116,7 @@ def main() -> None:
     """Print a line per backend and workload; exit status 1 where an honest backend was called wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=1000)
+    parser.add_argument("--minutes", type=float, default=600.0, help="for one workload, at most")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--device", choices=("cuda", "cpu"), help="default: cuda where there is one")
     parser.add_argument("--workload", nargs="+", default=list(CHOSEN), metavar="ID")
@@ -132,7 +137,11 @@ def main() -> None:
     backends = [registry.get(name) for name in wanted] or list(registry)
     device, started = describe_device(where), time.monotonic()
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    found = [tally for identity in options.workload for tally in tallies(identity, seeds, backends, device)]
+    found = [
+        tally
+        for identity in options.workload
+        for tally in tallies(identity, seeds, backends, device, 60 * options.minutes)
+    ]
     headers = ("workload", "backend", "decisions", "INCORRECT", "rate below (95 %)", "max / budget", "rms / budget")
     rows = [
         (t.workload, t.backend, t.decisions, t.alarms, f"{upper_bound(t.alarms, t.decisions):.2%}",

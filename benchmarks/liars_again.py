@@ -4,7 +4,8 @@
 
 Each run prepares, checks, times a few blocks and finishes in one process, with fresh seeds; what only a gate sees
 (SLOWER, SUSPICIOUS) is not run here. A liar is told where a problem names its trick. `--jobs` shares the runs among so
-many processes, which disturb each other; `--load` keeps so many more processes busy beside them. The exit status is 1
+many that disturb each other; `--load` keeps so many more processes busy beside them. On a GPU a run goes on in a new
+process where a call that no graph can hold has used a profiler. The exit status is 1
 unless every liar was told in every run and no twin was accused in any.
 """
 
@@ -18,10 +19,12 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
 
 from pytest_attnperf.environment.device import describe_device
 from pytest_attnperf.errors import AttnperfError
+from pytest_attnperf.measure import trace
 from pytest_attnperf.measure.proving import TimedWrongError
 from pytest_attnperf.measure.seeds import Seeds, timed_seed
 from pytest_attnperf.measure.subject import TorchSubject
@@ -40,7 +43,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cpu")
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes that share the runs")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs side by side")
     parser.add_argument("--load", type=int, default=0, metavar="N", help="busy processes beside them")
     parser.add_argument("--only", default="", metavar="TEXT", help="liars whose name holds this")
     return parser.parse_args()
@@ -71,33 +74,62 @@ def choose_liars(device: str, only: str) -> list[Liar]:
     return [each for each in LIARS if each.verdict is Verdict.INCORRECT and not elsewhere(each) and only in each.trick]
 
 
-def judge_once(where: str, only: str) -> tuple[list[str], list[str]]:
-    """Judge every liar and every twin once; the tricks that were missed, and those whose twins were accused."""
+@dataclass(frozen=True)
+class Found:
+    """What one process found: the tricks missed, those whose twins were accused, and how many of the list are done."""
+
+    missed: tuple[str, ...]
+    accused: tuple[str, ...]
+    done: int
+
+
+def judge_from(start: int, where: str, only: str) -> Found:
+    """Judge liars and twins from a place of the list on, until nothing may be timed any more in this process."""
     device = describe_device(where)
     missed: list[str] = []
     accused: list[str] = []
-    for liar in choose_liars(where, only):
+    liars = choose_liars(where, only)
+    for number, liar in enumerate(liars[start:], start):
+        if trace.spent() and where == "cuda":
+            return Found(tuple(missed), tuple(accused), number)
         assert isinstance(liar.lying, OneWorkload)
         assert isinstance(liar.honest, OneWorkload)
         block_us = LONG_BLOCK_US if liar.needs_timing else BLOCK_US
+        if problem := find_problems(liar.honest, device, block_us):
+            accused.append(liar.trick)
+            print(f"accused: twin.{liar.trick}: {problem}", flush=True)
         problem = find_problems(liar.lying, device, block_us)
         if not re.search(liar.clue, problem):
             missed.append(liar.trick)
             print(f"missed: liar.{liar.trick}: {problem or 'no problem'}", flush=True)
-        if problem := find_problems(liar.honest, device, block_us):
-            accused.append(liar.trick)
-            print(f"accused: twin.{liar.trick}: {problem}", flush=True)
+    return Found(tuple(missed), tuple(accused), len(liars))
+
+
+def judge_once(where: str, only: str) -> tuple[list[str], list[str]]:
+    """Judge every liar and every twin once: on a GPU in processes of their own, one after the other."""
+    if where == "cpu":
+        found = judge_from(0, where, only)
+        return list(found.missed), list(found.accused)
+    missed: list[str] = []
+    accused: list[str] = []
+    start, count = 0, len(choose_liars(where, only))
+    while start < count:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            found = pool.submit(judge_from, start, where, only).result()
+        missed += found.missed
+        accused += found.accused
+        start = found.done
     return missed, accused
 
 
 def judge_all(options: argparse.Namespace) -> Iterator[tuple[list[str], list[str]]]:
-    """Yield what each run found; one job is this process."""
+    """Yield what each run found."""
     if options.jobs == 1:
         for _ in range(options.runs):
             yield judge_once(options.device, options.only)
         return
-    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
-        runs = [pool.submit(judge_once, options.device, options.only) for _ in range(options.runs)]
+    with ThreadPoolExecutor(options.jobs) as threads:
+        runs = [threads.submit(judge_once, options.device, options.only) for _ in range(options.runs)]
         for run in as_completed(runs):
             yield run.result()
 
@@ -120,7 +152,7 @@ def main() -> int:
     liars = len(choose_liars(options.device, options.only))
     decisions = liars * options.runs
     print(
-        f"{options.device}: {liars} liars and their twins, {options.runs} runs by {options.jobs} processes beside "
+        f"{options.device}: {liars} liars and their twins, {options.runs} runs, {options.jobs} at a time, beside "
         f"{options.load} busy ones: {decisions - missed.total()} of {decisions} told, "
         f"{accused.total()} of {decisions} twins accused"
     )

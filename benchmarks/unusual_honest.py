@@ -1,6 +1,6 @@
 """How often the judge accuses honest kernels that are unlike others (`unusual_kernels.py`).
 
-    python benchmarks/unusual_honest.py [--device cuda|cpu] [--seeds 1000] [--timed] [--kernel TEXT ...]
+    python benchmarks/unusual_honest.py [--device cuda|cpu] [--seeds 1000] [--minutes M] [--timed] [--kernel TEXT ...]
 
 Each seed is two decisions of each kernel, one of them on planted inputs. With --timed every kernel is also timed on
 inputs that change (`measure/rotation.py`), and counted where it seems to remember its results.
@@ -69,11 +69,13 @@ def prepared_of(one: Unusual, device: str) -> tuple[Prepared, Judge]:
     return prepared, judge
 
 
-def counted(one: Unusual, seeds: range, device: str = "cpu", *, timed: bool) -> Count:
+def counted(one: Unusual, seeds: range, device: str = "cpu", *, timed: bool, seconds: float = 1e9) -> Count:
     """Every decision on one kernel."""
     prepared, judge = prepared_of(one, device)
-    count = Count(one.name)
+    count, end = Count(one.name), time.monotonic() + seconds
     for seed in seeds:
+        if time.monotonic() > end:
+            break
         for planted in (False, True):
             report = judge.check_call(f"seed {seed}", prepared.run, seed=seed, planted=planted)
             count.decisions += 1
@@ -106,6 +108,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cpu")
     parser.add_argument("--seeds", type=int, default=1000)
+    parser.add_argument("--minutes", type=float, default=600.0, help="for all kernels together, at most")
     parser.add_argument("--timed", action="store_true", help="time each on inputs that change, too; default: do not")
     parser.add_argument("--kernel", nargs="+", default=[], metavar="TEXT", help="only those whose name holds a text")
     options = parser.parse_args()
@@ -116,7 +119,8 @@ def main() -> None:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     started = time.monotonic()
     chosen = [one for one in UNUSUAL if not options.kernel or any(text in one.name for text in options.kernel)]
-    found = [counted(one, range(1, options.seeds + 1), options.device, timed=options.timed) for one in chosen]
+    seeds, seconds = range(1, options.seeds + 1), 60 * options.minutes / max(1, len(chosen))
+    found = [counted(one, seeds, options.device, timed=options.timed, seconds=seconds) for one in chosen]
     headers = ("kernel", "decisions", "INCORRECT", "SUSPICIOUS", "max / budget")
     print(tabulate([(c.name, c.decisions, c.incorrect, c.suspicious, f"{c.largest:.2f}") for c in found], headers))
     for count in found:

@@ -20,14 +20,8 @@ def run(monkeypatch: pytest.MonkeyPatch, *args: str) -> int:
 def test_a_liar_that_is_told_and_its_twin(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """One line counts both."""
     assert run(monkeypatch, "--runs", "2", "--only", "writes_nothing") == 0
-    said = "1 liars and their twins, 2 runs by 1 processes beside 0 busy ones: 2 of 2 told, 0 of 2 twins accused"
+    said = "1 liars and their twins, 2 runs, 1 at a time, beside 0 busy ones: 2 of 2 told, 0 of 2 twins accused"
     assert capsys.readouterr().out.splitlines()[-1] == f"cpu: {said}"
-
-
-def test_runs_that_processes_share(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two processes judge the same liar, each with seeds of its own."""
-    assert run(monkeypatch, "--runs", "2", "--jobs", "2", "--only", "writes_nothing") == 0
-    assert "2 runs by 2 processes beside 0 busy ones: 2 of 2 told" in capfd.readouterr().out
 
 
 def test_a_liar_that_is_missed_and_a_twin_that_is_accused(
