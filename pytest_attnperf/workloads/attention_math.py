@@ -210,11 +210,14 @@ def _attention_chunk(
     if take_lse is not None:
         take_lse(torch.logsumexp(scores if scores.dtype == torch.float64 else scores.float(), dim=-1))
     weights, divisor = _weights(scores, how)
+    unseeing = 0 if mask is None else max(0, -mask.last)
+    # Rows that see no key, whose softmax is 0 / 0. Not later: oneDNN's bf16 product on a CPU with AMX multiplies what
+    # lies behind a row of odd length with 0, which the NaN of the row behind it turns into NaN.
+    weights[:, :, :unseeing] = 0.0
     out = _product(weights.view(batch, k.shape[1], group * rows, -1), v, how).view(batch, heads, rows, -1)
     if divisor is not None:
         out.div_(divisor)
-    if mask is not None:
-        out[:, :, : max(0, -mask.last)] = 0.0  # rows that see no key, whose softmax is 0 / 0
+    out[:, :, :unseeing] = 0.0
     return out
 
 
