@@ -1,11 +1,12 @@
 """Which tests `make test` can do without: those that take long and run no line or branch that others do not.
 
     (a run of all tests with coverage, as benchmarks/coverage_context.py says)
-    python benchmarks/choose_tests.py --junit junit.xml --coverage .coverage --seconds 400
+    python benchmarks/choose_tests.py --junit junit.xml --coverage .coverage --seconds 650
 
-Quick tests stay, and so do those whose names are given with --keep. Of the others those stay that add the most lines
+Quick tests stay, and so do those whose names begin as --keep says. Of the others those stay that add the most lines
 and branches for their time, until nothing is added or the seconds are spent. What is left over is written, one node id
-a line, to tests/soak.txt, which tests/conftest.py marks `soak`. Prints what is lost, which should be nothing.
+a line, to tests/soak.txt, which tests/conftest.py marks `soak`. Prints how many lines and branches no other test runs.
+What runs outside of any test, as imports do, is not counted.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ import argparse
 import heapq
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
-QUICK_SECONDS = 0.25
+QUICK_SECONDS = 0.1
+OUTSIDE = "none"
+"""Context of what runs before the first test."""
 SOAK = Path("tests/soak.txt")
 HEADER = """\
-# Tests that `make soak` runs and `make test` does not: they take long, and run no line or branch that others do not.
+# Tests that `make soak` runs and `make test` does not: they take long, and run hardly a line or branch that others do
+# not.
 # Written by benchmarks/choose_tests.py from measured times and coverage; a line may be taken out by hand.
 """
 
@@ -37,11 +41,12 @@ class Timed:
 
 @dataclass(frozen=True)
 class Choice:
-    """`kept` and `left` tests, and how many arcs only the ones left over run."""
+    """`kept` and `left` tests, how many arcs only the ones left over run, and how many there are."""
 
     kept: tuple[Timed, ...]
     left: tuple[Timed, ...]
     lost: int
+    all: int
 
 
 def choose(tests: Iterable[Timed], arcs: Mapping[str, frozenset[int]], seconds: float, keep: tuple[str, ...]) -> Choice:
@@ -68,7 +73,7 @@ def choose(tests: Iterable[Timed], arcs: Mapping[str, frozenset[int]], seconds: 
         left_seconds -= test.seconds
         covered |= arcs[test.nodeid]
     everything = set().union(*arcs.values()) if arcs else set()
-    return Choice(tuple(kept), tuple(left), len(everything - covered))
+    return Choice(tuple(kept), tuple(left), len(everything - covered), len(everything))
 
 
 def _gain(test: Timed, arcs: Mapping[str, frozenset[int]], covered: set[int]) -> float:
@@ -97,7 +102,15 @@ def arcs_in(coverage: Path) -> dict[str, frozenset[int]]:
         for file, context, start, end in data.execute("select file_id, context_id, fromno, tono from arc"):
             number = numbers.setdefault((file, start, end), len(numbers))
             found[names[context]].add(number)
-    return {name: frozenset(own) for name, own in found.items()}
+    outside = found.pop(OUTSIDE, set())
+    return {name: frozenset(own - outside) for name, own in found.items()}
+
+
+def _split(tests: Iterable[Timed], belongs: Callable[[Timed], bool]) -> tuple[list[Timed], list[Timed]]:
+    parts: tuple[list[Timed], list[Timed]] = ([], [])
+    for test in tests:
+        parts[not belongs(test)].append(test)
+    return parts
 
 
 def main() -> None:
@@ -107,13 +120,16 @@ def main() -> None:
     parser.add_argument("--coverage", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=400.0, help="of all tests that stay together")
     parser.add_argument("--keep", nargs="*", default=["tests/judges/"], metavar="PREFIX", help="of node ids that stay")
+    parser.add_argument("--leave", nargs="*", default=[], metavar="PREFIX", help="of node ids that are left over")
     options = parser.parse_args()
-    tests = timed_in(options.junit)
+    leave = tuple(options.leave)
+    named, tests = _split(timed_in(options.junit), lambda test: test.nodeid.startswith(leave))
     choice = choose(tests, arcs_in(options.coverage), options.seconds, tuple(options.keep))
+    choice = replace(choice, left=(*choice.left, *named))
     SOAK.write_text(HEADER + "".join(f"{name}\n" for name in sorted(test.nodeid for test in choice.left)))
     for what, group in (("stay", choice.kept), ("are left to make soak", choice.left)):
         print(f"{len(group)} tests of {sum(test.seconds for test in group):.0f} s {what}")
-    print(f"{choice.lost} lines and branches are run by the latter only")
+    print(f"{choice.lost} of {choice.all} lines and branches are run by the latter only")
 
 
 if __name__ == "__main__":

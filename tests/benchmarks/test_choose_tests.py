@@ -14,7 +14,7 @@ def test_what_adds_nothing_is_left() -> None:
     """Quick and named tests stay, then what adds most for its time; of two that run the same, the shorter."""
     choice = choose(TESTS, ARCS, 100.0, ("named",))
     assert [test.nodeid for test in choice.kept] == ["quick", "named", "long", "rare"]
-    assert ([test.nodeid for test in choice.left], choice.lost) == (["longer"], 0)
+    assert ([test.nodeid for test in choice.left], choice.lost, choice.all) == (["longer"], 0, 3)
 
 
 def test_what_the_time_does_not_allow_is_counted() -> None:
@@ -37,7 +37,10 @@ def test_files_are_read_as_they_are_written(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "data") as data:
         data.execute("create table context (id, context)")
         data.execute("create table arc (file_id, context_id, fromno, tono)")
-        contexts = [(1, "none|tests/a.py::test_b"), (2, "tests/a.py::test_b")]
+        contexts = [(1, "none|tests/a.py::test_b"), (2, "tests/a.py::test_b"), (3, "none")]
         data.executemany("insert into context values (?, ?)", contexts)
-        data.executemany("insert into arc values (?, ?, ?, ?)", [(1, 1, 1, 2), (1, 2, 2, 3), (2, 2, 1, 2)])
-    assert arcs_in(tmp_path / "data") == {"tests/a.py::test_b": frozenset({0, 1, 2})}
+        data.executemany(
+            "insert into arc values (?, ?, ?, ?)", [(1, 1, 1, 2), (1, 2, 2, 3), (2, 2, 1, 2), (1, 3, 2, 3)]
+        )
+    # What runs outside of tests, too, is none of theirs.
+    assert arcs_in(tmp_path / "data") == {"tests/a.py::test_b": frozenset({0, 2})}
