@@ -197,15 +197,16 @@ class Server:
     def _failure(self, error: Exception) -> dict[str, Any]:
         flight_recorder.stop()  # what is launched to learn whether the device still answers is not to blame
         unsupported = isinstance(error, UnsupportedError)
+        out_of_memory = isinstance(error, CaseFailedError) and error.out_of_memory
         no_compiler = "" if unsupported else no_compiler_text(error)
         return {
             "kind": "case",
             "message": str(error) if unsupported else no_compiler or f"{type(error).__name__}: {error}",
             "unsupported": unsupported,
             "traceback": ""
-            if no_compiler or isinstance(error, TOLD)
+            if no_compiler or out_of_memory or isinstance(error, TOLD)
             else "".join(traceback.format_exception(error)[-12:]),
-            "out_of_memory": isinstance(error, CaseFailedError) and error.out_of_memory,
+            "out_of_memory": out_of_memory,
             "report": plain(getattr(error, "report", None)),
             "poisoned": not self._device.healthy(),
         }
