@@ -13,6 +13,7 @@ pytest.importorskip("einops", reason="fla-core needs einops, which is not instal
 pytest.importorskip("fla", reason="fla-core is not installed")
 
 from fla import ops
+from fla.utils import IS_NVIDIA_HOPPER, TRITON_ABOVE_3_4_0, TRITON_ABOVE_3_7_1
 
 pytestmark = TRITON
 EPS = 1e-6
@@ -20,13 +21,20 @@ HALF = sizes(torch.bfloat16, torch.float16)  # the delta rule in chunks takes no
 IN_CHUNKS = needs_gpu(
     "Triton's interpreter counts a kernel's loops in Python's int, of which these ask a tensor's .to()"
 )
+HAS_GATED_BACKWARD = not IS_NVIDIA_HOPPER or not TRITON_ABOVE_3_4_0 or TRITON_ABOVE_3_7_1
+GATED_BACKWARD = pytest.mark.skipif(
+    not HAS_GATED_BACKWARD,
+    reason="fla refuses the backward pass of gated kernels in chunks on Hopper with Triton 3.4 to 3.7.0, which computes "
+    "it wrongly (ops/common/chunk_o.py of 0.6.0)",
+)
 ROUNDED_BETWEEN = Tolerance(
     multiplier=5.0,
     source="the kernels round between their products, the reference only its result: fla's own tests accept 0.8 % of "
     "the rms (tests/ops/test_delta.py), five times what one rounding to bf16 costs",
 )
-# Batch, length, heads, width; one length that fills its last chunk of 64 only in part.
-SHAPES = sizes([(4, 1024, 8, 64), (2, 1000, 8, 128)], [(1, 70, 2, 32)])
+# Batch, length, heads, width; one length that fills its last chunk of 64 only in part. Batches are large and lengths are
+# short because the reference goes token by token.
+SHAPES = sizes([(16, 256, 8, 64), (8, 250, 8, 128)], [(1, 70, 2, 32)])
 
 
 def heads(batch, length, count, width, names="qkv", dtype=DTYPE):
@@ -110,7 +118,7 @@ def test_simple_gated_linear_attention(attnperf, shape):
         lambda q, k, v, gate: ops.chunk_simple_gla(q, k, v, gate)[0],
         reference=lambda q, k, v, gate: recurrent(q, k, v, gate[..., None]),
         inputs=lambda: (*heads(*shape), gates(*shape[:3])),
-        backward=True,
+        backward=HAS_GATED_BACKWARD,
         tolerance=ROUNDED_BETWEEN,
     )
 
@@ -129,7 +137,9 @@ def test_delta_rule(attnperf, kernel, shape):
 
 
 @IN_CHUNKS
-@pytest.mark.parametrize("times", ["forward", "backward", "both"])
+@pytest.mark.parametrize(
+    "times", ["forward", *(pytest.param(times, marks=GATED_BACKWARD) for times in ("backward", "both"))]
+)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_gated_delta_rule(attnperf, shape, times):
     attnperf.gate(
@@ -137,7 +147,7 @@ def test_gated_delta_rule(attnperf, shape, times):
         lambda q, k, v, gate, beta: ops.chunk_gated_delta_rule(q, k, v, gate, beta, use_qk_l2norm_in_kernel=True)[0],
         reference=lambda q, k, v, gate, beta: recurrent(q, k, v, gate[..., None], beta, unit=True),
         inputs=lambda: (*heads(*shape), gates(*shape[:3]), uniform(*shape[:3])),
-        backward=True,
+        backward=HAS_GATED_BACKWARD,
         tolerance=ROUNDED_BETWEEN,
         times=times,
     )
