@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Checking = Generator[None, Any, CheckReport]
 """A check that stops wherever a call is to be made, and goes on with what was sent: what the call returned."""
 
-AGAIN_SHARE, AGAIN_SECONDS = 0.25, (0.005, 0.03)
+AGAIN_SHARE, AGAIN_SECONDS = 0.25, (0.005, 0.015)
 """For how long a right call is repeated: a share of what its check took, within limits."""
 
 AGAIN_LEAST = 40

@@ -7,11 +7,13 @@ what it is. Integers stay as well: an index that changes may point anywhere.
 Whatever a kernel tells contents apart by must change. The first element of every word counts the turns, and the number
 of words is odd: the sum and the exclusive or of all bits are new in every turn until that mantissa starts again. For
 narrow types the second elements hold how often it did, spread so that their sum grows by one, and the others of the
-first word hold it as digits, so that 64-bit words are still told apart.
+first word hold it as digits, so that 64-bit words are still told apart. In every word but the first of an input the
+first element changes places with one that is drawn: a kernel cannot rely on elements that never change.
 """
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -102,7 +104,8 @@ def sample_of(tensor: torch.Tensor, most: int) -> Sample:
     width, mantissa = tensor.element_size(), _mantissa_bits(tensor.dtype)
     target = _words(tensor, most)
     lanes, count = target.shape[-1], target.shape[:-1].numel()
-    bits = target.to(torch.int64).reshape(count, lanes)
+    drawn = random.SystemRandom().randrange(lanes)
+    bits = _swapped(target.to(torch.int64).reshape(count, lanes), drawn)
     free = torch.full_like(bits, (1 << mantissa) - 1)
     free[1:, 2:] = 0
     free *= _normal(bits, width, mantissa)
@@ -117,7 +120,14 @@ def sample_of(tensor: torch.Tensor, most: int) -> Sample:
         halvings = max(1, int(place[-1]) + 1).bit_length() - 1
         free[:, 1].masked_fill_(place >= 1 << halvings, 0)
         start[:, 1], shift[:, 1] = place << mantissa, mantissa + halvings
-    return Sample(target, bits & ~free, free, start, shift)
+    return Sample(target, *(_swapped(each, drawn) for each in (bits & ~free, free, start, shift)))
+
+
+def _swapped(words: torch.Tensor, other: int) -> torch.Tensor:
+    """The first element of every word but the first has changed places with another one."""
+    swapped = words.clone()
+    swapped[1:, 0], swapped[1:, other] = words[1:, other], words[1:, 0]
+    return swapped
 
 
 def _words(tensor: torch.Tensor, most: int) -> torch.Tensor:

@@ -14,6 +14,7 @@ from pytest_attnperf.backends import Prepared, Tensors
 from pytest_attnperf.measure.rotation import rotate
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.subject import TorchSubject
+from pytest_attnperf.measure.turning import Turning
 from pytest_attnperf.records import DeviceInfo, NotProvenRightError
 from pytest_attnperf.session.plausibility import remembers
 from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
@@ -152,11 +153,55 @@ def test_a_call_that_remembers_shows() -> None:
     assert remembers(rotation)
 
 
-def test_the_timed_inputs_are_left_alone() -> None:
-    """What is rotated is a copy: the case may be timed further."""
+def remembering_at_home(*, honest: bool) -> Callable[..., torch.Tensor]:
+    """The same, but it remembers only what lies where its first input lay."""
+    home: list[int] = []
+    known: dict[tuple[int, ...], torch.Tensor] = {}
+
+    def call(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        home.append(x.data_ptr())
+        if honest or home[0] != home[-1]:
+            return work(x, w)
+        key = tuple(int(tensor.view(torch.int32).sum()) for tensor in (x, w))
+        if key not in known:
+            known.clear()
+            known[key] = work(x, w)
+        return known[key].clone()
+
+    return call
+
+
+@pytest.mark.parametrize("honest", [False, True], ids=["liar", "twin"])
+def test_a_memory_for_the_timed_inputs_only_shows(honest: bool) -> None:
+    """The inputs change where they were timed, not in copies; the same call without a memory is not accused."""
+    own = prepared(remembering_at_home(honest=honest))
+    own.run()
+    assert remembers(rotate(own, "cpu", block_us=2000.0, call_us=300.0)) == (not honest)
+
+
+@pytest.mark.parametrize(("dtype", "lanes"), [(torch.float32, 2), (torch.bfloat16, 4)], ids=str)
+def test_no_elements_of_words_can_be_relied_on(dtype: torch.dtype, lanes: int) -> None:
+    """Whichever elements of each 64-bit word a memory looks at, they change for some draws, behind the first row."""
+    tensor = torch.randn(64, 64).to(dtype)
+    changed = set()
+    for _ in range(40):
+        turn, before = Turning([tensor], 100.0), tensor.clone()
+        turn()
+        turn()
+        apart = (tensor != before)[1:].view(-1, lanes).any(0)
+        changed |= {lane for lane in range(lanes) if apart[lane]}
+    assert changed == set(range(lanes))
+
+
+def test_the_timed_inputs_are_left_as_they_were() -> None:
+    """Also expanded ones: the case may be timed further."""
     own = prepared(work)
     rotate(own, "cpu", block_us=200.0, call_us=100.0)
     assert all(torch.equal(now, then) for now, then in zip(own.tensors, make_inputs(99), strict=True))
+    wide = prepared(lambda x, w: x + w, (torch.randn(1, 64).expand(64, 64), torch.randn(64, 64)))
+    before = [tensor.clone() for tensor in wide.tensors]
+    rotate(wide, "cpu", block_us=200.0, call_us=10.0)
+    assert all(torch.equal(now, then) for now, then in zip(wide.tensors, before, strict=True))
 
 
 def test_a_subject_rotates_only_what_was_proven() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from itertools import repeat
+from statistics import median
 from typing import Any
 
 from pytest_attnperf.measure import clocks
@@ -12,11 +14,19 @@ from pytest_attnperf.measure.waiting import Waited
 RUNS = 4
 """Of a block that is short; the fastest of them counts. Other programs only ever add to a time, and hardly to all."""
 
+RUN_CALLS_LEAST = 8
+"""Of runs with fewer calls the median counts: where every second call is slow, the fastest holds none of the slow."""
+
 RUN_LONG_US = 2500.0
 """A longer run is measured once: what it waited for a core is known, and more of them would cost too much."""
 
 _ESTIMATE_SHARE = 0.2
 """The time per call is estimated from a run of at least this share of a block."""
+
+
+def one_or_none() -> int:
+    """1 or 0, by chance."""
+    return random.getrandbits(1)
 
 
 class HostTimer:
@@ -57,11 +67,15 @@ class HostTimer:
         self._runs = RUNS if self.on_cpu and self.calls_per_block * call_us <= RUN_LONG_US else 1
 
     def measure(self, pairs: int) -> list[float]:
-        """Microseconds per call of each measured block: of the fastest of its runs."""
+        """Microseconds per call of each measured block: of the fastest of its runs, or their median.
+
+        One call more or less stands before each, by chance: no pattern of slow calls keeps step with the blocks.
+        """
         calls, per_call_us = self.calls_per_block, []
+        chosen = min if calls >= RUN_CALLS_LEAST else median
         for _ in range(pairs):
-            self._calls_us(calls)
-            per_call_us.append(min(self._calls_us(calls) for _ in range(self._runs)) / calls)
+            self._calls_us(calls + one_or_none())
+            per_call_us.append(chosen([self._calls_us(calls) for _ in range(self._runs)]) / calls)
         return per_call_us
 
     def run_once(self, *, poisoned: bool = True) -> Any:

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import random
+from statistics import median
+
 import pytest
 
+from pytest_attnperf.measure.timers import host
 from pytest_attnperf.measure.timers.base import WARM_UP_CALLS
-from pytest_attnperf.measure.timers.host import RUNS, HostTimer
+from pytest_attnperf.measure.timers.host import RUN_CALLS_LEAST, RUNS, HostTimer
 
 
 class FakeClock:
@@ -75,13 +79,20 @@ def test_unmeasured_blocks_are_not_in_the_time() -> None:
     assert call.calls - begun == 3 * (1 + RUNS) * calls
 
 
+@pytest.fixture(autouse=True)
+def no_more_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one more before a block, so that calls can be counted."""
+    monkeypatch.setattr(host, "one_or_none", lambda: 0)
+
+
 @pytest.mark.parametrize(("disturbed", "us"), [(0, 10.0), (RUNS - 1, 10.0), (RUNS, 20.0)])
 def test_the_fastest_run_of_a_block_counts(disturbed: int, us: float) -> None:
     """What another program does to some runs of a block is not in its time; what every run shows is."""
     clock = FakeClock()
     call = ScriptedCall(clock, 10_000)
     timer = HostTimer(clock)
-    timer.prepare(call, 50.0)
+    timer.prepare(call, 10.0 * RUN_CALLS_LEAST)
+    assert timer.calls_per_block == RUN_CALLS_LEAST
     calls, begun = timer.calls_per_block, call.calls
 
     def scripted() -> object:
@@ -90,6 +101,29 @@ def test_the_fastest_run_of_a_block_counts(disturbed: int, us: float) -> None:
 
     timer._call = scripted
     assert timer.measure(1) == [us]
+
+
+@pytest.mark.parametrize("call_us", [30, 100, 400])
+def test_every_second_call_that_is_slow_is_in_the_time(call_us: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a run holds one call, the fastest run would be the fast call alone; a twin without slow calls is as fast as
+    it is."""
+
+    def measured(slow: float) -> float:
+        clock = FakeClock()
+        call = ScriptedCall(clock, 1000 * call_us)
+        timer = HostTimer(clock)
+
+        def scripted() -> object:
+            call.call_ns = int(1000 * call_us * (slow if call.calls % 2 else 1.0))
+            return call()
+
+        timer.prepare(scripted, 1000.0)
+        return median(timer.measure(31)) / call_us
+
+    draw = random.Random(1)
+    monkeypatch.setattr(host, "one_or_none", lambda: draw.getrandbits(1))
+    assert measured(1.0) == 1.0
+    assert measured(3.0) == pytest.approx(2.0, rel=0.05)
 
 
 def test_a_long_run_is_measured_once() -> None:
