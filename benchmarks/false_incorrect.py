@@ -11,6 +11,7 @@ of its budget: how close an honest result came.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import time
@@ -104,11 +105,12 @@ def tallies(identity: str, seeds: range, backends: Sequence[Backend], device: An
     workload, references = parse_workload(identity), References()
     judged = judges(workload, backends, device, references)
     end = time.monotonic() + seconds
-    for seed in seeds:
-        if time.monotonic() > end:
-            break
-        for tally, judge in judged:
-            tally.add(judge.check_call(f"seed {seed}", judge._prepared.run, seed=seed, planted=bool(seed % 2)))
+    with contextlib.suppress(KeyboardInterrupt):  # what was counted by then is told
+        for seed in seeds:
+            if time.monotonic() > end:
+                break
+            for tally, judge in judged:
+                tally.add(judge.check_call(f"seed {seed}", judge._prepared.run, seed=seed, planted=bool(seed % 2)))
     return [tally for tally, _ in judged]
 
 

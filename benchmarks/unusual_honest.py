@@ -9,20 +9,19 @@ inputs that change (`measure/rotation.py`), and counted where it seems to rememb
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
 ROOT = Path(__file__).parents[1]
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import torch
 
     from benchmarks.unusual_kernels import Unusual
     from pytest_attnperf.backends import Prepared
@@ -43,15 +42,19 @@ class Count:
     first_problem: str = ""
 
 
-def inputs_on(one: Unusual, device: str) -> Callable[[int], tuple[torch.Tensor, ...]]:
-    """Its inputs, made on this device, so that they lie in memory as they do elsewhere."""
+def on(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, with what it makes on this device."""
     import torch
 
-    def inputs(seed: int) -> tuple[torch.Tensor, ...]:
-        with torch.device(device):
-            return one.inputs(seed)
+    if device == "cpu":
+        return function
 
-    return inputs
+    @functools.wraps(function)
+    def there(*args: Any) -> Any:
+        with torch.device(device):
+            return function(*args)
+
+    return there
 
 
 def prepared_of(one: Unusual, device: str) -> tuple[Prepared, Judge]:
@@ -61,8 +64,8 @@ def prepared_of(one: Unusual, device: str) -> tuple[Prepared, Judge]:
     from pytest_attnperf.records import Tolerance
     from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 
-    workload = AdHoc(one.name, inputs_on(one, device), one.reference, overwrites=one.in_place)
-    prepared = CallableBackend("honest.kernel", one.kernel).prepare(
+    workload = AdHoc(one.name, on(device, one.inputs), on(device, one.reference), overwrites=one.in_place)
+    prepared = CallableBackend("honest.kernel", on(device, one.kernel)).prepare(
         workload, workload.make_inputs(0, device, planted=False)
     )
     judge = Judge(prepared, workload, references=References(), tolerance=Tolerance(), device=device)
