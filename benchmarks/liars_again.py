@@ -3,11 +3,11 @@
     python benchmarks/liars_again.py [--device cuda|cpu] [--runs 20] [--jobs N] [--load N] [--only TEXT]
 
 Each run prepares, checks, times a few blocks and finishes in one process, with fresh seeds; what only a gate sees
-(SLOWER, SUSPICIOUS) is not run here. A liar is told where anything is wrong with it; a text that does not name its trick
-is printed, because which of its faults shows first depends on what else the process has done. `--jobs` shares the runs among so
-many that disturb each other; `--load` keeps so many more processes busy beside them. On a GPU a run goes on in a new
-process where a call that no graph can hold has used a profiler. The exit status is 1
-unless every liar was told in every run and no twin was accused in any.
+(SLOWER, SUSPICIOUS) is not run here. A liar is told where anything is wrong with it; a text that does not name its
+trick is printed, because which of its faults shows first depends on what else the process has done. `--jobs` shares
+the runs among so many that disturb each other; `--load` keeps so many more processes busy beside them. On a GPU a run
+goes on in a new process where a call that no graph can hold has used a profiler. The exit status is 1 unless every
+liar was told in every run and no twin was accused in any.
 """
 
 from __future__ import annotations
