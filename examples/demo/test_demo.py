@@ -45,14 +45,14 @@ def test_mla(attnperf, backend, workload):
 @demo(
     "backward",
     "backward-b1-s65-h2-hk1-d64-bf16-causal",
-    ["native.sdpa_flash_backward", "triton.flash_backward"],
+    ["triton.flash_backward"],
 )
 def test_backward(attnperf, backend, workload):
     """Gradients of attention."""
     attnperf.run(backend, workload)
 
 
-@demo("gemm", "gemm-m63-n65-k129-f16", ["native.matmul", "triton.gemm"])
+@demo("gemm", "gemm-m63-n65-k129-f16", ["triton.gemm"])
 def test_gemm(attnperf, backend, workload):
     """Matrix multiplication."""
     attnperf.run(backend, workload)
