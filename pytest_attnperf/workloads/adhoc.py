@@ -20,6 +20,7 @@ from pytest_attnperf.workloads.adhoc_planting import Planting, draw_incoming
 from pytest_attnperf.workloads.adhoc_reference import Reference, results_of
 from pytest_attnperf.workloads.input_memory import copied, guarded_copies
 from pytest_attnperf.workloads.returned import named_outputs
+from pytest_attnperf.workloads.withheld import Withheld
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
@@ -201,7 +202,7 @@ class CallableBackend:
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
         """The function as it is, on copies of the inputs that lie as these do (see `input_memory`)."""
         device = inputs[0].device if inputs else None
-        call, setup = self._call_and_setup(workload)
+        call, setup = self._call_and_setup(workload, inputs)
         tensors, beside = guarded_copies(inputs)
         return Prepared(
             call=call,
@@ -213,16 +214,19 @@ class CallableBackend:
             declares=Declares(host_sync=bool(getattr(workload, "host_sync", False))),
         )
 
-    def _call_and_setup(self, workload: Workload) -> tuple[Callable[..., Any], Callable[..., Tensors] | None]:
+    def _call_and_setup(
+        self, workload: Workload, inputs: Tensors
+    ) -> tuple[Callable[..., Any], Callable[..., Tensors] | None]:
         """What is timed, and what is done before each timed call."""
         if not isinstance(workload, AdHoc):
             return self.fn, None
         fn, known = self.fn, workload.learned
         count, names, overwritten = known.count, known.names, known.overwritten
 
-        def own_copies(*tensors: Any) -> tuple[Any, ...]:
+        def own_copies(*tensors: Any, first: int = 0) -> tuple[Any, ...]:
             return tuple(
-                copied((tensor,))[0] if number in overwritten else tensor for number, tensor in enumerate(tensors)
+                copied((tensor,))[0] if number in overwritten else tensor
+                for number, tensor in enumerate(tensors, first)
             )
 
         def alone(*tensors: Any) -> Any:
@@ -232,8 +236,10 @@ class CallableBackend:
             return gradients.forward(fn, tensors)[1]
 
         def graph(*tensors: Any) -> tuple[Any, ...]:
-            held = own_copies(*tensors)
-            return (gradients.run(fn, held[:count], held[count:]),)
+            own, incoming = tensors[:count], tensors[count:]
+            with withheld.of(incoming):  # nobody times this pass
+                passed = gradients.forward(fn, own_copies(*own))
+            return (gradients.ready(*passed, own_copies(*incoming, first=count)),)
 
         def backward(made: gradients.Graph) -> Any:
             return gradients.backward(made, names[:count])
@@ -242,6 +248,7 @@ class CallableBackend:
             return gradients.backward(gradients.run(fn, tensors[:count], tensors[count:]), names[:count])
 
         if workload.times == gradients.BACKWARD:
+            withheld = Withheld(inputs[count:])
             return backward, graph
         call = {gradients.BOTH: both, gradients.FORWARD: forward}.get(workload.times, alone)
         return call, own_copies if overwritten else None

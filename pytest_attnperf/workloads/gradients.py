@@ -46,15 +46,20 @@ def forward(fn: Callable[..., Any], tensors: Tensors) -> tuple[Tensors, Outputs]
 
 
 def run(fn: Callable[..., Any], tensors: Tensors, incoming: Sequence[torch.Tensor] | None) -> Graph:
-    """Run the forward pass on `tensors`.
+    """Run the forward pass on `tensors`. Raises as `ready` does.
 
     incoming   one tensor for each output that has a gradient, in their order; None makes ones
+    """
+    return ready(*forward(fn, tensors), incoming)
+
+
+def ready(leaves: Tensors, outputs: Outputs, incoming: Sequence[torch.Tensor] | None) -> Graph:
+    """What a forward pass gave, ready for its backward pass; `incoming` as `run` takes it.
 
     Raises CaseFailedError where no output has a gradient, or there are more or fewer of them than `incoming`.
     """
     import torch
 
-    leaves, outputs = forward(fn, tensors)
     differentiable = differentiable_outputs(outputs)
     if not differentiable:
         raise CaseFailedError(
