@@ -7,6 +7,7 @@ from typing import Any
 
 from pytest_attnperf.baselines.schema import Entry, plain
 from pytest_attnperf.records import Fingerprint
+from pytest_attnperf.workloads.defined import known_to
 
 BASELINE_PROCESSES_MIN = 7
 """Fresh processes a baseline is made from: fewer leave its centre too uncertain for a 2 % threshold."""
@@ -31,7 +32,7 @@ def comparable(
     stored_timer = entry.processes[0].timer
     if stored_timer != timer and not any(reason.startswith("timer:") for reason in reasons):
         reasons.append(f"timer: {timer} here, {stored_timer} stored")
-    reasons += _definition_changes(plain(definition), entry.workload)
+    reasons += _definition_changes(known_to(entry.workload, plain(definition)), entry.workload)
     if len(entry.processes) < processes_min:
         reasons.append(f"processes: {len(entry.processes)} stored, at least {processes_min} needed")
     return reasons

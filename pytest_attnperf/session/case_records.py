@@ -16,6 +16,7 @@ from pytest_attnperf.gate.decide import Decision
 from pytest_attnperf.records import DeviceInfo, Measurement, ProcessSummary, Verdict
 from pytest_attnperf.results import FOREIGN, CaseResult
 from pytest_attnperf.roofline.floors import floor as floor_of
+from pytest_attnperf.session.consistent import looser
 from pytest_attnperf.session.plausibility import by_code
 from pytest_attnperf.session.ran_code import kernel_codes, launched, with_isa
 from pytest_attnperf.session.settings import Case
@@ -102,8 +103,9 @@ def _timed_on_amd(look: Look) -> bool:
 
 
 def with_notes(base: CaseResult, case: Case, found: Found) -> CaseResult:
-    """Notes on what has changed since the entry was stored, beside times and launches: policy and configuration."""
-    notes = [f"{LOOSENED} {what}" for what in case.policy.loosened(found.policy)]
+    """Notes on what has changed since the entry was stored, beside times and launches: what is allowed, and chosen."""
+    tolerances = [f"tolerance of {what}" for what in looser(base.checks, found.entry.check.tolerance)]
+    notes = [f"{LOOSENED} {what}" for what in (*case.policy.loosened(found.policy), *tolerances)]
     drift = config_changes(found.entry.config, base.config)
     if drift:
         notes.append("; ".join([f"{DRIFTED} {'; '.join(drift)}", *filter(None, [advice(drift)])]))

@@ -26,7 +26,7 @@ from pytest_attnperf.session.case_records import (
     with_notes,
     with_stored,
 )
-from pytest_attnperf.session.consistent import looser, unproven
+from pytest_attnperf.session.consistent import unproven
 from pytest_attnperf.session.interleaved import SAME_FILES
 from pytest_attnperf.session.judge import LOCAL
 from pytest_attnperf.session.quarantine import NEEDLESS
@@ -155,13 +155,13 @@ def with_file_policy(base: CaseResult, case: CaseResult, found: Found) -> CaseRe
     """Notes on what the measuring run let through that the baseline's policy does not: policy and tolerance."""
     known = {part.name for part in fields(Policy)}
     own = {name: value for name, value in case.policy.items() if name in known}
-    tolerances = [f"tolerance of {text}" for text in looser(case.checks, found.entry.check.tolerance)]
+    unreadable: tuple[str, ...] = ()
     try:
         theirs = Policy(**{**{name: value for name, value in found.policy.items() if name in known}, **own})
     except UsageError as error:
-        theirs, tolerances = Policy(), [*tolerances, f"that of the file is none: {error}"]
+        theirs, unreadable = Policy(), (f"{LOOSENED} that of the file is none: {error}",)
     noted = with_notes(base, Case(case.key, case.nodeid, theirs), found)
-    return replace(noted, notes=(*noted.notes, *(f"{LOOSENED} {text}" for text in tolerances)))
+    return replace(noted, notes=(*noted.notes, *unreadable))
 
 
 def not_comparable_by_itself(case: CaseResult, result: CaseResult) -> CaseResult:

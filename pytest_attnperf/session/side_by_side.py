@@ -19,6 +19,7 @@ from pytest_attnperf.records import CaseKey, Fingerprint, ProcessSummary, Verdic
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.stats.comparison import compare, known_between, ratio_of, z_for
 from pytest_attnperf.stats.noise import NoiseModel
+from pytest_attnperf.workloads.defined import known_to
 
 Looks = Literal["slower", "undecided", "same", "faster"]
 LOOKS: tuple[Looks, ...] = ("slower", "undecided", "same", "faster")
@@ -147,8 +148,8 @@ def _machine(base: Fingerprint | None, new: Fingerprint | None) -> Iterator[str]
 
 def _definition(base: CaseResult, new: CaseResult) -> Iterator[str]:
     if base.figures is not None and new.figures is not None:
-        sides = (plain(side.definition) for side in (base.figures, new.figures))
-        yield from (f"workload {text}" for text in _unlike(*sides))
+        there, here = (plain(side.definition) for side in (base.figures, new.figures))
+        yield from (f"workload {text}" for text in _unlike(known_to(here, there), known_to(there, here)))
 
 
 def _unlike(base: Mapping[str, object], new: Mapping[str, object]) -> list[str]:

@@ -12,21 +12,21 @@ every time. The file is read again at every case: changing one number makes a ba
 
 Backend keys: time_us, block_sd, supported (a list of reasons when not), fault, error_ratio (error in units of the
 budget), flops, bytes_min, times_on_cpu, kernels (what runs: names, or objects with fields of a `Launch`, as isa_hash),
-remembers (how many times slower when inputs change), bit_equal (false when results differ from call to call), spent
-(true when a profiler was used), timer, config (what was chosen; a pinned backend reports what it was sent instead, and
-'pinned', and refuses one that holds 'refuse'), places (of inputs in an interleaved look), stages (their times in us by
-name; none unless said), build_ms, first_call_ms, block_s and interference (how long a turn really takes, and by how
-much it is slower while another process takes one), pinned (a list of {'pin': {'BLOCK_M': '64'}, 'time_us': 80.0, ...}:
-what else holds where the pin says so, 'only' for the workloads listed), space (what a tuner may try, see
-`FakeTunableBackend`), profile (nanoseconds of each kernel of a profiled call by name; all of time_us in one kernel
-unless said). `device.canary` holds the canaries' times in us, `device.gpus` the number of cards ('fake-0', 'fake-1',
-...), `device.card_bias` how much slower than scripted one is, by its number. Faults: wrong, nan, nothing, late (right
-first, wrong on the last replay), replay (right when called, wrong when replayed), fallback (another kernel than
-declared), stage (one cannot be timed), crossing (one goes through the host), prepare, finish (raises there),
-slow_finish (does not end there), chatter, unprofiled (the profiler sees nothing), profile_crash, profile_hang; and
-those of `fake_faults`, which strike where `fault_at` says: open, check (unless said), block, turn or finish: crash,
-segfault, kill, exit, hang, stuck (in C, signals ignored), raise, oom and unsupported (in open unless said), poison and
-assert (which leave no device behind). `device.canary_fault` is one of these for the process named by
+tolerance (its multiplier), remembers (how many times slower when inputs change), bit_equal (false when results differ
+from call to call), spent (true when a profiler was used), timer, config (what was chosen; a pinned backend reports what
+it was sent instead, and 'pinned', and refuses one that holds 'refuse'), places (of inputs in an interleaved look),
+stages (their times in us by name; none unless said), build_ms, first_call_ms, block_s and interference (how long a turn
+really takes, and by how much it is slower while another process takes one), pinned (a list of {'pin': {'BLOCK_M':
+'64'}, 'time_us': 80.0, ...}: what else holds where the pin says so, 'only' for the workloads listed), space (what a
+tuner may try, see `FakeTunableBackend`), profile (nanoseconds of each kernel of a profiled call by name; all of time_us
+in one kernel unless said). `device.canary` holds the canaries' times in us, `device.gpus` the number of cards
+('fake-0', 'fake-1', ...), `device.card_bias` how much slower than scripted one is, by its number. Faults: wrong, nan,
+nothing, late (right first, wrong on the last replay), replay (right when called, wrong when replayed), fallback
+(another kernel than declared), stage (one cannot be timed), crossing (one goes through the host), prepare, finish
+(raises there), slow_finish (does not end there), chatter, unprofiled (the profiler sees nothing), profile_crash,
+profile_hang; and those of `fake_faults`, which strike where `fault_at` says: open, check (unless said), block, turn or
+finish: crash, segfault, kill, exit, hang, stuck (in C, signals ignored), raise, oom and unsupported (in open unless
+said), poison and assert (which leave no device behind). `device.canary_fault` is one of these for the process named by
 `device.canary_worker`.
 """
 
@@ -61,6 +61,7 @@ from pytest_attnperf.records import (
     NotProvenRightError,
     Rotation,
     Samples,
+    Tolerance,
 )
 from pytest_attnperf.stage_records import Breakdown, StageTime
 from pytest_attnperf.testing import fake_faults
@@ -125,6 +126,8 @@ class FakeSubject:
         wrong = {"wrong": self.script.get("error_ratio", 40.0), "nan": 0.0, "nothing": 0.0}.get(self.fault)
         report = _report("check", self.fault, 0.4 if wrong is None else float(wrong))
         self.checked = report.right
+        if "tolerance" in self.script:
+            report = replace(report, tolerance=Tolerance(self.script["tolerance"], "scripted"))
         if not repeats:
             return report
         return replace(report, repeats=repeats, bit_equal=bool(self.script.get("bit_equal", True)))

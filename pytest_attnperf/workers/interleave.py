@@ -22,6 +22,7 @@ from pytest_attnperf.workers.conversation import Conversation, OpenRequest
 from pytest_attnperf.workers.look import Ending, Look, begin, case_fingerprint, end, wrong_as_timed
 from pytest_attnperf.workers.pair_conditions import machine_differences, said, toolchain_changes, unseen_facts
 from pytest_attnperf.workers.pool import Pool
+from pytest_attnperf.workloads.defined import known_to
 
 QUADS_LEAST = 8
 """Fewer quads leave a pair's centre to one disturbed block."""
@@ -227,7 +228,8 @@ def _incomparable(base: _Open, new: _Open) -> tuple[str, ...]:
         f"{what}: {said(theirs)} on the base side, {said(ours)} here" for what, theirs, ours in pairs if theirs != ours
     ]
     if base.look.figures is not None and new.look.figures is not None:
-        theirs, ours = base.look.figures.definition, new.look.figures.definition
+        there, here = base.look.figures.definition, new.look.figures.definition
+        theirs, ours = known_to(here, there), known_to(there, here)
         fields = sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key))
         found += [f"workload {key}: {theirs.get(key)} on the base side, {ours.get(key)} here" for key in fields]
     return tuple(found)

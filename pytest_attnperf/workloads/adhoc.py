@@ -18,6 +18,7 @@ from pytest_attnperf.records import DeviceInfo, Tolerance
 from pytest_attnperf.workloads import gradients
 from pytest_attnperf.workloads.adhoc_planting import Planting, draw_incoming
 from pytest_attnperf.workloads.adhoc_reference import Reference, results_of
+from pytest_attnperf.workloads.defined import PLANTS, TENSORS
 from pytest_attnperf.workloads.input_memory import copied, guarded_copies
 from pytest_attnperf.workloads.returned import named_outputs
 from pytest_attnperf.workloads.withheld import Withheld
@@ -113,7 +114,8 @@ class AdHoc:
     def definition(self) -> dict[str, Any]:
         """Name, figures and where the functions are defined, as builtins; what is not at its default only where it is.
 
-        That is so for all fields from `cache_state` on, because baselines store this.
+        That is so for all fields from `cache_state` on, because baselines store this. What the inputs are like, and
+        whether they are planted by their own function, is there once they have been made.
         """
         unusual: dict[str, Any] = {}
         if self.non_finite_outputs:
@@ -126,6 +128,9 @@ class AdHoc:
             unusual["in_place"] = sorted(self.overwrites)
         if self.host_sync:
             unusual["host_sync"] = True
+        if self.learned.tensors:
+            unusual[TENSORS] = self.learned.tensors
+            unusual[PLANTS] = _takes_planted(self.make_inputs_fn)
         return {
             "family": self.family,
             "name": self.name,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import gradients
+from pytest_attnperf.workloads.defined import described
 from pytest_attnperf.workloads.float_widths import Noise, rounded_in_between, widened, working_step
 from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
 from pytest_attnperf.workloads.returned import named_outputs
@@ -42,6 +43,7 @@ class Reference:
     in_place   names of inputs that a call may overwrite: what they hold is the result of a function that returns None
     count      inputs of the function itself, once known
     incoming   shape and dtype of each incoming gradient, once known
+    tensors    what these inputs are like, in words, once known
     quantises  whether it rounds to 8-bit integers; None before the first plain result. The truth is then what it rounds
     """
 
@@ -51,6 +53,7 @@ class Reference:
     in_place: tuple[str, ...] = ()
     count: int = 0
     incoming: tuple[tuple[tuple[int, ...], torch.dtype], ...] = ()
+    tensors: str = ""
     quantises: bool | None = None
 
     def learn(self, inputs: Tensors) -> None:
@@ -58,7 +61,7 @@ class Reference:
 
         Raises WorkloadError when `in_place` names an input that does not exist.
         """
-        self.count = len(inputs)
+        self.count, self.tensors = len(inputs), described(inputs)
         if self.has_gradients:
             graph = gradients.run(self.fn, _copies(inputs, None), None)
             self.incoming = tuple((tuple(tensor.shape), tensor.dtype) for tensor in graph.incoming)

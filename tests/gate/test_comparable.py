@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
-from pytest_attnperf.baselines.schema import Check, Entry
+from pytest_attnperf.baselines.schema import Check, Entry, plain
 from pytest_attnperf.gate.comparable import comparable
 from pytest_attnperf.records import Fingerprint, ProcessSummary
+from pytest_attnperf.workloads.adhoc import AdHoc
+from pytest_attnperf.workloads.defined import LEARNED
 
 HERE = Fingerprint({"product": "h200", "power_cap": "700 W", "method": "1"}, {"torch": "2.11"})
 DEFINITION: dict[str, Any] = {"family": "prefill", "shape": (4, 512), "causal": True}
@@ -58,6 +63,51 @@ def test_a_changed_workload_definition_is_named_by_field() -> None:
         "workload causal: True here, False stored",
         "workload window: absent here, 128 stored",
     ]
+
+
+def inputs_of(rows: int, *, planted: bool = False) -> dict[str, Any]:
+    """The definition of a gated function, as a worker says it once its inputs were made."""
+    workload = AdHoc("x", _planted_rows(rows), torch.relu) if planted else AdHoc("x", _rows(rows), torch.relu)
+    workload.make_inputs(0, "cpu", planted=False)
+    return workload.definition()
+
+
+def _rows(count: int) -> Callable[[int], torch.Tensor]:
+    def inputs(seed: int) -> torch.Tensor:
+        return torch.randn(count, 8)
+
+    return inputs
+
+
+def _planted_rows(count: int) -> Callable[[int, bool], torch.Tensor]:
+    def inputs(seed: int, planted: bool) -> torch.Tensor:
+        return torch.randn(count, 8)
+
+    inputs.__qualname__ = _rows(count).__qualname__
+    return inputs
+
+
+def held_against(stored: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Why a function with the definition `now` cannot be compared with an entry of the definition `stored`."""
+    written = replace(entry(), workload=plain(stored))
+    return comparable(written, HERE, HERE, timer="graph", definition=now)
+
+
+def test_other_inputs_of_a_function_of_the_same_name_are_another_case() -> None:
+    """A quarter of the rows, or inputs() that plants no more, is named with both values; the same inputs are not."""
+    assert held_against(inputs_of(64), inputs_of(64)) == []
+    assert held_against(inputs_of(64), inputs_of(16)) == [
+        "workload tensors: (16, 8) float32 here, (64, 8) float32 stored"
+    ]
+    assert held_against(inputs_of(64, planted=True), inputs_of(64)) == ["workload plants: False here, True stored"]
+
+
+def test_what_an_earlier_version_did_not_store_of_inputs_is_no_change() -> None:
+    """An entry without shapes is comparable with any; what is stored and not said any more is a change."""
+    old = {name: value for name, value in inputs_of(64).items() if name not in LEARNED}
+    assert held_against(old, inputs_of(64)) == []
+    assert held_against(old, inputs_of(16)) == []
+    assert len(held_against(inputs_of(64), old)) == 2
 
 
 def test_too_few_stored_processes_are_no_baseline() -> None:

@@ -70,6 +70,19 @@ def test_a_loosened_policy_is_a_finding(stored: FakeProject) -> None:
     result.stdout.fnmatch_lines(["*policy loosened since the baseline: threshold_percent 2 -> 6*"])
 
 
+def test_a_loosened_tolerance_is_a_finding(attnperf_project: FakeProject) -> None:
+    """A tolerance above the stored one is named, and fails a strict run although everything is right; a tighter one is
+    not."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    attnperf_project.store_baselines()
+    attnperf_project.backend("fake.a", time_us=100.0, tolerance=1e6)
+    result = attnperf_project.run("--attnperf", "--attnperf-strict")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*policy loosened since the baseline: tolerance of out 2 -> 1e+06*"])
+    attnperf_project.backend("fake.a", time_us=100.0, tolerance=1.5)
+    assert attnperf_project.run("--attnperf", "--attnperf-strict").ret == 0
+
+
 def test_the_effective_policy_is_stored(stored: FakeProject) -> None:
     """Each result carries the policy it was judged by."""
     stored.run("--attnperf", "--attnperf-threshold=6")

@@ -1,0 +1,36 @@
+"""What is learned of a function's inputs, and that a definition recorded without it is no other workload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_attnperf.backends import Tensors
+
+TENSORS, PLANTS = "tensors", "plants"
+"""Fields of a function's definition that are known once its inputs were made: what they are, and who plants them."""
+
+LEARNED = (TENSORS, PLANTS)
+"""Fields that definitions of earlier versions lack: absent is not known."""
+
+
+def known_to(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
+    """Our definition without what theirs was recorded too early to hold."""
+    return {field: value for field, value in ours.items() if field not in LEARNED or field in theirs}
+
+
+def described(tensors: Tensors) -> str:
+    """Shapes and dtypes, and strides where a tensor is not contiguous: '(64, 32) bfloat16, (64, 32) float32 / (1, 64)'.
+
+    The stride of a dimension of one element says nothing, and is 0.
+    """
+    return ", ".join(map(_described, tensors))
+
+
+def _described(tensor: Any) -> str:
+    text = f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+    if tensor.is_contiguous():
+        return text
+    strides = (stride if size > 1 else 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return f"{text} / {tuple(strides)}"
