@@ -24,15 +24,15 @@ IN_CHUNKS = needs_gpu(
 HAS_GATED_BACKWARD = not IS_NVIDIA_HOPPER or not TRITON_ABOVE_3_4_0 or TRITON_ABOVE_3_7_1
 GATED_BACKWARD = pytest.mark.skipif(
     not HAS_GATED_BACKWARD,
-    reason="fla refuses the backward pass of gated kernels in chunks on Hopper with Triton 3.4 to 3.7.0, which computes "
-    "it wrongly (ops/common/chunk_o.py of 0.6.0)",
+    reason="fla refuses the backward pass of gated kernels in chunks on Hopper with Triton 3.4 to 3.7.0, which "
+    "computes it wrongly (ops/common/chunk_o.py of 0.6.0)",
 )
 ROUNDED_BETWEEN = Tolerance(
     multiplier=5.0,
     source="the kernels round between their products, the reference only its result: fla's own tests accept 0.8 % of "
     "the rms (tests/ops/test_delta.py), five times what one rounding to bf16 costs",
 )
-# Batch, length, heads, width; one length that fills its last chunk of 64 only in part. Batches are large and lengths are
+# Batch, length, heads, width; one length that fills its last chunk of 64 only in part. Batches are large and lengths
 # short because the reference goes token by token.
 SHAPES = sizes([(16, 256, 8, 64), (8, 250, 8, 128)], [(1, 70, 2, 32)])
 
