@@ -1,16 +1,17 @@
 """Small problems that cross every two of head dim, dtype, head grouping, lengths, causal and lse; further ones with
 windows, rows that see no key, and other dtypes; some with ALiBi, biases, other head dimensions of v, and modes of i8;
-and their judge."""
+their judge; and a process that interprets Triton's kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from pytest_attnperf.backends import Outputs, Tensors
 from pytest_attnperf.workloads.base import OUT_DTYPES, TORCH_DTYPES
 from pytest_attnperf.workloads.prefill import Prefill
+from tests.kernels.interpreting import Interpret, interpreting
 
 PROBLEMS = (
     "prefill-b1-s1-kv97-h2-d256-f32-causal",
@@ -127,6 +128,19 @@ def feature_problems() -> tuple[str, ...]:
 def feature_problem(request: pytest.FixtureRequest) -> Prefill:
     """Each problem with features in turn."""
     return Prefill.parse(request.param)
+
+
+@pytest.fixture(scope="session")
+def interpret(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interpret]:
+    """`interpret(module, cases)`: what an interpreting process finds of the cases, each when it is asked for.
+
+    Of 'backend/workload id' cases of `module.BACKENDS`: outputs, config (as recorded), replays, unchanged (the inputs),
+    seconds. One process serves all modules: to import torch and triton takes as long as the cases of most.
+    """
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    with interpreting(tmp_path_factory.mktemp("interpreted")) as interpret:
+        yield interpret
 
 
 @pytest.fixture

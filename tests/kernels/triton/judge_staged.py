@@ -1,13 +1,8 @@
-"""Judges `triton.staged` under Triton's interpreter: PATH CASE... saves {CASE: what was found} to PATH.
-
-Triton decides at import whether it interprets, so this is a process of its own, with TRITON_INTERPRET=1 from outside.
-A case is a workload id, or the name of a function below. Fresh memory is NaN, so that an element nobody wrote shows.
-"""
+"""Judges `triton.staged` in an interpreting process (see `run_interpreted`): a case is a workload id, or the name of a
+function below."""
 
 from __future__ import annotations
 
-import sys
-import warnings
 from typing import Any
 
 import torch
@@ -104,13 +99,7 @@ def _hidden(seq_q: int, seq_kv: int) -> torch.Tensor:
 EXPERIMENTS = {each.__name__: each for each in (mask_of_nan, unseen_is_unread, views_of_a_projection)}
 
 
-def main(path: str, cases: list[str]) -> None:
-    """Save what was found of every case."""
-    torch.use_deterministic_algorithms(True, warn_only=True)
+def found(case: str) -> Any:
+    """What is found of a case."""
     torch.manual_seed(1)
-    warnings.simplefilter("ignore")
-    torch.save({case: EXPERIMENTS[case]() if case in EXPERIMENTS else judged(case) for case in cases}, path)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    return EXPERIMENTS[case]() if case in EXPERIMENTS else judged(case)

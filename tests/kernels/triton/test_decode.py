@@ -37,13 +37,13 @@ CASES = (
 
 
 @pytest.fixture(scope="module")
-def interpreted(interpret: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+def interpreted(interpret: Any) -> Any:
     """What the interpreted kernels give for every case."""
     return interpret("kernels.triton.decode_backend", [f"{BACKEND.name}/{case}" for case in CASES])
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_right_on_crossed_features(case: str, interpreted: dict[str, Any], judge: Callable[..., Any]) -> None:
+def test_right_on_crossed_features(case: str, interpreted: Any, judge: Callable[..., Any]) -> None:
     """Pages, caps, windows, sinks, 8-bit caches, tokens, lse and ragged lengths are right in pairs."""
     result = interpreted[f"{BACKEND.name}/{case}"]
     assert judge(case, result["outputs"]) == ()
@@ -94,7 +94,7 @@ def test_several_splits_and_a_single_one_are_both_interpreted() -> None:
     assert splits_of(70, 64, config) == (1, 96)
 
 
-def test_both_kernels_configurations_are_recorded(interpreted: dict[str, Any]) -> None:
+def test_both_kernels_configurations_are_recorded(interpreted: Any) -> None:
     """What was launched, and where its figures come from, is part of the result, for each of the two kernels."""
     config = interpreted[f"{BACKEND.name}/{CASES[0]}"]["config"]
     assert config["decode.config_arch"] == config["decode_reduce.config_arch"] == "interpreter"

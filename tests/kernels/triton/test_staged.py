@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import runpy
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +14,6 @@ from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.prefill import Prefill
 from pytest_attnperf.workloads.qk_scores import QkScores
 
-ROOT = Path(__file__).parents[3]
-RUNNER = Path(__file__).with_name("judge_staged.py")
 (BACKEND,) = BACKENDS
 CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu")
 H200 = DeviceInfo(kind="cuda", arch="sm_90", product="h200")
@@ -51,20 +44,13 @@ EXPERIMENTS = ("mask_of_nan", "unseen_is_unread", "views_of_a_projection")
 
 
 @pytest.fixture(scope="module")
-def interpreted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the judge found of every case, in one interpreting process; see `judge_staged`."""
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("triton")
-    saved = tmp_path_factory.mktemp("staged") / "found.pt"
-    env = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(RUNNER), str(saved), *CASES, *EXPERIMENTS]
-    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return dict(torch.load(saved))
+def interpreted(interpret: Any) -> Any:
+    """What the judge finds of every case, interpreted when it is asked for; see `judge_staged`."""
+    return interpret("tests.kernels.triton.judge_staged", (*CASES, *EXPERIMENTS))
 
 
 @pytest.mark.parametrize("text", CASES)
-def test_right_on_every_small_problem(text: str, interpreted: dict[str, Any]) -> None:
+def test_right_on_every_small_problem(text: str, interpreted: Any) -> None:
     """Each kernel alone and all of them together pass the judge on several seeds, and a stored configuration replays.
 
     A prefill consists of its stages, under the names of the families; the mask is left out where it hides nothing.
@@ -80,17 +66,17 @@ def test_right_on_every_small_problem(text: str, interpreted: dict[str, Any]) ->
     assert {found["config"][f"{kernel}.config_arch"] for kernel in found["pinned"]} == {"interpreter"}
 
 
-def test_a_mask_reads_nothing_and_leaves_what_is_seen(interpreted: dict[str, Any]) -> None:
+def test_a_mask_reads_nothing_and_leaves_what_is_seen(interpreted: Any) -> None:
     """Over NaN, hidden scores become -inf, also in rows that see no key, and all others stay NaN."""
     assert interpreted["mask_of_nan"]
 
 
-def test_causal_kernels_leave_unread_what_no_row_sees(interpreted: dict[str, Any]) -> None:
+def test_causal_kernels_leave_unread_what_no_row_sees(interpreted: Any) -> None:
     """NaN in scores, 16 keys past the last one seen, and in values that a block of rows does not see changes no bit."""
     assert interpreted["unseen_is_unread"]
 
 
-def test_parts_of_a_projection_are_read_where_they_lie(interpreted: dict[str, Any]) -> None:
+def test_parts_of_a_projection_are_read_where_they_lie(interpreted: Any) -> None:
     """q, k and v as views of one result, and of its first tokens only, give the same bits as copies."""
     assert interpreted["views_of_a_projection"]
 
@@ -110,7 +96,8 @@ def test_what_another_kernel_computed_is_not_copied() -> None:
 @pytest.mark.parametrize("text", [*CASES, "prefill-b2-s300-kv1000-h8-hk2-d128-bf16-causal-lse"])
 def test_right_on_every_small_problem_on_a_gpu(text: str) -> None:
     """The compiled kernels pass the judge on the same problems."""
-    judged = runpy.run_path(str(RUNNER))["judged"]
+    from tests.kernels.triton.judge_staged import judged
+
     assert judged(text, "cuda")["problems"] == []
 
 

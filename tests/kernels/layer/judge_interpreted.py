@@ -1,15 +1,10 @@
-"""Runs layers over Triton's kernels under its interpreter and judges them: PATH LAYER/ID... saves what it found.
+"""Judges layers over Triton's kernels in an interpreting process (see `run_interpreted`): a case is 'layer/ID'.
 
-Triton decides at import whether it interprets, so this is a process of its own, with TRITON_INTERPRET=1 from outside. A
-case 'grown/ID' decodes the block's tokens one by one over `triton.flash_decode`.
+'grown/ID' decodes the block's tokens one by one over `triton.flash_decode`.
 """
 
 from __future__ import annotations
 
-import json
-import sys
-import warnings
-from pathlib import Path
 from typing import Any
 
 from kernels.layer.growing import decode_token_by_token
@@ -37,12 +32,12 @@ def judged(name: str, block: Block) -> dict[str, Any]:
     inputs = block.make_inputs(1, "cpu", planted=False)
     prepared = layer.prepare(block, inputs)
     judge = Judge(prepared, block, references=REFERENCES, tolerance=layer.tolerance, device="cpu")
-    found = judge.check_call("one call", prepared.run, seed=SEED, planted=True).problems
+    said = judge.check_call("one call", prepared.run, seed=SEED, planted=True).problems
     stored = {key: "64" if key.endswith("BLOCK_N") else value for key, value in prepared.config.items()}
     call = prepared.call
     assert isinstance(call, Pipeline)
     return {
-        "problems": found,
+        "problems": list(said),
         "stages": [stage.name for stage in call.stages],
         "config": prepared.config,
         "stored": stored,
@@ -63,19 +58,11 @@ def grown(block: Block) -> dict[str, Any]:
         compare("grown", name, outputs[name], truth, expected.yardsticks[name], Tolerance())
         for name, truth in expected.reference.items()
     ]
-    return {"problems": problems(figures)}
+    return {"problems": list(problems(figures))}
 
 
-def main(path: str, cases: list[str]) -> None:
-    """Save what was found by case."""
-    warnings.simplefilter("ignore")
-    results = {}
-    for case in cases:
-        name, _, text = case.partition("/")
-        block = Block.parse(text)
-        results[case] = grown(block) if name == "grown" else judged(name, block)
-    Path(path).write_text(json.dumps(results))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+def found(case: str) -> dict[str, Any]:
+    """What is found of a case."""
+    name, _, text = case.partition("/")
+    block = Block.parse(text)
+    return grown(block) if name == "grown" else judged(name, block)
