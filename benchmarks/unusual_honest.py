@@ -50,9 +50,9 @@ def on(device: str, function: Callable[..., Any]) -> Callable[..., Any]:
         return function
 
     @functools.wraps(function)
-    def there(*args: Any) -> Any:
+    def there(*args: Any, **named: Any) -> Any:
         with torch.device(device):
-            return function(*args)
+            return function(*args, **named)
 
     return there
 
