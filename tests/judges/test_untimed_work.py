@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
 from pytest_attnperf.backends import Backend, Declares, Outputs, Prepared, Tensors
@@ -99,7 +100,7 @@ def test_gradients_cannot_be_computed_before_the_backward_pass_is_timed() -> Non
     gradient computed there is wrong; every bit of it is back before the backward pass."""
 
     def found(fn: Callable[..., Any]) -> tuple[str, ...]:
-        workload = AdHoc("x", lambda: (torch.randn(64, 48), torch.randn(48, 32)), torch.matmul, times="backward")
+        workload = AdHoc("x", lambda: (torch.randn(16, 24), torch.randn(24, 8)), torch.matmul, times="backward")
         return problems(CallableBackend("mine", fn), workload)
 
     said = found(PeekingProduct.apply)
@@ -156,3 +157,27 @@ def test_an_exp_of_each_element_is_no_layout() -> None:
     early = found(lambda inputs: (inputs[0].double().exp(),), lambda x: (x / x.sum(-1, keepdim=True)).float())
     assert any("do not follow input 0 in proportion" in text for text in early), early
     assert found(lambda inputs: (inputs[0].double(),), late) == ()
+
+
+class Hidden:
+    """Numbers where no tensor is."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        self.x = x.numpy().copy()
+
+
+def computed_late(raw: Any) -> Outputs:
+    """The softmax that the call did not compute."""
+    x = raw[1].x - raw[1].x.max(-1, keepdims=True)
+    weights = np.exp(x)
+    return {"out": torch.from_numpy(weights / weights.sum(-1, keepdims=True))}
+
+
+def test_a_result_comes_from_the_tensors_that_were_returned() -> None:
+    """What is computed of an object beside a decoy is told, whatever the decoy's size; numpy may look at the result."""
+    workload = Softmax(64, 256, dtype="f32")
+    for size in (8, 2**20):
+        late = problems(Own(lambda x, size=size: [torch.zeros(size), Hidden(x)], computed_late), workload)
+        assert any("come from something else than the tensors that the call returned" in text for text in late), late
+    honest = Own(lambda x: torch.softmax(x, -1), lambda raw: {"out": torch.from_numpy(raw.numpy())})
+    assert problems(honest, workload) == ()
