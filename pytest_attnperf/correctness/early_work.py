@@ -10,6 +10,7 @@ A backend that may run its own forward pass is looked at by the gradient that co
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -34,8 +35,10 @@ BACKWARD = ("backward", "varlen_backward")
 INCOMING = 3
 """The number of their input that no forward pass knows: the gradient of its result."""
 
-NOISE = 8
-"""So many times what two equal conversions differ by is a change."""
+STEADY, GROSS, LUCK = 0.05, 0.5, 0.02
+"""Of a tensor that two equal conversions give differently, an element follows from an input where it differs by no more
+than the first between equal ones, and by the second or more between others, as one of opposite sign does. Values that
+were never written do so by chance: less often than the third says, of all that are not the same twice."""
 
 GROUP = 16
 """Elements of the smallest group that is quantised with a scale, and an offset, of its own."""
@@ -55,6 +58,7 @@ class Decoys:
         self._wait = wait
         self._may_work = prepared.declares.own_forward and family in BACKWARD
         self._looked = False
+        self._as_given = False
 
     def convert(self, inputs: Tensors) -> list[str]:
         """Convert inputs that differ from `inputs` everywhere; the first time, say what is wrong with `convert`."""
@@ -66,6 +70,8 @@ class Decoys:
                 return self._looked_at(inputs)
             if self.seconds is not None:
                 self._converted(tuple(_other(tensor) for tensor in inputs))
+            elif self._as_given:
+                self._convert_unmeasured(inputs)
         return []
 
     def note(self, call_seconds: float) -> str:
@@ -80,6 +86,8 @@ class Decoys:
     def _looked_at(self, inputs: Tensors) -> list[str]:
         plain = self._prepared.convert(inputs)
         if all(any(one is given for given in inputs) for one in plain):
+            self._as_given = True
+            self._convert_unmeasured(inputs)
             return []
         if not any(poison.overlap(one, own) for one in plain for own in self._prepared.tensors):
             return self._problems(inputs)
@@ -90,6 +98,13 @@ class Decoys:
             put(own, copy)
         self.seconds = None
         return found
+
+    def _convert_unmeasured(self, inputs: Tensors) -> None:
+        """Keep a `convert` busy that gives its inputs as they are, unless memory does not suffice for others."""
+        import torch
+
+        with contextlib.suppress(torch.OutOfMemoryError):
+            self._prepared.convert(tuple(_other(tensor) for tensor in inputs))
 
     def _problems(self, inputs: Tensors) -> list[str]:
         """What is wrong with the way in which each input alone reaches what `convert` gives."""
@@ -152,7 +167,7 @@ class Decoys:
         """(where each tensor that `convert` gives follows from what differs in `other`, what it gives for that).
 
         A forward pass of the backend's own may leave memory unwritten, or sum in any order, so that its tensors differ
-        by themselves: there, an element follows where it changes by much more than between two equal conversions.
+        by themselves. Each is then made twice, in an order that no turns of memory fit to.
         """
         after = self._copies(other)
         if not self._may_work:
@@ -183,7 +198,7 @@ def _other(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _times(tensor: torch.Tensor, factor: float) -> torch.Tensor:
-    return (tensor.double() * factor).to(tensor.dtype)
+    return tensor * factor if tensor.element_size() > 1 else (tensor.float() * factor).to(tensor.dtype)
 
 
 def _one_changed(tensor: torch.Tensor) -> torch.Tensor:
@@ -209,14 +224,23 @@ def _differs(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 
 def _stands_out(one: torch.Tensor, other: torch.Tensor, other_again: torch.Tensor, again: torch.Tensor) -> torch.Tensor:
-    """Where the first two differ by much more than each does from its repetition: everywhere, if shapes differ."""
+    """Where the first two differ; in a tensor that is not the same twice, by much more than by chance."""
     import torch
 
     if len({tensor.shape for tensor in (one, other, other_again, again)}) > 1:
         return torch.ones_like(one, dtype=torch.bool)
+    changed, unsteady = _differs(one, other), _differs(one, again) | _differs(other, other_again)
+    if not bool(unsteady.any()):
+        return changed
+    steady = (_apart(one, again) <= STEADY) & (_apart(other, other_again) <= STEADY)
+    gross = changed & steady & (_apart(one, other) >= GROSS)
+    return gross if int(gross.sum()) > LUCK * int(unsteady.sum()) else torch.zeros_like(gross)
+
+
+def _apart(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """How far elements differ, relative to the sum of their sizes: 1 for those of opposite sign."""
     first, second = one.double(), other.double()
-    noise = torch.maximum((first - again.double()).abs(), (second - other_again.double()).abs())
-    return (first - second).abs() > NOISE * noise
+    return (first - second).abs() / (first.abs() + second.abs()).clamp_min(1e-300)
 
 
 def _statistics(masks: Tensors, count: int) -> set[int]:

@@ -119,7 +119,9 @@ def own_problems(convert: Callable[[Any], Any]) -> list[str]:
 def test_no_forward_pass_knows_the_incoming_gradient() -> None:
     """A forward pass of the backend's own may leave what it wants, also where it is not the same twice; the incoming
     gradient is brought into a layout only, and meets no other input."""
-    assert own_problems(own_forward) == []
+    assert [found for _ in range(20) for found in own_problems(own_forward)] == []
+    (found,) = own_problems(lambda given: (*given[:3], delta(given)[-1] * (1 + 1e-4 * torch.randn(2, 16, 4))))
+    assert "follow from input 3 and from another one together" in found
     (found,) = own_problems(delta)
     assert "follow from input 3 and from another one together" in found
     (found,) = own_problems(lambda given: (*given[:3], given[3].cumsum(1)))
@@ -159,8 +161,8 @@ def test_a_backward_pass_may_run_its_own_forward_pass_before() -> None:
 
 
 def test_what_convert_keeps_is_of_other_inputs_by_the_time_of_a_call() -> None:
-    """Before every check other inputs are converted, behind those that are loaded; a backend without a layout is left
-    alone."""
+    """Before every check other inputs are converted, behind those that are loaded, also where there is no layout; how
+    long that takes is then no matter."""
     seen: list[torch.Tensor] = []
 
     def convert(inputs: Any) -> Any:
@@ -175,10 +177,11 @@ def test_what_convert_keeps_is_of_other_inputs_by_the_time_of_a_call() -> None:
     calls = len(seen)
 
     def as_given(inputs: Any) -> Any:
-        seen.append(Q)
+        seen.append(inputs[0])
         return inputs
 
     plain = Decoys(Prepared(lambda *_: None, INPUTS, as_given, lambda raw: raw), "prefill", lambda: None)
     for _ in range(3):
         plain.convert(INPUTS)
-    assert (len(seen) - calls, plain.seconds) == (1, None)
+        assert not torch.equal(seen[-1], Q)
+    assert (len(seen) - calls, plain.seconds) == (4, None)

@@ -181,3 +181,18 @@ def test_a_result_comes_from_the_tensors_that_were_returned() -> None:
         assert any("come from something else than the tensors that the call returned" in text for text in late), late
     honest = Own(lambda x: torch.softmax(x, -1), lambda raw: {"out": torch.from_numpy(raw.numpy())})
     assert problems(honest, workload) == ()
+
+
+def test_what_convert_keeps_is_no_result() -> None:
+    """A backend that computes while inputs pass through `convert`, and keeps the result, has another input's."""
+    kept: list[torch.Tensor] = []
+
+    def keeps(inputs: Tensors) -> Tensors:
+        kept[:] = [torch.softmax(inputs[0], -1)]
+        return inputs
+
+    def found(call: Callable[..., Any]) -> tuple[str, ...]:
+        return problems(Own(call, lambda raw: {"out": raw}, keeps), Softmax(64, 256, dtype="f32"))
+
+    assert any("off by" in text for text in found(lambda x: kept[0].clone()))
+    assert found(lambda x: torch.softmax(x, -1)) == ()
