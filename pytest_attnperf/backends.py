@@ -33,7 +33,7 @@ class Declares:
     never       none may be found in the name of a kernel or an operator that ran
     host_sync   the call may wait for the device, and copy what it decides by to the host
     own_forward  `convert` runs the backend's own forward pass, whose state its backward pass needs; heeded for op
-                families of backward passes only
+                families of backward passes only. The incoming gradient is brought into a layout, and no more
     matrix      some kernel of a call must hold matrix instructions (MFMA, WMMA); asked of AMD kernels that were timed
                 and whose machine code can be read
     """

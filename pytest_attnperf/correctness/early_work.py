@@ -3,15 +3,21 @@
 Layouts, paddings and casts move elements one by one, so that what `convert` gives changes in one place where one
 element of an input changes, and no place hangs on two inputs. A product, a softmax or a norm does neither. And what
 `convert` keeps for itself is another input's by the time of a call, because other inputs are converted in between.
+What is moved, cast and scaled follows its input in proportion, too, which an exp of each element does not.
+
+A backend that may run its own forward pass is looked at by the gradient that comes in, of which no forward pass knows.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.backends import put
 from pytest_attnperf.correctness import poison
+from pytest_attnperf.correctness.proportion import FACTORS, strays
 from pytest_attnperf.workloads.input_memory import as_integers
 
 if TYPE_CHECKING:
@@ -25,6 +31,17 @@ ADVICE = (
 
 BACKWARD = ("backward", "varlen_backward")
 """Op families whose backends may run a forward pass of their own before the call."""
+
+INCOMING = 3
+"""The number of their input that no forward pass knows: the gradient of its result."""
+
+STEADY, GROSS, LUCK = 0.05, 0.5, 0.02
+"""Of a tensor that two equal conversions give differently, an element follows from an input where it differs by no more
+than the first between equal ones, and by the second or more between others, as one of opposite sign does. Values that
+were never written do so by chance: less often than the third says, of all that are not the same twice."""
+
+GROUP = 16
+"""Elements of the smallest group that is quantised with a scale, and an offset, of its own."""
 
 
 class Decoys:
@@ -41,6 +58,7 @@ class Decoys:
         self._wait = wait
         self._may_work = prepared.declares.own_forward and family in BACKWARD
         self._looked = False
+        self._as_given = False
 
     def convert(self, inputs: Tensors) -> list[str]:
         """Convert inputs that differ from `inputs` everywhere; the first time, say what is wrong with `convert`."""
@@ -52,6 +70,8 @@ class Decoys:
                 return self._looked_at(inputs)
             if self.seconds is not None:
                 self._converted(tuple(_other(tensor) for tensor in inputs))
+            elif self._as_given:
+                self._convert_unmeasured(inputs)
         return []
 
     def note(self, call_seconds: float) -> str:
@@ -66,26 +86,50 @@ class Decoys:
     def _looked_at(self, inputs: Tensors) -> list[str]:
         plain = self._prepared.convert(inputs)
         if all(any(one is given for given in inputs) for one in plain):
+            self._as_given = True
+            self._convert_unmeasured(inputs)
             return []
-        if any(poison.overlap(one, own) for one in plain for own in self._prepared.tensors):
-            return []  # it converts into memory of its own, which must stay as it is loaded
-        base = tuple(tensor.clone() for tensor in self._converted(inputs))
+        if not any(poison.overlap(one, own) for one in plain for own in self._prepared.tensors):
+            return self._problems(inputs)
+        # It converts into memory of its own, which must stay as it is loaded.
+        kept = tuple(tensor.clone() for tensor in self._prepared.tensors)
+        found = self._problems(inputs)
+        for own, copy in zip(self._prepared.tensors, kept, strict=True):
+            put(own, copy)
+        self.seconds = None
+        return found
+
+    def _convert_unmeasured(self, inputs: Tensors) -> None:
+        """Keep a `convert` busy that gives its inputs as they are, unless memory does not suffice for others."""
+        import torch
+
+        with contextlib.suppress(torch.OutOfMemoryError):
+            self._prepared.convert(tuple(_other(tensor) for tensor in inputs))
+
+    def _problems(self, inputs: Tensors) -> list[str]:
+        """What is wrong with the way in which each input alone reaches what `convert` gives."""
+        base = self._copies(inputs)
         touched: list[torch.Tensor | None] = [None] * len(base)
+        numbers: Iterable[int] = range(len(inputs))
+        if self._may_work:
+            numbers = (INCOMING,)
+            others = tuple(one if number == INCOMING else _other(one) for number, one in enumerate(inputs))
+            touched = list(self._changes(inputs, others, base)[0])
         found: list[str] = []
-        for number, tensor in enumerate(() if self._may_work else inputs):
-            if tensor.is_floating_point() and tensor.numel() > 1:  # a single number is a scale, and may be applied
+        for number in numbers:
+            # A single number is a scale, and may be applied.
+            if not found and inputs[number].is_floating_point() and inputs[number].numel() > 1:
                 found += self._spread(inputs, number, base)
-                found += self._mixed(inputs, number, base, touched)
+                found += self._bent_or_mixed(inputs, number, base, touched)
         self._converted(tuple(_other(tensor) for tensor in inputs))
         return found[:1]
 
     def _spread(self, inputs: Tensors, number: int, base: Tensors) -> list[str]:
         """What is wrong where one element of one input changes more than its own copies."""
-        other = [*inputs]
-        other[number] = _one_changed(inputs[number])
-        for place, (before, after) in enumerate(zip(base, self._converted(tuple(other)), strict=True)):
-            copies = max(1, -(-before.numel() // inputs[number].numel()))
-            changed = int(_differs(before, after).sum())
+        other = _with(inputs, number, _one_changed(inputs[number]))
+        for place, mask in enumerate(self._changes(inputs, other, base)[0]):
+            copies = max(1, -(-mask.numel() // inputs[number].numel()))
+            changed = int(mask.sum())
             if changed > copies:
                 return [
                     f"work is done before the call: one element of input {number} reaches {changed} elements of tensor "
@@ -93,12 +137,14 @@ class Decoys:
                 ]
         return []
 
-    def _mixed(self, inputs: Tensors, number: int, base: Tensors, touched: list[torch.Tensor | None]) -> list[str]:
-        """What is wrong where elements change with this input that have changed with one before it."""
-        other = [*inputs]
-        other[number] = _other(inputs[number])
-        for place, (before, after) in enumerate(zip(base, self._converted(tuple(other)), strict=True)):
-            changed, earlier = _differs(before, after), touched[place]
+    def _bent_or_mixed(
+        self, inputs: Tensors, number: int, base: Tensors, touched: list[torch.Tensor | None]
+    ) -> list[str]:
+        """What is wrong where elements change with this input that have changed with one before it, or where they do
+        not follow it in proportion."""
+        masks, halves = self._changes(inputs, _with(inputs, number, _other(inputs[number])), base)
+        for place, changed in enumerate(masks):
+            earlier = touched[place]
             both = 0 if earlier is None else int((changed & earlier).sum())
             if both:
                 return [
@@ -106,7 +152,31 @@ class Decoys:
                     f"input {number} and from another one together. {ADVICE}"
                 ]
             touched[place] = changed if earlier is None else changed | earlier
+        quarters = self._converted(_with(inputs, number, _times(inputs[number], FACTORS[2])))
+        few = _statistics(masks, inputs[number].numel())
+        for place, seen in enumerate(zip(base, halves, quarters, strict=True)):
+            off = 0 if place in few else strays(seen, masks[place], inputs[number].dtype)
+            if off:
+                return [
+                    f"work is done before the call: {off} elements of tensor {place} that `convert` gives do not "
+                    f"follow input {number} in proportion, as moved, cast and scaled ones do. {ADVICE}"
+                ]
         return []
+
+    def _changes(self, inputs: Tensors, other: Tensors, base: Tensors) -> tuple[Tensors, Tensors]:
+        """(where each tensor that `convert` gives follows from what differs in `other`, what it gives for that).
+
+        A forward pass of the backend's own may leave memory unwritten, or sum in any order, so that its tensors differ
+        by themselves. Each is then made twice, in an order that no turns of memory fit to.
+        """
+        after = self._copies(other)
+        if not self._may_work:
+            return tuple(map(_differs, base, after)), after
+        pairs = zip(base, after, self._copies(other), self._copies(inputs), strict=True)
+        return tuple(_stands_out(*four) for four in pairs), after
+
+    def _copies(self, inputs: Tensors) -> Tensors:
+        return tuple(tensor.clone() for tensor in self._converted(inputs))
 
     def _converted(self, inputs: Tensors) -> Tensors:
         self._wait()
@@ -118,11 +188,17 @@ class Decoys:
         return converted
 
 
+def _with(inputs: Tensors, number: int, other: torch.Tensor) -> Tensors:
+    return (*inputs[:number], other, *inputs[number + 1 :])
+
+
 def _other(tensor: torch.Tensor) -> torch.Tensor:
     """Another value in every element that is not zero; integers stay, because they may be indices."""
-    if not tensor.is_floating_point():
-        return tensor
-    return (tensor.double() * -0.5).to(tensor.dtype)
+    return _times(tensor, FACTORS[1]) if tensor.is_floating_point() else tensor
+
+
+def _times(tensor: torch.Tensor, factor: float) -> torch.Tensor:
+    return tensor * factor if tensor.element_size() > 1 else (tensor.float() * factor).to(tensor.dtype)
 
 
 def _one_changed(tensor: torch.Tensor) -> torch.Tensor:
@@ -145,3 +221,30 @@ def _differs(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     if one.shape != other.shape:
         return torch.ones_like(one, dtype=torch.bool)
     return as_integers(one).ne(as_integers(other))
+
+
+def _stands_out(one: torch.Tensor, other: torch.Tensor, other_again: torch.Tensor, again: torch.Tensor) -> torch.Tensor:
+    """Where the first two differ; in a tensor that is not the same twice, by much more than by chance."""
+    import torch
+
+    if len({tensor.shape for tensor in (one, other, other_again, again)}) > 1:
+        return torch.ones_like(one, dtype=torch.bool)
+    changed, unsteady = _differs(one, other), _differs(one, again) | _differs(other, other_again)
+    if not bool(unsteady.any()):
+        return changed
+    steady = (_apart(one, again) <= STEADY) & (_apart(other, other_again) <= STEADY)
+    gross = changed & steady & (_apart(one, other) >= GROSS)
+    return gross if int(gross.sum()) > LUCK * int(unsteady.sum()) else torch.zeros_like(gross)
+
+
+def _apart(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """How far elements differ, relative to the sum of their sizes: 1 for those of opposite sign."""
+    first, second = one.double(), other.double()
+    return (first - second).abs() / (first.abs() + second.abs()).clamp_min(1e-300)
+
+
+def _statistics(masks: Tensors, count: int) -> set[int]:
+    """Tensors of few elements that follow from an input of `count`: offsets and scales of its groups, for which no
+    proportion is known. Where they are many together, none is."""
+    few = {place for place, mask in enumerate(masks) if mask.numel() <= count // GROUP and bool(mask.any())}
+    return few if sum(masks[place].numel() for place in few) <= 2 * count // GROUP else set()

@@ -8,6 +8,7 @@ there is judged, and a second call on it must leave the same.
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
@@ -145,7 +146,7 @@ class Judge:
         right: list[torch.Tensor] | None = None
         said: list[tuple[str, ...]] = []
         calls = 0
-        reading = late_work.Reading(self._prepared.outputs, self._wait)
+        reading = late_work.Reading(functools.partial(self._reader.named, expected=expected), self._wait)
         while (spent := time.perf_counter() - started) < seconds or (calls < AGAIN_LEAST and spent < 10 * seconds):
             if loaded:
                 self._own.restore(loaded)
@@ -219,7 +220,9 @@ class Judge:
             found, figures = self._reader.judged(check, raw, expected, written)
             if not self._read_once and not found:
                 self._read_once = True
-                found += [f"{check}: {text}" for text in late_work.problems(raw, self._prepared.outputs)]
+                read = functools.partial(self._reader.named, expected=expected)
+                late = late_work.problems(raw, read, self._own.written_in_place)
+                found += [f"{check}: {text}" for text in late]
             found += [f"{check}: {text}" for text in late_work.written_later(returned)]
         with self._timed("poison"):
             self._own.restore(loaded)

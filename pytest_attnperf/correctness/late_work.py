@@ -1,10 +1,10 @@
 """Whether reading a result only rearranges it: work that is done while it is read is done outside the timed region.
 
-Four looks. Layouts and casts move elements one by one, so that one NaN put into what a call returned comes out as one
+Five looks. Layouts and casts move elements one by one, so that one NaN put into what a call returned comes out as one
 NaN at most, or in as many places as the call itself shows that element in. A product, a softmax or a reduction spreads
 it over a row, whoever computes it. Operators are listed while the result is read, so that work on something else than
 what the call returned shows, too. Reading takes hardly longer than copying, whether Python computes in it or a thread
-is waited for. And what was returned stays as it was.
+is waited for. What was returned stays as it was. And once all of it is NaN, so is what is read.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.correctness import poison
+from pytest_attnperf.correctness.founded import unfounded
 from pytest_attnperf.workloads.returned import detached
 
 _MOVES = re.compile(
@@ -35,16 +36,20 @@ READS = 5
 """Calls whose results are read before reading counts as slow: one may load a kernel, and another be interrupted."""
 
 READ_SECONDS, READ_NS_PER_BYTE = 0.0005, 4
-"""Reading may take so long, and so long for each byte that was returned: several copies by one thread."""
+"""Reading may take so long, and so long for each byte that is read: several copies by one thread. What else was
+returned does not count, or a large tensor that nobody reads would buy time."""
 
 if TYPE_CHECKING:
     import torch
 
-    from pytest_attnperf.backends import Outputs
+    from pytest_attnperf.backends import Outputs, Tensors
 
 
-def problems(raw: Any, outputs: Callable[[Any], Outputs]) -> list[str]:
-    """What is wrong with the way `outputs` reads `raw`; `raw` is changed meanwhile and the same afterwards."""
+def problems(raw: Any, outputs: Callable[[Any], Outputs], written: Tensors = ()) -> list[str]:
+    """What is wrong with the way `outputs` reads `raw`; `raw` is changed meanwhile and the same afterwards.
+
+    written   inputs that a call writes to, which may be read, too
+    """
     if worked := _work(lambda: outputs(raw)):
         return [
             f"work is done while the result is read: {worked[0]} ran in `Prepared.outputs`, which may change layout "
@@ -66,7 +71,7 @@ def problems(raw: Any, outputs: Callable[[Any], Outputs]) -> list[str]:
                 f"{count} elements of output {name!r}. `Prepared.outputs` may change layout and dtype only; compute in "
                 "`Prepared.call`, which is timed"
             ]
-    return []
+    return unfounded(raw, outputs, (*poison.tensors_in(raw), *written))
 
 
 def written_later(returned: list[tuple[torch.Tensor, torch.Tensor]]) -> list[str]:
@@ -97,13 +102,13 @@ class Reading:
         """Read the result of a call that was just made, unless one has been read quickly."""
         if self._prompt:
             return
-        size = sum(tensor.numel() * tensor.element_size() for tensor in poison.tensors_in(raw))
         with _one_thread():  # several wait for each other for milliseconds where others compute on the machine
             self._wait()
             begin = time.perf_counter()
-            self._outputs(raw)
+            outputs = self._outputs(raw)
             self._wait()
             seconds = time.perf_counter() - begin
+        size = sum(tensor.numel() * tensor.element_size() for tensor in poison.tensors_in(outputs))
         self._least_seconds = min(seconds, self._least_seconds)
         self._prompt = seconds <= READ_SECONDS + READ_NS_PER_BYTE * 1e-9 * size
 

@@ -43,6 +43,11 @@ class Results:
         figures, mismatches = self._compare(check, outputs, expected)
         return found + mismatches, figures
 
+    def named(self, raw: Any, expected: Expected) -> Outputs:
+        """The outputs that are judged, as they are read."""
+        found = self._prepared.outputs(raw)
+        return {name: found[name] for name in expected.sealed if name in found}
+
     def _outputs(self, check: str, raw: Any, expected: Expected, written: Outputs) -> tuple[list[str], Outputs]:
         """(problems, the outputs that can be compared).
 

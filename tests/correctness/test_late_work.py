@@ -151,3 +151,60 @@ def test_an_expanded_decoy_hides_no_work() -> None:
     decoy = torch.zeros(4, 1).expand(4, 64)
     (found,) = problems((decoy, OUT.clone()), lambda raw: {"out": summed(raw[1])["out"], "lse": raw[0]})
     assert "one element of tensor 1" in found
+
+
+HIDDEN = torch.rand(8, 16) + 1
+
+FOUNDED: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "padded": (OUT, lambda raw: {"out": torch.nn.functional.pad(raw, (0, 3), value=2.0)}),
+    "quantised": (torch.randint(-127, 128, (64, 64), dtype=torch.int8), lambda raw: {"out": raw.float() * 0.02}),
+    "quantised with a scale": (
+        (torch.randint(-127, 128, (64, 64), dtype=torch.int8), 0.25),
+        lambda raw: {"out": raw[0].float() * raw[1]},
+    ),
+    "found by an index": (torch.arange(16), lambda raw: {"out": HIDDEN[0, raw]}),
+    "bits": (OUT.bfloat16().view(torch.int16), lambda raw: {"out": raw.view(torch.bfloat16).float()}),
+    "a number": ((0.1, OUT), lambda raw: {"loss": torch.tensor(raw[0]), "out": raw[1]}),
+    "nothing seen": (torch.full((4, 4), -float("inf")), lambda raw: {"lse": raw}),
+    "one memory": ((OUT, OUT[0], OUT.view(torch.int32)), lambda raw: {"out": raw[0], "half": raw[1]}),
+}
+
+
+@pytest.mark.parametrize(("raw", "reader"), FOUNDED.values(), ids=FOUNDED)
+def test_results_may_hold_padding_integers_and_numbers(raw: Any, reader: Callable[[Any], Any]) -> None:
+    """What was returned explains them, and is afterwards what it was."""
+    before = reader(raw)
+    before = {name: output.clone() for name, output in before.items()}
+    assert problems(raw, reader) == []
+    assert all(torch.equal(output, before[name]) for name, output in reader(raw).items())
+
+
+UNFOUNDED: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "beside a decoy": (torch.zeros(8, 16), lambda raw: {"out": HIDDEN}),
+    "beside integers": ((torch.zeros(8, 16), torch.arange(9)), lambda raw: {"out": HIDDEN}),
+    "one of two": (OUT, lambda raw: {"out": raw, "lse": HIDDEN}),
+    "a single number": ((OUT, 7), lambda raw: {"out": raw, "loss": HIDDEN[0, 0]}),
+}
+
+
+@pytest.mark.parametrize(("raw", "reader"), UNFOUNDED.values(), ids=UNFOUNDED)
+def test_results_from_anything_else_are_told(raw: Any, reader: Callable[[Any], Any]) -> None:
+    """A tensor that the call did not return may be computed while it is read."""
+    (found,) = problems(raw, reader)
+    assert "come from something else than the tensors that the call returned" in found
+
+
+def test_a_decoy_buys_no_time() -> None:
+    """The time that reading may take goes by what is read, not by what was returned."""
+    decoy = (OUT, torch.empty(2**20))
+    timed = Reading(lambda raw: time.sleep(0.002) or {"out": raw[0]}, lambda: None)  # type: ignore[func-returns-value]
+    assert timed.problems(lambda: decoy) != []
+
+
+def test_an_input_that_is_written_in_place_may_be_read() -> None:
+    """It holds a result, too, whatever the call returned."""
+    cache = torch.randn(8, 16)
+    before = cache.clone()
+    assert problems(OUT, lambda raw: {"out": raw, "cache": cache[2:4]}, (cache,)) == []
+    assert problems(OUT, lambda raw: {"out": raw, "cache": cache[2:4]}) != []
+    assert torch.equal(cache, before)
