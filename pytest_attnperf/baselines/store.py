@@ -383,6 +383,7 @@ def worst_check(proof: Iterable[CheckReport]) -> Check:
         max_error_over_budget=max(_share(figure.max_error, figure.max_budget) for figure in figures),
         rms_error_over_budget=max(_share(figure.rms_error, figure.rms_budget) for figure in figures),
         tolerance=reports[0].tolerance,
+        coarseness=reports[0].coarseness,
     )
 
 

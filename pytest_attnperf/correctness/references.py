@@ -70,6 +70,21 @@ class Expected:
         finally:
             _flip(self.sealed)
 
+    def coarseness(self) -> dict[str, float]:
+        """What the yardstick of each floating-point output is off by, in the root mean square and in units of the
+        result: at least half a rounding step of the output, below which it makes no budget. None of what is rounding
+        only, whose size says nothing."""
+        import torch
+
+        with self.opened() as readable:
+            return {
+                name: float(f"{max(yardstick.rms_error / size, torch.finfo(yardstick.dtype).eps / 2):.3g}")
+                for name, yardstick in self.yardsticks.items()
+                if yardstick.dtype.is_floating_point
+                and (size := _size(readable[name])) > 0
+                and yardstick.rms_error <= WEAK_SHARE * size
+            }
+
     @property
     def reference(self) -> Outputs:
         """Readable copies."""

@@ -1,0 +1,44 @@
+"""Changes of a test that make it easier, seen against what was stored of it; each with an honest change beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pytest_attnperf.measure.seeds import Seeds
+from pytest_attnperf.measure.subject import TorchSubject
+from pytest_attnperf.records import CheckReport, DeviceInfo
+from pytest_attnperf.session.consistent import coarser
+from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
+
+CPU = DeviceInfo("cpu", "cpu-x86_64", "test", interpreted=True)
+
+
+def checked(fn: Callable[..., Any], inputs: Callable[..., Any], reference: Callable[..., Any]) -> CheckReport:
+    """What is said of a function."""
+    subject = TorchSubject(CallableBackend("mine", fn), AdHoc("x", inputs, reference), CPU, Seeds(0, 1, 2))
+    subject.prepare()
+    return subject.check()
+
+
+def rows(seed: int) -> torch.Tensor:
+    """(32, 64)."""
+    return torch.randn(32, 64)
+
+
+def softmax(x: torch.Tensor) -> torch.Tensor:
+    """As torch has it."""
+    return x.softmax(-1)
+
+
+def test_a_reference_that_was_made_to_round_is_found() -> None:
+    """Rounded to bf16, the plain computation is off by 3,000 times what is stored; written otherwise, it is not."""
+    stored = checked(softmax, rows, softmax).coarseness
+    rounds = checked(softmax, rows, lambda x: x.softmax(-1).bfloat16().float())
+    assert rounds.right
+    (text,) = coarser((rounds,), stored)
+    assert text.startswith("out, off by ")
+    rewritten = checked(softmax, rows, lambda x: x.exp() / x.exp().sum(-1, keepdim=True))
+    assert coarser((rewritten,), stored) == []
