@@ -16,7 +16,7 @@ from pytest_attnperf.gate.decide import Decision
 from pytest_attnperf.records import DeviceInfo, Measurement, ProcessSummary, Verdict
 from pytest_attnperf.results import FOREIGN, CaseResult
 from pytest_attnperf.roofline.floors import floor as floor_of
-from pytest_attnperf.session.consistent import coarser, looser
+from pytest_attnperf.session.consistent import coarser, looser, unheeded
 from pytest_attnperf.session.plausibility import by_code
 from pytest_attnperf.session.ran_code import kernel_codes, launched, with_isa
 from pytest_attnperf.session.settings import Case
@@ -109,6 +109,9 @@ def with_notes(base: CaseResult, case: Case, found: Found) -> CaseResult:
     looser_now += [
         f"the reference of {what}: record the baseline anew" for what in coarser(base.checks, stored.coarseness)
     ]
+    looser_now += ["inputs() planted the inputs that were proven, and does not any more"] * unheeded(
+        base.checks, stored
+    )
     notes = [f"{LOOSENED} {what}" for what in (*case.policy.loosened(found.policy), *looser_now)]
     drift = config_changes(found.entry.config, base.config)
     if drift:

@@ -12,12 +12,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from pytest_attnperf.baselines.schema import Check
 from pytest_attnperf.correctness.budget import LAST_CALL, LAST_REPLAY, PLANTED, TIMED, UNPLANTED, problems
 from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import CheckReport, DeviceInfo, ErrorFigures, ProcessSummary, Tolerance
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.stats.pairs import STORED_QUADS_MAX
 from pytest_attnperf.stats.summaries import STORED_BLOCKS_MAX
+from pytest_attnperf.workloads.adhoc_planting import UNHEEDED
 
 CONTRADICT = "figures contradict each other:"
 """Begins what is said of a case whose figures cannot all be true."""
@@ -112,6 +114,14 @@ def coarser(checks: Iterable[CheckReport], stored: Mapping[str, float]) -> list[
         if name in stored and now > COARSER * stored[name]
     ]
     return list(dict.fromkeys(found))
+
+
+def unheeded(checks: Iterable[CheckReport], stored: Check) -> bool:
+    """Whether inputs() plants nothing any more, though it did when the baseline was stored.
+
+    Inputs that we plant may bear it with one seed and not with another, and are no sign of a change.
+    """
+    return stored.planted and any(f"{UNPLANTED}{UNHEEDED}" in one.check for check in checks for one in check.figures)
 
 
 def _budget_of(figures: ErrorFigures, own: Tolerance, allowed: Tolerance | None) -> ErrorFigures:

@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
+from pytest_attnperf.baselines.store import worst_check
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.subject import TorchSubject
 from pytest_attnperf.records import CheckReport, DeviceInfo
-from pytest_attnperf.session.consistent import coarser
+from pytest_attnperf.session.consistent import coarser, unheeded
 from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 
 CPU = DeviceInfo("cpu", "cpu-x86_64", "test", interpreted=True)
@@ -42,3 +43,32 @@ def test_a_reference_that_was_made_to_round_is_found() -> None:
     assert text.startswith("out, off by ")
     rewritten = checked(softmax, rows, lambda x: x.exp() / x.exp().sum(-1, keepdim=True))
     assert coarser((rewritten,), stored) == []
+
+
+def planted_rows(seed: int, planted: bool) -> torch.Tensor:
+    """Rows with one large element where they are to show it."""
+    x = torch.randn(32, 64)
+    x[:, -1] += 8.0 * planted
+    return x
+
+
+def unplanted_rows(seed: int, planted: bool) -> torch.Tensor:
+    """Takes no notice of `planted`."""
+    return torch.randn(32, 64)
+
+
+def test_inputs_that_plant_nothing_are_not_called_planted() -> None:
+    """The check says that inputs() is the same, and it is found where the baseline's was planted; an input that is
+    planted is called so, and so is one that we plant."""
+    stored = worst_check([checked(softmax, planted_rows, softmax)])
+    assert stored.planted
+    lazy = checked(softmax, unplanted_rows, softmax)
+    assert lazy.right
+    names = {figures.check for figures in lazy.figures}
+    assert names == {"timed inputs", "other inputs (not planted: inputs() gives the same for planted=True)"}
+    assert unheeded([lazy], stored)
+    assert not unheeded([lazy], worst_check([lazy]))  # stored so, or before it was known
+    for honest in (planted_rows, rows):
+        report = checked(softmax, honest, softmax)
+        assert {figures.check for figures in report.figures} == {"timed inputs", "planted inputs"}
+        assert not unheeded([report], stored)

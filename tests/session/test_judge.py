@@ -12,7 +12,6 @@ from pytest_attnperf.baselines.record import new_entry
 from pytest_attnperf.errors import BaselineError, CaseFailedError, WorkerError
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Verdict
-from pytest_attnperf.session.case_records import LOOSENED
 from pytest_attnperf.session.settings import Mode
 
 if TYPE_CHECKING:
@@ -395,28 +394,3 @@ def test_another_path_on_both_sides_is_settled_by_pairs(bench: Bench) -> None:
     assert bench.judge(config={"path": "ck"}).verdict is Verdict.SAME
     bench.against_base(config={"path": "asm"})
     assert bench.judge(config={"path": "ck"}).verdict is Verdict.INCOMPARABLE
-
-
-def test_a_loosened_tolerance_is_noted_until_it_is_recorded(stored: Bench) -> None:
-    """Errors that the stored tolerance did not allow are named beside a case that is SAME; recording settles it."""
-    loosened = f"{LOOSENED} tolerance of out 2 -> 20"
-    assert loosened in stored.judge(tolerance=20.0).notes
-    assert not any(note.startswith(LOOSENED) for note in stored.judge(tolerance=1.0).notes)
-    stored.record(tolerance=20.0)
-    assert not any(note.startswith(LOOSENED) for note in stored.judge(tolerance=20.0).notes)
-
-
-def test_a_reference_that_became_coarser_is_noted_until_it_is_recorded(stored: Bench) -> None:
-    """A yardstick that is off by more than twice what is stored is named; one as good, or held to an entry without, is
-    not."""
-
-    def noted(now: float) -> list[str]:
-        return [note for note in stored.judge(coarseness={"out": now}).notes if note.startswith(LOOSENED)]
-
-    assert noted(1.7e-3) == []
-    stored.record(coarseness={"out": 6e-8})
-    (note,) = noted(1.7e-3)
-    assert note.startswith(f"{LOOSENED} the reference of out, off by 6e-08 of the result -> 0.0017: record")
-    assert noted(1.1e-7) == []
-    stored.record(coarseness={"out": 1.7e-3})
-    assert noted(1.7e-3) == []
