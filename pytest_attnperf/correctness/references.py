@@ -13,6 +13,7 @@ from pytest_attnperf.correctness import poison, scan
 from pytest_attnperf.correctness.metrics import MismatchError, Yardstick, constant_text, constant_value, measure
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.workloads.input_memory import as_integers
+from pytest_attnperf.workloads.precision import without_autocast
 
 if TYPE_CHECKING:
     import torch
@@ -170,9 +171,10 @@ def spread(elements: int) -> float:
 
 
 def _draw(workload: Workload, inputs: Tensors) -> tuple[Outputs, dict[str, Yardstick]]:
-    reference, plain = workload.reference(inputs), workload.plain(inputs)
     lowering = getattr(workload, "in_low_precision", None)
-    lows: tuple[Outputs, ...] = lowering(inputs) if lowering is not None else ()
+    with without_autocast():
+        reference, plain = workload.reference(inputs), workload.plain(inputs)
+        lows: tuple[Outputs, ...] = lowering(inputs) if lowering is not None else ()
     if not reference or reference.keys() != plain.keys():
         raise BadReferenceError(
             f"{workload.id}: the reference gives {sorted(reference)}, the plain computation {sorted(plain)}; both "

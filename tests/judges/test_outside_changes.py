@@ -72,3 +72,26 @@ def test_inputs_that_plant_nothing_are_not_called_planted() -> None:
         report = checked(softmax, honest, softmax)
         assert {figures.check for figures in report.figures} == {"timed inputs", "planted inputs"}
         assert not unheeded([report], stored)
+
+
+def pairs(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two matrices in fp32."""
+    return torch.randn(32, 64), torch.randn(64, 32)
+
+
+def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """In fp32, unless autocast is on."""
+    return (a @ b).float()
+
+
+def test_autocast_left_on_loosens_no_reference() -> None:
+    """A product that autocast rounds is wrong although its reference is the same code, and the text says why; one that
+    turns it off is right, and so is one whose reference enters it as well."""
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        wrong = checked(product, pairs, lambda a, b: (a @ b).float())
+        assert "'out' is off by" in wrong.problems[0]
+        assert wrong.problems[-1].startswith("autocast is on for cpu around the call, and the reference")
+        off = torch.autocast("cpu", enabled=False)
+        assert checked(off(product), pairs, lambda a, b: a @ b).problems == ()
+        on = torch.autocast("cpu", dtype=torch.bfloat16)
+        assert checked(lambda a, b: a @ b, pairs, on(lambda a, b: a @ b)).problems == ()
