@@ -129,12 +129,11 @@ class Fingerprint:
 
 
 def _differences(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:
-    absent = "absent"
     keys = sorted(ours.keys() | theirs.keys())
     return [
-        f"{key}: {ours.get(key, absent)} here, {theirs.get(key, absent)} stored"
+        f"{key}: {ours.get(key, 'absent')} here, {theirs.get(key, 'absent')} stored"
         for key in keys
-        if ours.get(key, absent) != theirs.get(key, absent)
+        if ours.get(key, "absent") != theirs.get(key, "absent")
     ]
 
 
@@ -205,6 +204,7 @@ class CheckReport:
     repeats     calls on the same inputs whose bits were compared; 0 where nobody asked
     bit_equal   whether all of these agreed in every bit; None where nobody asked
     notes       what a reader must know of the proof, though nothing is wrong
+    coarseness  of each output, the yardstick's error on the timed inputs in units of the result (`Expected.coarseness`)
     """
 
     figures: tuple[ErrorFigures, ...] = ()
@@ -215,6 +215,7 @@ class CheckReport:
     repeats: int = 0
     bit_equal: bool | None = None
     notes: tuple[str, ...] = ()
+    coarseness: dict[str, float] = field(default_factory=dict)
 
     @property
     def right(self) -> bool:
@@ -223,19 +224,18 @@ class CheckReport:
 
     def joined(self, then: CheckReport) -> CheckReport:
         """Both reports as one: right only if neither found a problem."""
-        both = self.parts.keys() | then.parts.keys()
+        both = sorted(self.parts.keys() | then.parts.keys())
+        parts = {part: round(self.parts.get(part, 0.0) + then.parts.get(part, 0.0), SECONDS_DIGITS) for part in both}
         return CheckReport(
             figures=self.figures + then.figures,
             problems=self.problems + then.problems,
             tolerance=self.tolerance,
             seconds=round(self.seconds + then.seconds, SECONDS_DIGITS),
-            parts={
-                part: round(self.parts.get(part, 0.0) + then.parts.get(part, 0.0), SECONDS_DIGITS)
-                for part in sorted(both)
-            },
+            parts=parts,
             repeats=max(self.repeats, then.repeats),
             bit_equal=self.bit_equal if then.bit_equal is None else then.bit_equal,
             notes=tuple(dict.fromkeys(self.notes + then.notes)),
+            coarseness={**then.coarseness, **self.coarseness},
         )
 
 

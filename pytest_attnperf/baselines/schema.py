@@ -48,11 +48,17 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 @dataclass(frozen=True)
 class Check:
-    """The worst errors of every process's check, in units of their budget: 1 is just allowed."""
+    """The worst errors of every process's check, in units of their budget: 1 is just allowed.
+
+    coarseness   as in a `CheckReport`; empty in entries recorded before it was known
+    planted      whether every process was proven on planted inputs; False where that is not known
+    """
 
     max_error_over_budget: float
     rms_error_over_budget: float
     tolerance: Tolerance = field(default_factory=Tolerance)
+    coarseness: dict[str, float] = field(default_factory=dict, metadata=ONLY_IF_SET)
+    planted: bool = field(default=False, metadata=ONLY_IF_SET)
 
 
 @dataclass(frozen=True)

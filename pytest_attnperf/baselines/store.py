@@ -32,6 +32,7 @@ from pytest_attnperf.baselines.schema import (
     fields_lost,
     plain,
 )
+from pytest_attnperf.correctness.budget import PLANTED
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import CheckReport, Fingerprint, Launch, Measurement, ProcessSummary
 from pytest_attnperf.stats.noise import NoiseModel
@@ -383,6 +384,8 @@ def worst_check(proof: Iterable[CheckReport]) -> Check:
         max_error_over_budget=max(_share(figure.max_error, figure.max_budget) for figure in figures),
         rms_error_over_budget=max(_share(figure.rms_error, figure.rms_budget) for figure in figures),
         tolerance=reports[0].tolerance,
+        coarseness=reports[0].coarseness,
+        planted=all(any(figure.check == PLANTED for figure in report.figures) for report in reports),
     )
 
 

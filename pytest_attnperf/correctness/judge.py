@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.backends import Prepared
 from pytest_attnperf.correctness import hot_calls, late_work, poison
-from pytest_attnperf.correctness.budget import PLANTED, UNPLANTED, problems
+from pytest_attnperf.correctness.budget import PLANTED, TIMED, UNPLANTED, problems
 from pytest_attnperf.correctness.digits import shortened
 from pytest_attnperf.correctness.early_work import Decoys
 from pytest_attnperf.correctness.own_inputs import OwnInputs
@@ -121,6 +121,7 @@ class Judge:
             seconds=round(time.perf_counter() - started, SECONDS_DIGITS),
             parts={part: round(seconds, SECONDS_DIGITS) for part, seconds in self._parts.items()},
             notes=self._notes(),
+            coarseness=expected.coarseness() if check == TIMED else {},
         )
 
     def _notes(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from pytest_attnperf.correctness import poison, scan
 from pytest_attnperf.correctness.metrics import MismatchError, Yardstick, constant_text, constant_value, measure
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.workloads.input_memory import as_integers
+from pytest_attnperf.workloads.precision import without_autocast
 
 if TYPE_CHECKING:
     import torch
@@ -69,6 +70,21 @@ class Expected:
             yield self.sealed
         finally:
             _flip(self.sealed)
+
+    def coarseness(self) -> dict[str, float]:
+        """What the yardstick of each floating-point output is off by, in the root mean square and in units of the
+        result: at least half a rounding step of the output, below which it makes no budget. None of what is rounding
+        only, whose size says nothing."""
+        import torch
+
+        with self.opened() as readable:
+            return {
+                name: float(f"{max(yardstick.rms_error / size, torch.finfo(yardstick.dtype).eps / 2):.3g}")
+                for name, yardstick in self.yardsticks.items()
+                if yardstick.dtype.is_floating_point
+                and (size := _size(readable[name])) > 0
+                and yardstick.rms_error <= WEAK_SHARE * size
+            }
 
     @property
     def reference(self) -> Outputs:
@@ -155,9 +171,10 @@ def spread(elements: int) -> float:
 
 
 def _draw(workload: Workload, inputs: Tensors) -> tuple[Outputs, dict[str, Yardstick]]:
-    reference, plain = workload.reference(inputs), workload.plain(inputs)
     lowering = getattr(workload, "in_low_precision", None)
-    lows: tuple[Outputs, ...] = lowering(inputs) if lowering is not None else ()
+    with without_autocast():
+        reference, plain = workload.reference(inputs), workload.plain(inputs)
+        lows: tuple[Outputs, ...] = lowering(inputs) if lowering is not None else ()
     if not reference or reference.keys() != plain.keys():
         raise BadReferenceError(
             f"{workload.id}: the reference gives {sorted(reference)}, the plain computation {sorted(plain)}; both "

@@ -15,6 +15,7 @@ from pytest_attnperf.correctness.references import Expected, References
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import flight_recorder
 from pytest_attnperf.records import CheckReport, DeviceInfo
+from pytest_attnperf.workloads.precision import autocast_devices
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend, Prepared, Tensors
@@ -38,6 +39,17 @@ _references = RecordedReferences()
 def forget_references() -> None:
     """Free what the references of this process hold."""
     _references.clear()
+
+
+def with_autocast_named(report: CheckReport) -> CheckReport:
+    """A wrong result's report, with what is to be done where autocast is on: the reference is computed without it."""
+    if report.right or not (devices := autocast_devices()):
+        return report
+    text = (
+        f"autocast is on for {' and '.join(devices)} around the call, and the reference is computed without it: where "
+        "that is meant, enter it in the function that is gated and in its reference"
+    )
+    return replace(report, problems=(*report.problems, text))
 
 
 class TimedWrongError(CaseFailedError):

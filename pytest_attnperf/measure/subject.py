@@ -12,7 +12,7 @@ from pytest_attnperf.correctness import left_behind
 from pytest_attnperf.correctness.budget import LAST_CALL, LAST_REPLAY, PLANTED, TIMED
 from pytest_attnperf.correctness.judge import Judge
 from pytest_attnperf.errors import CaseFailedError
-from pytest_attnperf.measure import inspection, interpreting, trace
+from pytest_attnperf.measure import inspection, interpreting, proving, trace
 from pytest_attnperf.measure.chosen_configs import recording
 from pytest_attnperf.measure.inspection import OtherWorkError
 from pytest_attnperf.measure.live_profile import profile_case
@@ -267,7 +267,7 @@ class TorchSubject:
         planted = self._judged(PLANTED, run, self._seeds.check, planted=True, poisoned=False)
         planted = self._judge.check_again(PLANTED, run, planted)
         self._prover.load_timed_inputs(self._ready)
-        report = timed.joined(planted)
+        report = proving.with_autocast_named(timed.joined(planted))
         if report.right and (beside := getattr(self._workload, "proven_with", None)) is not None:
             report = report.joined(self._prover.check_beside(beside))
         if report.right:

@@ -16,7 +16,7 @@ from pytest_attnperf.gate.decide import Decision
 from pytest_attnperf.records import DeviceInfo, Measurement, ProcessSummary, Verdict
 from pytest_attnperf.results import FOREIGN, CaseResult
 from pytest_attnperf.roofline.floors import floor as floor_of
-from pytest_attnperf.session.consistent import looser
+from pytest_attnperf.session.consistent import coarser, looser, unheeded
 from pytest_attnperf.session.plausibility import by_code
 from pytest_attnperf.session.ran_code import kernel_codes, launched, with_isa
 from pytest_attnperf.session.settings import Case
@@ -104,8 +104,15 @@ def _timed_on_amd(look: Look) -> bool:
 
 def with_notes(base: CaseResult, case: Case, found: Found) -> CaseResult:
     """Notes on what has changed since the entry was stored, beside times and launches: what is allowed, and chosen."""
-    tolerances = [f"tolerance of {what}" for what in looser(base.checks, found.entry.check.tolerance)]
-    notes = [f"{LOOSENED} {what}" for what in (*case.policy.loosened(found.policy), *tolerances)]
+    stored = found.entry.check
+    looser_now = [f"tolerance of {what}" for what in looser(base.checks, stored.tolerance)]
+    looser_now += [
+        f"the reference of {what}: record the baseline anew" for what in coarser(base.checks, stored.coarseness)
+    ]
+    looser_now += ["inputs() planted the inputs that were proven, and does not any more"] * unheeded(
+        base.checks, stored
+    )
+    notes = [f"{LOOSENED} {what}" for what in (*case.policy.loosened(found.policy), *looser_now)]
     drift = config_changes(found.entry.config, base.config)
     if drift:
         notes.append("; ".join([f"{DRIFTED} {'; '.join(drift)}", *filter(None, [advice(drift)])]))

@@ -128,6 +128,7 @@ class FakeSubject:
         self.checked = report.right
         if "tolerance" in self.script:
             report = replace(report, tolerance=Tolerance(self.script["tolerance"], "scripted"))
+        report = replace(report, coarseness=dict(self.script.get("coarseness", {})))
         if not repeats:
             return report
         return replace(report, repeats=repeats, bit_equal=bool(self.script.get("bit_equal", True)))

@@ -99,7 +99,7 @@ class AdHoc:
     @property
     def unplanted(self) -> str:
         """Why the inputs of checks are not planted, once that is known; '' while they are."""
-        return "" if _takes_planted(self.make_inputs_fn) else self.planting.unplanted
+        return self.planting.unplanted
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -154,6 +154,8 @@ class AdHoc:
         self.planting.refuse_unchanged(own, seed)
         if planted and not _takes_planted(self.make_inputs_fn):
             return self.planting.planted(tensors, seed)
+        if planted:
+            self.planting.look_at_own(own, lambda: self._made(seed, device, planted=False))
         return tensors
 
     def reference(self, inputs: Tensors) -> Outputs:

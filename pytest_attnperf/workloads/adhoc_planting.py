@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,9 @@ inputs as they were made, or so many rounding steps of the result: beyond, hones
 TOO_MUCH = f"the reference overflows, or loses its precision, with elements of {AMPLITUDES[-1]:g} times the usual size"
 """Why the inputs of a seed are not planted."""
 
+
+UNHEEDED = "inputs() gives the same for planted=True"
+"""Why inputs are not planted that their own function should have planted."""
 
 INCOMING = 0x1C0111
 """Makes the seed of incoming gradients another than that of the inputs."""
@@ -59,6 +63,7 @@ class Planting:
     reference: Reference
     unplanted: str = ""
     _free: tuple[int, ...] | None = None
+    _heeded: bool | None = None
     _plain_error: dict[str, float] = field(default_factory=dict)
     _amplitudes: dict[int, float] = field(default_factory=dict)
     _seen: tuple[int, Tensors] | None = None
@@ -106,6 +111,16 @@ class Planting:
         assert self._free is not None
         self.unplanted = "" if amplitude else TOO_MUCH
         return plant(inputs, self._free, seed, amplitude) if amplitude else inputs
+
+    def look_at_own(self, planted: Tensors, made: Callable[[], Tensors]) -> None:
+        """Say so where inputs() takes no notice of `planted`; once, because inputs may take long to make.
+
+        made   makes the inputs of the same seed without planting
+        """
+        if self._heeded is None:
+            plain = made()
+            alike = len(plain) == len(planted) and all(map(_is_same, planted, plain))
+            self._heeded, self.unplanted = not alike, UNHEEDED if alike else ""
 
     def truth(self, inputs: Tensors) -> Outputs:
         """The truth of `inputs`, which is there already if they were just planted."""
@@ -185,6 +200,13 @@ def draw_incoming(
 def _computable(tensor: torch.Tensor) -> torch.Tensor:
     """fp8 as fp32: torch has hardly an operator for it."""
     return tensor.float() if tensor.is_floating_point() and tensor.dtype.itemsize == 1 else tensor
+
+
+def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    import torch
+
+    alike = (one.shape, one.dtype) == (other.shape, other.dtype)
+    return alike and torch.equal(_computable(one), _computable(other))
 
 
 def _relative_errors(truth: Outputs, plain: Outputs) -> dict[str, float]:

@@ -11,7 +11,7 @@ from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import gradients
 from pytest_attnperf.workloads.defined import described
 from pytest_attnperf.workloads.float_widths import Noise, rounded_in_between, widened, working_step
-from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
+from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype, without_autocast
 from pytest_attnperf.workloads.returned import named_outputs
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ class Reference:
         """
         self.count, self.tensors = len(inputs), described(inputs)
         if self.has_gradients:
-            graph = gradients.run(self.fn, _copies(inputs, None), None)
+            with without_autocast():
+                graph = gradients.run(self.fn, _copies(inputs, None), None)
             self.incoming = tuple((tuple(tensor.shape), tensor.dtype) for tensor in graph.incoming)
         known = self.names
         # A forward pass alone has no incoming gradients, but its backward pass, proven beside it, may overwrite some.
@@ -149,7 +150,7 @@ class Reference:
         """What the function gives for copies of the inputs, floating-point ones in `dtype` unless that is None."""
         import torch
 
-        with full_fp32_matmul(), torch.inference_mode(False), torch.enable_grad():
+        with full_fp32_matmul(), without_autocast(), torch.inference_mode(False), torch.enable_grad():
             copies = _copies(inputs, dtype)
             own = copies[: self.count] if self.count else copies
             if self.has_gradients:

@@ -26,6 +26,27 @@ def reference_dtype(tensors: Tensors) -> torch.dtype:
 
 
 @contextlib.contextmanager
+def without_autocast() -> Iterator[None]:
+    """No autocast but what is entered inside, whatever a fixture or a test has left on: it would round the plain
+    computation as it rounds the kernel."""
+    import torch
+
+    with contextlib.ExitStack() as stack:
+        for device in autocast_devices():
+            stack.enter_context(torch.autocast(device, enabled=False))
+        yield
+
+
+def autocast_devices() -> list[str]:
+    """Device types for which autocast is on here; none where this torch cannot say it (before 2.4)."""
+    import torch
+
+    with contextlib.suppress(TypeError):
+        return [device for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)]
+    return []
+
+
+@contextlib.contextmanager
 def full_fp32_matmul() -> Iterator[None]:
     """Multiply fp32 matrices in fp32, not TF32, whatever the process has set; its setting is restored.
 

@@ -1,0 +1,97 @@
+"""Changes of a test that make it easier, seen against what was stored of it; each with an honest change beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pytest_attnperf.baselines.store import worst_check
+from pytest_attnperf.measure.seeds import Seeds
+from pytest_attnperf.measure.subject import TorchSubject
+from pytest_attnperf.records import CheckReport, DeviceInfo
+from pytest_attnperf.session.consistent import coarser, unheeded
+from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
+
+CPU = DeviceInfo("cpu", "cpu-x86_64", "test", interpreted=True)
+
+
+def checked(fn: Callable[..., Any], inputs: Callable[..., Any], reference: Callable[..., Any]) -> CheckReport:
+    """What is said of a function."""
+    subject = TorchSubject(CallableBackend("mine", fn), AdHoc("x", inputs, reference), CPU, Seeds(0, 1, 2))
+    subject.prepare()
+    return subject.check()
+
+
+def rows(seed: int) -> torch.Tensor:
+    """(32, 64)."""
+    return torch.randn(32, 64)
+
+
+def softmax(x: torch.Tensor) -> torch.Tensor:
+    """As torch has it."""
+    return x.softmax(-1)
+
+
+def test_a_reference_that_was_made_to_round_is_found() -> None:
+    """Rounded to bf16, the plain computation is off by 3,000 times what is stored; written otherwise, it is not."""
+    stored = checked(softmax, rows, softmax).coarseness
+    rounds = checked(softmax, rows, lambda x: x.softmax(-1).bfloat16().float())
+    assert rounds.right
+    (text,) = coarser((rounds,), stored)
+    assert text.startswith("out, off by ")
+    rewritten = checked(softmax, rows, lambda x: x.exp() / x.exp().sum(-1, keepdim=True))
+    assert coarser((rewritten,), stored) == []
+
+
+def planted_rows(seed: int, planted: bool) -> torch.Tensor:
+    """Rows with one large element where they are to show it."""
+    x = torch.randn(32, 64)
+    x[:, -1] += 8.0 * planted
+    return x
+
+
+def unplanted_rows(seed: int, planted: bool) -> torch.Tensor:
+    """Takes no notice of `planted`."""
+    return torch.randn(32, 64)
+
+
+def test_inputs_that_plant_nothing_are_not_called_planted() -> None:
+    """The check says that inputs() is the same, and it is found where the baseline's was planted; an input that is
+    planted is called so, and so is one that we plant."""
+    stored = worst_check([checked(softmax, planted_rows, softmax)])
+    assert stored.planted
+    lazy = checked(softmax, unplanted_rows, softmax)
+    assert lazy.right
+    names = {figures.check for figures in lazy.figures}
+    assert names == {"timed inputs", "other inputs (not planted: inputs() gives the same for planted=True)"}
+    assert unheeded([lazy], stored)
+    assert not unheeded([lazy], worst_check([lazy]))  # stored so, or before it was known
+    for honest in (planted_rows, rows):
+        report = checked(softmax, honest, softmax)
+        assert {figures.check for figures in report.figures} == {"timed inputs", "planted inputs"}
+        assert not unheeded([report], stored)
+
+
+def pairs(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two matrices in fp32."""
+    return torch.randn(32, 64), torch.randn(64, 32)
+
+
+def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """In fp32, unless autocast is on."""
+    return (a @ b).float()
+
+
+def test_autocast_left_on_loosens_no_reference() -> None:
+    """A product that autocast rounds is wrong although its reference is the same code, and the text says why; one that
+    turns it off is right, and so is one whose reference enters it as well."""
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        wrong = checked(product, pairs, lambda a, b: (a @ b).float())
+        assert "'out' is off by" in wrong.problems[0]
+        assert wrong.problems[-1].startswith("autocast is on for cpu around the call, and the reference")
+        off = torch.autocast("cpu", enabled=False)
+        assert checked(off(product), pairs, lambda a, b: a @ b).problems == ()
+        on = torch.autocast("cpu", dtype=torch.bfloat16)
+        assert checked(lambda a, b: a @ b, pairs, on(lambda a, b: a @ b)).problems == ()
