@@ -100,7 +100,7 @@ def test_gradients_cannot_be_computed_before_the_backward_pass_is_timed() -> Non
     gradient computed there is wrong; every bit of it is back before the backward pass."""
 
     def found(fn: Callable[..., Any]) -> tuple[str, ...]:
-        workload = AdHoc("x", lambda: (torch.randn(16, 24), torch.randn(24, 8)), torch.matmul, times="backward")
+        workload = AdHoc("x", lambda: (torch.randn(256, 64), torch.randn(64, 128)), torch.matmul, times="backward")
         return problems(CallableBackend("mine", fn), workload)
 
     said = found(PeekingProduct.apply)
