@@ -137,7 +137,8 @@ class CaseCollector:
             raise pytest.UsageError(str(error)) from error
         restore_order(items)
         if selects:
-            items.sort(key=lambda item: tiers.rank(item.path, config))
+            ranks = {path: tiers.rank(path, config) for path in {item.path for item in items}}
+            items.sort(key=lambda item: ranks[item.path])
             left = {item: key for item in items if (key := case_key(item)) and tiers.is_left_out(tier_of(item), config)}
             self.left_to_nightly = tuple(left.values())
             _deselect(config, items, [item for item in items if item not in left])

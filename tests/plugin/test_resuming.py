@@ -22,6 +22,10 @@ def journals(project: FakeProject) -> list[Path]:
     return sorted((project.path / ".attnperf" / "journal").glob("*"))
 
 
+XDIST = ("-p", "xdist", "-n1")
+"""Named, because `lean_processes` load nothing by themselves."""
+
+
 def ended_early(project: FakeProject, number: signal.Signals, *args: str, judged: int) -> tuple[int, str]:
     """(exit status, output) of a pytest whose process group gets this signal once so many cases are in its journal."""
     command = [sys.executable, "-m", "pytest", "-p", "no:randomly", *args, "suites/"]
@@ -79,16 +83,16 @@ def test_a_terminated_run_goes_on_where_it_was(attnperf_project: FakeProject, mo
     assert journals(project) == []
 
 
-def test_a_killed_recording_goes_on_under_xdist(attnperf_project: FakeProject) -> None:
+def test_a_killed_recording_goes_on_under_xdist(attnperf_project: FakeProject, lean_processes: None) -> None:
     """kill -9 of a run with -n1 --update-baselines: the resumed one measures only what is missing, and stores all."""
     project = attnperf_project
     project.backend("fake.a", time_us=100.0)
     project.backend("fake.b", fault="hang")
-    ended_early(project, signal.SIGKILL, "-n1", "--update-baselines", judged=1)
+    ended_early(project, signal.SIGKILL, *XDIST, "--update-baselines", judged=1)
     (journal,) = journals(project)
     (first,) = read_journal(journal).cases
     project.backend("fake.b", time_us=50.0)
-    command = [sys.executable, "-m", "pytest", "-p", "no:randomly", "-n1", "--update-baselines", RESUME, "suites/"]
+    command = [sys.executable, "-m", "pytest", "-p", "no:randomly", *XDIST, "--update-baselines", RESUME, "suites/"]
     run = subprocess.run(command, cwd=project.path, capture_output=True, text=True, check=False, timeout=60)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "resumed: 1 of 2 cases were judged by the run of" in run.stdout

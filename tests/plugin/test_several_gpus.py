@@ -57,6 +57,12 @@ def cards(attnperf_project: FakeProject, monkeypatch: pytest.MonkeyPatch) -> Fak
     return attnperf_project
 
 
+@pytest.fixture
+def beside_xdist(own_process: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of other plugins only pytest-xdist is loaded: every process that is started takes as long as it imports."""
+    monkeypatch.setenv("PYTEST_PLUGINS", "xdist.plugin")
+
+
 def processes_by_card(case: dict[str, Any]) -> list[int]:
     """How many processes of a case measured on each card, fewest first; places follow each other on other cards."""
     took = [process["device_id"] for process in case["first"]]
@@ -69,7 +75,7 @@ def verdicts(project: FakeProject) -> dict[str, str]:
     return {case["key"]["workload"]: case["verdict"] for case in project.results()["cases"]}
 
 
-def test_two_gpus_say_what_one_says(cards: FakeProject, other_plugins: None) -> None:
+def test_two_gpus_say_what_one_says(cards: FakeProject, beside_xdist: None) -> None:
     """With -n auto every baseline has processes on every card and is written once; a gate's verdicts are one card's."""
     result = cards.run("--update-baselines", "-n", "auto")
     assert result.ret == 0, result.stdout.str()
@@ -85,7 +91,7 @@ def test_two_gpus_say_what_one_says(cards: FakeProject, other_plugins: None) -> 
     assert [(gpu["device_id"], gpu["cases"]) for gpu in cards.results()["gpus"]] == [("fake-1", 2)]
 
 
-def test_a_worker_that_dies_gives_its_gpu_to_the_next(cards: FakeProject, other_plugins: None) -> None:
+def test_a_worker_that_dies_gives_its_gpu_to_the_next(cards: FakeProject, beside_xdist: None) -> None:
     """xdist replaces gw0 by gw1, which leases the very card that died with it, before a conftest is loaded, and holds
     it until its process ends, because others may record there still; the case that died is missed.
     """

@@ -19,6 +19,13 @@ def slower(attnperf_project: FakeProject) -> FakeProject:
     return attnperf_project
 
 
+@pytest.fixture
+def one_case(attnperf_project: FakeProject) -> FakeProject:
+    """For what is refused before anything is measured: no baseline is needed."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    return attnperf_project
+
+
 def test_readable_ids_work_with_k(attnperf_project: FakeProject) -> None:
     """Ids join backend and workload, so -k selects by either."""
     attnperf_project.suite(["prefill-b1-s64-h1-d16-f16", "prefill-b1-s64-h1-d32-f16-causal"])
@@ -29,9 +36,9 @@ def test_readable_ids_work_with_k(attnperf_project: FakeProject) -> None:
     attnperf_project.run("-k", "fake.b and d32").assert_outcomes(passed=1, deselected=3)
 
 
-def test_reruns_are_refused(slower: FakeProject, other_plugins: None) -> None:
+def test_reruns_are_refused(one_case: FakeProject, other_plugins: None) -> None:
     """--reruns turned a SLOWER into a pass with failures=0: a usage error together with --attnperf."""
-    result = slower.run("--attnperf", "--reruns=2")
+    result = one_case.run("--attnperf", "--reruns=2")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--reruns turns a SLOWER into a pass*Drop --reruns*"])
 
@@ -44,22 +51,22 @@ def test_reruns_are_refused(slower: FakeProject, other_plugins: None) -> None:
     ],
 )
 def test_reruns_by_other_roads_are_refused(
-    slower: FakeProject, other_plugins: None, ini: str, typed: str, said: str
+    one_case: FakeProject, other_plugins: None, ini: str, typed: str, said: str
 ) -> None:
     """The ini file's number and --force-reruns repeat a case as --reruns does."""
-    slower.pytester.makeini(f"[pytest]\n{ini}\n")
-    result = slower.run("--attnperf", *filter(None, [typed]))
+    one_case.pytester.makeini(f"[pytest]\n{ini}\n")
+    result = one_case.run("--attnperf", *filter(None, [typed]))
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {said}"])
 
 
-def test_the_flaky_marker_is_refused(slower: FakeProject, other_plugins: None) -> None:
+def test_the_flaky_marker_is_refused(one_case: FakeProject, other_plugins: None) -> None:
     """A marker that repeats one case is the same by another road."""
-    suite = slower.path / "suites" / "test_prefill.py"
+    suite = one_case.path / "suites" / "test_prefill.py"
     suite.write_text(
         suite.read_text().replace("@pytest.mark.attnperf", "@pytest.mark.flaky(reruns=2)\n@pytest.mark.attnperf")
     )
-    result = slower.run("--attnperf")
+    result = one_case.run("--attnperf")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*carries @pytest.mark.flaky*"])
 
