@@ -172,9 +172,11 @@ def spread(elements: int) -> float:
 
 def _draw(workload: Workload, inputs: Tensors) -> tuple[Outputs, dict[str, Yardstick]]:
     lowering = getattr(workload, "in_low_precision", None)
+    otherwise = getattr(workload, "plain_otherwise", None)
     with without_autocast():
         reference, plain = workload.reference(inputs), workload.plain(inputs)
         lows: tuple[Outputs, ...] = lowering(inputs) if lowering is not None else ()
+        lows += otherwise(inputs) if otherwise is not None else ()
     if not reference or reference.keys() != plain.keys():
         raise BadReferenceError(
             f"{workload.id}: the reference gives {sorted(reference)}, the plain computation {sorted(plain)}; both "

@@ -51,6 +51,7 @@ def plain(
     lse: torch.Tensor,
     *,
     causal: bool,
+    wide_dp: bool = False,
 ) -> Outputs:
     """The same shapes in the dtype of `q`; `out` (B, Sq, H, D) in it and `lse` (B, H, Sq) in fp32 are the forward's.
 
@@ -62,13 +63,17 @@ def plain(
     f32 the weights are exp(S - lse). There the rounding of S - lse, 1e-6 where lse is about 10, scales whole weights,
     which softmax would mostly cancel. In f16 and bf16 the weights are softmax(S): kernels keep S in fp32, and
     exp(S - lse) of rounded scores would be off by several times what they are.
+
+    With `wide_dp` dP is not rounded, as in a kernel that keeps it in registers. Where one key has nearly all of a row's
+    weight, dP - delta cancels, and what is left of the roundings of both is small by luck in one row of many: a kernel
+    is off there by what the other way of rounding is off by.
     """
     import torch
 
     delta = (dout.detach().float() * out.detach().float()).sum(dim=-1).permute(0, 2, 1)
     given_lse = lse if q.dtype == torch.float32 else None
     with full_fp32_matmul():
-        return _gradients(q, k, v, dout, causal=causal, dtype=q.dtype, lse=given_lse, delta=delta)
+        return _gradients(q, k, v, dout, causal=causal, dtype=q.dtype, lse=given_lse, delta=delta, wide_dp=wide_dp)
 
 
 def _gradients(
@@ -81,8 +86,9 @@ def _gradients(
     dtype: torch.dtype,
     lse: torch.Tensor | None = None,
     delta: torch.Tensor | None = None,
+    wide_dp: bool = False,
 ) -> Outputs:
-    """As `reference`, in `dtype`; lse and delta (B, H, Sq) are computed where they are not given."""
+    """As `reference`, in `dtype`, with `wide_dp` but for dP; lse and delta (B, H, Sq) are computed where not given."""
     import torch
 
     (batch, seq_q, heads, head_dim), seq_kv = q.shape, k.shape[1]
@@ -98,7 +104,8 @@ def _gradients(
             own_lse, own_delta = (None if x is None else x[batches, :, rows, None] for x in (lse, delta))
             hidden = _hidden(rows, seq_q, seq_kv, q.device) if causal else None
             weights = _weights(_by_key_head(queries, keys.transpose(-1, -2)).mul_(scale), hidden, own_lse)
-            dscores = _dscores(weights, _by_key_head(grads, values.transpose(-1, -2)), own_delta).mul_(scale)
+            factors = (x.to(wide if wide_dp else dtype) for x in (grads, values.transpose(-1, -2)))
+            dscores = _dscores(weights, _by_key_head(*factors), own_delta).mul_(scale)
             dq[batches, rows] = _by_key_head(dscores, keys).permute(0, 2, 1, 3)
             dk[batches] += torch.matmul(dscores.to(wide).transpose(-1, -2), queries.to(wide))
             dv[batches] += torch.matmul(weights.to(wide).transpose(-1, -2), grads.to(wide))

@@ -189,3 +189,9 @@ class Backward:
     def plain(self, inputs: Tensors) -> Outputs:
         """The same in the working dtype, rounded where autograd of eager attention rounds."""
         return attention_gradients.plain(*inputs, causal=self.causal)
+
+    def plain_otherwise(self, inputs: Tensors) -> tuple[Outputs, ...]:
+        """The same, rounded where kernels round; none in f32, where nothing is rounded in between."""
+        if self.dtype == "f32":
+            return ()
+        return (attention_gradients.plain(*inputs, causal=self.causal, wide_dp=True),)

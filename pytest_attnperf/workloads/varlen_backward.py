@@ -241,11 +241,19 @@ class VarlenBackward:
 
     def plain(self, inputs: Tensors) -> Outputs:
         """The same in the working dtype, rounded where autograd of eager attention rounds."""
+        return self._plain(inputs, wide_dp=False)
+
+    def plain_otherwise(self, inputs: Tensors) -> tuple[Outputs, ...]:
+        """The same, rounded where kernels round; none in f32, where nothing is rounded in between."""
+        return () if self.dtype == "f32" else (self._plain(inputs, wide_dp=True),)
+
+    def _plain(self, inputs: Tensors, *, wide_dp: bool) -> Outputs:
         q, k, v, dout, out, lse, *_ = inputs
         return self._joined(
             attention_gradients.plain(
                 *(q[None, rows], k[None, keys], v[None, keys], dout[None, rows], out[None, rows], lse[None, :, rows]),
                 causal=self.causal,
+                wide_dp=wide_dp,
             )
             for rows, keys in self.slices()
         )

@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from pytest_attnperf.correctness.lines import measure_lines, worst_line
 from pytest_attnperf.workloads import attention_gradients
+from pytest_attnperf.workloads.backward import Backward
 
 Tensors = tuple[torch.Tensor, ...]
 Compute = Callable[..., dict[str, torch.Tensor]]
@@ -193,3 +195,20 @@ def test_the_reference_on_a_gpu_is_far_more_exact_than_the_output_type() -> None
     for name, tensor in got.items():
         assert tensor.dtype == torch.float32
         assert error(tensor.cpu(), expected[name]) < 2.0**-10 / 100
+
+
+def test_a_kernel_that_keeps_dp_in_fp32_is_far_from_the_budget_of_every_row() -> None:
+    """Where one key has nearly all of a row's weight, dP - delta cancels: what one plain computation is off by there
+    may be luck, and the larger of both ways of rounding is a yardstick for either kind of kernel."""
+    workload = Backward.parse("backward-b1-s256-h16-hk4-d128-bf16-causal")
+    alone, both = [], []
+    for seed in range(3):
+        inputs = workload.make_inputs(seed, "cpu", planted=True)
+        truth, (kernel,) = workload.reference(inputs)["dq"], workload.plain_otherwise(inputs)
+        one, other = (measure_lines(plain["dq"], truth) for plain in (workload.plain(inputs), kernel))
+        joined = {kind: lines.joined(other[kind]) for kind, lines in one.items()}
+        for found, lines in ((alone, one), (both, joined)):
+            line = worst_line(kernel["dq"], truth, lines, 2.0, torch.finfo(torch.bfloat16).eps)
+            assert line is not None
+            found.append(line.error / line.allowed)
+    assert max(both) < 0.1 < max(alone)
