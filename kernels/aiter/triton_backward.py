@@ -96,7 +96,9 @@ class TritonMhaBackward(FamilyBackend[Takes]):
                 outputs=lambda result: dict(zip(GRADIENTS, result, strict=True)),
                 convert=self._forward(workload),
                 config=entries,
-                declares=Declares(kernels=("bwd_kernel",), never=("scaled_dot_product",), matrix=True),
+                declares=Declares(
+                    kernels=("bwd_kernel",), never=("scaled_dot_product",), matrix=True, own_forward=True
+                ),
             ),
             inputs,
         )
