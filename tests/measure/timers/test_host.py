@@ -170,3 +170,14 @@ def test_the_last_result_of_a_block_is_kept_until_the_next() -> None:
     assert set(held) == {None}
     timer.close()
     assert timer.last is None
+
+
+def test_a_block_takes_none_of_a_suite_s_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's generator is where it was, so that a seeded test draws what it would without being timed."""
+    monkeypatch.undo()
+    clock = FakeClock()
+    timer = HostTimer(clock)
+    timer.prepare(ScriptedCall(clock, 10_000), 100.0)
+    state = random.getstate()
+    timer.measure(20)
+    assert random.getstate() == state
