@@ -3,11 +3,11 @@
     python benchmarks/liars_again.py [--device cuda|cpu] [--runs 20] [--jobs N] [--load N] [--only TEXT]
 
 Each run prepares, checks, times a few blocks and finishes in one process, with fresh seeds; what only a gate sees
-(SLOWER, SUSPICIOUS) is not run here. A liar is told where anything is wrong with it; a text that does not name its
-trick is printed, because which of its faults shows first depends on what else the process has done. `--jobs` shares
-the runs among so many that disturb each other; `--load` keeps so many more processes busy beside them. On a GPU a run
-goes on in a new process where a call that no graph can hold has used a profiler. The exit status is 1 unless every
-liar was told in every run and no twin was accused in any.
+(SLOWER, SUSPICIOUS) is not run here. A liar is told where a problem names its trick; one that is found by another fault
+is counted apart, because which of its faults shows first depends on what else the process has done. `--jobs` makes so
+many runs side by side, in processes that disturb each other; `--load` keeps so many more processes busy beside them. On
+a GPU a run goes on in a new process where a call that no graph can hold has used a profiler. The exit status is 1
+unless every liar was told in every run and no twin was accused in any.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_attnperf.environment.device import describe_device
 from pytest_attnperf.errors import AttnperfError
@@ -37,6 +37,8 @@ BLOCKS, BUDGET_US = 7, 1e9
 BLOCK_US, LONG_BLOCK_US = 3_000.0, 100_000.0
 """The longer ones for liars that need timing: one of them begins to lie after 800 calls."""
 BUSY = "while True: pass"
+ERROR = "not judged: "
+"""Begins what is said where a run ended otherwise than by a verdict."""
 
 
 def arguments() -> argparse.Namespace:
@@ -65,7 +67,7 @@ def find_problems(backend: OneWorkload, device: DeviceInfo, block_us: float) -> 
     except TimedWrongError as error:
         report = error.report
     except AttnperfError as error:
-        return f"{type(error).__name__}: {error}"
+        return f"{ERROR}{type(error).__name__}: {error}"
     return "\n".join(report.problems)
 
 
@@ -77,58 +79,61 @@ def choose_liars(device: str, only: str) -> list[Liar]:
 
 @dataclass(frozen=True)
 class Found:
-    """What one process found: the tricks missed, those whose twins were accused, and how many of the list are done."""
+    """Tricks that were missed, that were found by another fault, and whose twins were accused; `done` of the list."""
 
-    missed: tuple[str, ...]
-    accused: tuple[str, ...]
-    done: int
+    missed: tuple[str, ...] = ()
+    otherwise: tuple[str, ...] = ()
+    accused: tuple[str, ...] = ()
+    done: int = 0
+
+    def then(self, later: Found) -> Found:
+        """Both, as one run."""
+        return Found(
+            self.missed + later.missed, self.otherwise + later.otherwise, self.accused + later.accused, later.done
+        )
+
+
+def judge_one(liar: Liar, device: DeviceInfo) -> Found:
+    """Judge a liar and its twin; what is not as it should be is printed."""
+    assert isinstance(liar.lying, OneWorkload)
+    assert isinstance(liar.honest, OneWorkload)
+    block_us = LONG_BLOCK_US if liar.needs_timing else BLOCK_US
+    accused = find_problems(liar.honest, device, block_us)
+    if accused:
+        print(f"accused: twin.{liar.trick}: {accused}", flush=True)
+    problem = find_problems(liar.lying, device, block_us)
+    missed = otherwise = False
+    if not re.search(liar.clue, problem):
+        missed, otherwise = not problem or ERROR in problem, bool(problem) and ERROR not in problem
+        print(f"{'missed' if missed else 'by another fault'}: liar.{liar.trick}: {problem or 'no problem'}", flush=True)
+    trick = (liar.trick,)
+    return Found(trick * missed, trick * otherwise, trick * bool(accused))
 
 
 def judge_from(start: int, where: str, only: str) -> Found:
     """Judge liars and twins from a place of the list on, until nothing may be timed any more in this process."""
-    device = describe_device(where)
-    missed: list[str] = []
-    accused: list[str] = []
-    liars = choose_liars(where, only)
-    for number, liar in enumerate(liars[start:], start):
+    device, found = describe_device(where), Found(done=start)
+    for number, liar in enumerate(choose_liars(where, only)[start:], start):
         if trace.spent() and where == "cuda":
-            return Found(tuple(missed), tuple(accused), number)
-        assert isinstance(liar.lying, OneWorkload)
-        assert isinstance(liar.honest, OneWorkload)
-        block_us = LONG_BLOCK_US if liar.needs_timing else BLOCK_US
-        if problem := find_problems(liar.honest, device, block_us):
-            accused.append(liar.trick)
-            print(f"accused: twin.{liar.trick}: {problem}", flush=True)
-        problem = find_problems(liar.lying, device, block_us)
-        if not problem:
-            missed.append(liar.trick)
-        elif not re.search(liar.clue, problem):
-            print(f"told by another fault: liar.{liar.trick}: {problem.splitlines()[0]}", flush=True)
-    return Found(tuple(missed), tuple(accused), len(liars))
+            break
+        found = found.then(replace(judge_one(liar, device), done=number + 1))
+    return found
 
 
-def judge_once(where: str, only: str) -> tuple[list[str], list[str]]:
-    """Judge every liar and every twin once: on a GPU in processes of their own, one after the other."""
-    if where == "cpu":
-        found = judge_from(0, where, only)
-        return list(found.missed), list(found.accused)
-    missed: list[str] = []
-    accused: list[str] = []
-    start, count = 0, len(choose_liars(where, only))
-    while start < count:
+def judge_once(where: str, only: str) -> Found:
+    """Judge every liar and every twin once, in processes of their own, one after the other."""
+    found, count = Found(), len(choose_liars(where, only))
+    while found.done < count:
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            found = pool.submit(judge_from, start, where, only).result()
-        missed += found.missed
-        accused += found.accused
-        start = found.done
-    return missed, accused
+            found = found.then(pool.submit(judge_from, found.done, where, only).result())
+    return found
 
 
-def judge_all(options: argparse.Namespace) -> Iterator[tuple[list[str], list[str]]]:
-    """Yield what each run found."""
-    if options.jobs == 1:
+def judge_all(options: argparse.Namespace) -> Iterator[Found]:
+    """Yield what each run found; one job on a CPU is this process."""
+    if options.jobs == 1 and options.device == "cpu":
         for _ in range(options.runs):
-            yield judge_once(options.device, options.only)
+            yield judge_from(0, options.device, options.only)
         return
     with ThreadPoolExecutor(options.jobs) as threads:
         runs = [threads.submit(judge_once, options.device, options.only) for _ in range(options.runs)]
@@ -140,11 +145,12 @@ def main() -> int:
     """Run them all; prints one line for each that was not as it should be."""
     options = arguments()
     load = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(options.load)]
-    missed, accused = Counter[str](), Counter[str]()
+    missed, otherwise, accused = Counter[str](), Counter[str](), Counter[str]()
     try:
-        for number, (lost, blamed) in enumerate(judge_all(options), 1):
-            missed.update(lost)
-            accused.update(blamed)
+        for number, found in enumerate(judge_all(options), 1):
+            missed.update(found.missed)
+            otherwise.update(found.otherwise)
+            accused.update(found.accused)
             print(f"run {number}: missed {dict(missed)}, accused {dict(accused)} so far", file=sys.stderr, flush=True)
     finally:
         for process in load:
@@ -155,10 +161,10 @@ def main() -> int:
     decisions = liars * options.runs
     print(
         f"{options.device}: {liars} liars and their twins, {options.runs} runs, {options.jobs} at a time, beside "
-        f"{options.load} busy ones: {decisions - missed.total()} of {decisions} told, "
-        f"{accused.total()} of {decisions} twins accused"
+        f"{options.load} busy ones: {decisions - missed.total() - otherwise.total()} of {decisions} told, "
+        f"{otherwise.total()} by another fault, {accused.total()} of {decisions} twins accused"
     )
-    return int(bool(missed or accused))
+    return int(bool(missed or otherwise or accused))
 
 
 if __name__ == "__main__":
