@@ -44,7 +44,7 @@ class LiveLine:
         """Begin, and clear the line whenever pytest's terminal writer writes."""
         self._watched = writer, writer._file
         writer._file = _Cleared(writer._file, self)
-        self._thread = threading.Thread(target=self._work, name="attnperf-live-line", daemon=True)
+        self._thread = threading.Thread(target=self._work, args=(EVERY_SECONDS,), daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -80,8 +80,8 @@ class LiveLine:
         """Print a line of its own at once. Takes no lock: a signal may have come while it is held."""
         self._write(f"{CLEAR}\n{text}\n")
 
-    def _work(self) -> None:
-        while not self._ended.wait(EVERY_SECONDS):
+    def _work(self, every_s: float) -> None:
+        while not self._ended.wait(every_s):
             self.draw()
 
     def _in_foreground(self) -> bool:

@@ -32,19 +32,19 @@ class Terminal:
         self.ours, self.theirs = os.openpty()
         file: Any = SimpleNamespace(write=self.write, flush=lambda: None, encoding="utf-8")
         self.writer = SimpleNamespace(_file=file)
-        self.line = LiveLine(self.theirs, lambda width: "attnperf: working"[:width], lambda: self.now)
+        self.line = LiveLine(os.dup(self.theirs), lambda width: "attnperf: working"[:width], lambda: self.now)
 
     def write(self, text: str) -> int:
         """What pytest prints."""
         return os.write(self.theirs, text.encode())
 
     def screen(self) -> str:
-        """What came since the last look."""
-        os.set_blocking(self.ours, False)
-        try:
-            return os.read(self.ours, 4096).decode()
-        except BlockingIOError:
-            return ""
+        """What came since the last look, up to a zero byte: the kernel hands over what is written piece by piece."""
+        os.write(self.theirs, b"\0")
+        came = b""
+        while not came.endswith(b"\0"):
+            came += os.read(self.ours, 4096)
+        return came[:-1].decode()
 
 
 @pytest.fixture
@@ -56,6 +56,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     monkeypatch.setattr("pytest_attnperf.plugin.live_line.EVERY_SECONDS", 1.0)
     yield made
     made.line.stop()
+    os.close(made.theirs)
     os.close(made.ours)
 
 
