@@ -25,7 +25,7 @@ import pytest
 def test_prefill(attnperf, backend, workload):
     attnperf.run(backend, workload)
 """
-CONFTEST = 'pytest_plugins = ["pytest_attnperf.testing.fake_device"]\n'
+CONFTEST = 'pytest_plugins = ["pytest_attnperf.testing.fake.device"]\n'
 STEP_LIMIT_S = 300
 DROPPED = ("CI", "PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_XDIST_WORKER")
 """Variables that a user's shell does not have, and whoever runs this may."""

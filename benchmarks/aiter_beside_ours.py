@@ -24,13 +24,13 @@ from kernels.aiter.mha_builds import HEAD_DIMS, build_with, shipped
 from kernels.aiter.mha_source import SOURCE_VARIABLE, config_file, kernel_arguments, kernel_file
 from kernels.triton.prefill import SPACE
 from kernels.triton.prefill_builds import Variant, built
-from pytest_attnperf.code_records import KernelCode
 from pytest_attnperf.codeobject.analysis import Analyser
 from pytest_attnperf.codeobject.building import build
 from pytest_attnperf.codeobject.occupancy import occupancy_of
 from pytest_attnperf.codeobject.triton_installation import load_triton
 from pytest_attnperf.errors import AttnperfError, CodeObjectError
 from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.records.code import KernelCode
 from pytest_attnperf.workloads.prefill import Prefill
 
 TUNED = {"BLOCK_M": 64, "BLOCK_N": 32, "PRELOAD_V": True}

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from pytest_attnperf.reports import json_results
+from pytest_attnperf.reports.files import json_results
 
 ROOT = Path(__file__).resolve().parents[1]
 FLAGS = (

@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from pytest_attnperf.reports import json_results
+from pytest_attnperf.reports.files import json_results
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = ("kernels", "suites", "baselines", "conftest.py", "pyproject.toml")

@@ -23,13 +23,13 @@ from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pytest_attnperf.reports import json_results
+from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.testing.sample_runs import sample_run
 
 ROOT = Path(__file__).resolve().parents[1]
 WHOLE = (
-    "import sys; from pathlib import Path; from pytest_attnperf.reports.json_results import decode; "
+    "import sys; from pathlib import Path; from pytest_attnperf.reports.files.json_results import decode; "
     "path = Path(sys.argv[1]); decode(path.read_bytes(), str(path))"
 )
 

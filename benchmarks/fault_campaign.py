@@ -80,7 +80,7 @@ class Fake:
     def __init__(self, folder: Path, rng: random.Random) -> None:
         self.rng = rng
         self.project = Project(folder / "project", "prefill", self.WORKLOADS, 2.0, "--attnperf-seed=7")
-        (self.project.path / "conftest.py").write_text('pytest_plugins = ["pytest_attnperf.testing.fake_device"]\n')
+        (self.project.path / "conftest.py").write_text('pytest_plugins = ["pytest_attnperf.testing.fake.device"]\n')
         self._write({}, known=self.BACKENDS[:-1], slow=1.0)
         status, _ = self.project.run("--update-baselines")
         assert status == 0, self.project.output()

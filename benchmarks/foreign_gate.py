@@ -20,7 +20,7 @@ from pathlib import Path
 import tomllib
 
 from pytest_attnperf.records import Verdict
-from pytest_attnperf.reports import json_results
+from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.results import CaseResult
 
 HERE = Path(__file__).resolve().parent

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from pytest_attnperf.plugin.fixtures import CaseHandle
-from pytest_attnperf.reports import json_results
+from pytest_attnperf.reports.files import json_results
 
 MOST_MHZ = 1980.0
 """Cycles of an H100's or H200's multiprocessors in a microsecond, at most; with fewer, the spinning takes longer."""

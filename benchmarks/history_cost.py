@@ -28,14 +28,14 @@ from typing import Any
 
 from tabulate import tabulate
 
-from pytest_attnperf.history.change_points import with_changes
-from pytest_attnperf.history.rows import rows_of
-from pytest_attnperf.history.schema import tables
-from pytest_attnperf.history.store import open_store
-from pytest_attnperf.history_records import CaseHistory, HistoryPoint
 from pytest_attnperf.records import Verdict
+from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.testing.sample_runs import sample_run
+from pytest_attnperf.tools.history.change_points import with_changes
+from pytest_attnperf.tools.history.rows import rows_of
+from pytest_attnperf.tools.history.schema import tables
+from pytest_attnperf.tools.history.store import open_store
 
 CASES = 2000
 FIRST = datetime(2025, 1, 1, tzinfo=timezone.utc)

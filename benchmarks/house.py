@@ -1,6 +1,6 @@
 """Print how the package is built: rooms, circles, files with one importer, sizes. Reads the sources, runs nothing.
 
-    python benchmarks/house.py [--list] [--root DIR]
+python benchmarks/house.py [--list] [--root DIR]
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ class House:
     def __init__(self, root: Path, tops: Sequence[str] = (PACKAGE, "kernels")) -> None:
         """`tops` are the packages whose modules count; imports under TYPE_CHECKING never run and do not."""
         self.paths = {
-            _module_name(path, root): path for top in tops for path in sorted((root / top).rglob("*.py")) if path.is_file()
+            _module_name(path, root): path
+            for top in tops
+            for path in sorted((root / top).rglob("*.py"))
+            if path.is_file()
         }
         self.imports = {name: set(self._imports(name)) for name in self.paths}
 
@@ -151,7 +154,9 @@ def main() -> None:
     print(f"arrows between rooms {len(house.arrows())}")
     print(f"circles              {len(circles)} of {sum(map(len, circles))} files")
     print(f"files, one importer  {len(single)}")
-    print(f"files, lines         {len(lines)}, {sum(lines)} (median {statistics.median(lines):.0f}, longest {lines[-1]})")
+    print(
+        f"files, lines         {len(lines)}, {sum(lines)} (median {statistics.median(lines):.0f}, longest {lines[-1]})"
+    )
     if options.list:
         for circle in circles:
             print("\ncircle:", *circle, sep="\n  ")

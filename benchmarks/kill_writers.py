@@ -37,8 +37,15 @@ from pytest_attnperf.measure.ceiling_walk import BYTES, FLOPS, Figure
 from pytest_attnperf.measure.ceilings import ProcessCeilings
 from pytest_attnperf.plugin.journal_folder import JournalWriter, unfinished
 from pytest_attnperf.records import CheckReport, DeviceInfo, ErrorFigures, Fingerprint, Measurement, ProcessSummary
-from pytest_attnperf.reports import json_results
-from pytest_attnperf.reports.journal import JOURNAL_SCHEMA, JournalHeader, Kept, case_line, header_line, read_content
+from pytest_attnperf.reports.files import json_results
+from pytest_attnperf.reports.files.journal import (
+    JOURNAL_SCHEMA,
+    JournalHeader,
+    Kept,
+    case_line,
+    header_line,
+    read_content,
+)
 from pytest_attnperf.testing.sample_runs import sample_run
 
 PLACE = ("sm_90", "h200", "prefill")

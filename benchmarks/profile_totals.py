@@ -61,7 +61,7 @@ def totals_of(backend: str, workload: str, *, on_gpu: bool) -> Totals | None:
     import kernels
     from pytest_attnperf.backends import Registry
     from pytest_attnperf.measure.single_run import SingleRun
-    from pytest_attnperf.profilers.torch_events import read_chrome_trace
+    from pytest_attnperf.tools.profilers.torch_events import read_chrome_trace
     from pytest_attnperf.workloads.families import parse_workload
 
     registry = Registry()

@@ -23,7 +23,7 @@ from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pytest_attnperf.reports.joined import Joined, of_one
+from pytest_attnperf.reports.run.joined import Joined, of_one
 from pytest_attnperf.testing.sample_runs import sample_run
 
 MIB = 2**20
@@ -38,7 +38,7 @@ def nothing(joined: Joined) -> str:
 
 def terminal(joined: Joined) -> str:
     """All that a terminal shows with -v: every row of every table, and the closing lines."""
-    from pytest_attnperf.reports.run_text import run_text
+    from pytest_attnperf.reports.run.run_text import run_text
 
     return run_text(joined, width=WIDTH, verbosity=1)
 
@@ -52,7 +52,7 @@ def html(joined: Joined) -> str:
 
 def markdown(joined: Joined) -> str:
     """The step summary."""
-    from pytest_attnperf.reports.markdown import summary
+    from pytest_attnperf.reports.files.markdown import summary
 
     return summary(joined)
 

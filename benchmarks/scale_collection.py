@@ -85,7 +85,7 @@ def write_projects(ours: Path, plain: Path, cases: int, suites: int, backends: i
         for suite in range(suites):
             content = text.format(workloads=workloads, backends=names)
             (folder / "suites" / f"test_suite_{suite}.py").write_text(content)
-    (ours / "conftest.py").write_text('pytest_plugins = ["pytest_attnperf.testing.fake_device"]\n')
+    (ours / "conftest.py").write_text('pytest_plugins = ["pytest_attnperf.testing.fake.device"]\n')
     script = {"backends": {name: {"time_us": 100.0} for name in names}}
     (ours / "fake_device.json").write_text(json.dumps(script))
     return workloads * suites * backends

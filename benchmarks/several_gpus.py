@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_attnperf.records import CaseKey
-from pytest_attnperf.reports.json_results import decode
+from pytest_attnperf.reports.files.json_results import decode
 from pytest_attnperf.results import CaseResult, RunResult
 
 SETTLED = ("SAME", "FASTER", "SLOWER", "RIGHT", "RECORDED", "UNSUPPORTED", "INCORRECT", "ERROR", "SUSPICIOUS")

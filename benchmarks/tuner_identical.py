@@ -22,11 +22,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from pytest_attnperf.cli.commands.tune import machine_of
 from pytest_attnperf.plugin.tuning import TuningProject, collected
 from pytest_attnperf.stats.proportions import rate_bound95
-from pytest_attnperf.tune_command import machine_of
-from pytest_attnperf.tuner.confirm import confirm
-from pytest_attnperf.tuner.decide import decide
+from pytest_attnperf.tools.tuner.confirm import confirm
+from pytest_attnperf.tools.tuner.decide import decide
 from pytest_attnperf.tuning_records import BETTER, Tunable
 from pytest_attnperf.workers.interleave import InterleavePlan
 from pytest_attnperf.workloads.base import Workload

@@ -27,14 +27,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_attnperf.pairs import PairSummary
+from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.stats.proportions import rate_bound95
-from pytest_attnperf.testing.fake_bench import FakeBench
-from pytest_attnperf.tuner.decide import decide
-from pytest_attnperf.tuner.journal import Journal
-from pytest_attnperf.tuner.search import search
-from pytest_attnperf.tuner.settings import SearchSettings, Strategy
-from pytest_attnperf.tuner.space import candidates
+from pytest_attnperf.testing.fake.bench import FakeBench
+from pytest_attnperf.tools.tuner.decide import decide
+from pytest_attnperf.tools.tuner.journal import Journal
+from pytest_attnperf.tools.tuner.search import search
+from pytest_attnperf.tools.tuner.settings import SearchSettings, Strategy
+from pytest_attnperf.tools.tuner.space import candidates
 from pytest_attnperf.tuning_records import BETTER, Candidate, Constraint, TuningSpace, Value
 
 WITHIN = 0.03

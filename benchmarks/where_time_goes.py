@@ -149,7 +149,7 @@ def _status(run: subprocess.Popen[bytes]) -> int:
 
 def _timed_processes(results: Path) -> int:
     """Pairs of a timed case and a process that timed it."""
-    from pytest_attnperf.reports.json_results import read
+    from pytest_attnperf.reports.files.json_results import read
 
     if not results.is_file():
         return 0

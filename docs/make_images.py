@@ -20,13 +20,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pytest_attnperf.history_records import CaseHistory, HistoryPoint
+from pytest_attnperf.plugin.report_inputs import ceilings_of, read_runs
 from pytest_attnperf.records import Verdict
-from pytest_attnperf.report_inputs import ceilings_of, read_runs
-from pytest_attnperf.reports.colour import Ink
-from pytest_attnperf.reports.folder import write_html
-from pytest_attnperf.reports.joined import of_one
-from pytest_attnperf.reports.run_text import run_text
+from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
+from pytest_attnperf.reports.files.folder import write_html
+from pytest_attnperf.reports.run.joined import of_one
+from pytest_attnperf.reports.run.run_text import run_text
+from pytest_attnperf.reports.text.colour import Ink
 from pytest_attnperf.testing.sample_runs import sample_run
 
 ROOT = Path(__file__).parents[1]
@@ -88,7 +88,7 @@ def pictures(folder: Path, driver: Any, out: Path) -> Iterator[Path]:
 
 def history_of(case: str) -> CaseHistory:
     """Forty runs of a case that is 5 % slower from the thirtieth on."""
-    from pytest_attnperf.history.change_points import with_changes
+    from pytest_attnperf.tools.history.change_points import with_changes
 
     draw, points = random.Random(case), []
     for number in range(RUNS):
@@ -110,7 +110,7 @@ def history_of(case: str) -> CaseHistory:
 
 def history_plot(history: CaseHistory, out: Path) -> Iterator[Path]:
     """What `attnperf history CASE --plot` draws."""
-    from pytest_attnperf.reports.history_plot import write_plot
+    from pytest_attnperf.tools.history.plot import write_plot
 
     write_plot(out / "history.png", [history])
     yield out / "history.png"

@@ -14,10 +14,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_attnperf.code_records import CodeResult, KernelCode
-from pytest_attnperf.gpu_records import GpuRecord, Together
-from pytest_attnperf.pairs import PairSummary
-from pytest_attnperf.profile_records import CaseProfile
 from pytest_attnperf.records import (
     CaseKey,
     CheckReport,
@@ -29,7 +25,11 @@ from pytest_attnperf.records import (
     Verdict,
     WorkloadFigures,
 )
-from pytest_attnperf.stage_records import Breakdown
+from pytest_attnperf.records.code import CodeResult, KernelCode
+from pytest_attnperf.records.gpus import GpuRecord, Together
+from pytest_attnperf.records.pairs import PairSummary
+from pytest_attnperf.records.profiles import CaseProfile
+from pytest_attnperf.records.stages import Breakdown
 
 RESULTS_SCHEMA = 2
 

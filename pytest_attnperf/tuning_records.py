@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
-from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import DeviceInfo, ProcessSummary
+from pytest_attnperf.records.pairs import PairSummary
 
 if TYPE_CHECKING:
     from pytest_attnperf.kernel_builds import KernelBuild

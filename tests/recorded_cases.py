@@ -18,7 +18,6 @@ from typing import Any
 from pytest_attnperf.gate.decide import Decision, first_look, second_look
 from pytest_attnperf.gate.interleaved import interleaved_look
 from pytest_attnperf.gate.policy import Policy
-from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import (
     CaseKey,
     CheckReport,
@@ -31,6 +30,7 @@ from pytest_attnperf.records import (
     Verdict,
     WorkloadFigures,
 )
+from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.case_records import decided
 from pytest_attnperf.stats.noise import NoiseEstimate, NoiseModel

@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 from pytest_attnperf.baselines.schema import Entry
-from pytest_attnperf.merge_baselines_command import ATTRIBUTES, PREFERENCES
+from pytest_attnperf.cli.commands.merge_baselines import ATTRIBUTES, PREFERENCES
 from pytest_attnperf.records import Verdict
-from pytest_attnperf.session.acceptable import NEVER
+from pytest_attnperf.session.accept.acceptable import NEVER
 
 PAGE = (Path(__file__).parents[1] / "docs" / "baselines.md").read_text()
 

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from docs.make_commands import PAGE, Epilog, parsers_of, renewed, split
-from pytest_attnperf.cli import COMMANDS, whole_parser
+from pytest_attnperf.cli.main import COMMANDS, whole_parser
 
 ENDS = {">", ">>", "|", "&&"}
 OPTION = re.compile(r"--(?:no-)?attnperf[\w-]*|--update-baselines")

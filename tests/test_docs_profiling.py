@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.cli import main, whole_parser
-from pytest_attnperf.profilers.forms import FORMS
-from pytest_attnperf.roofline_records import BoundClass
+from pytest_attnperf.cli.main import main, whole_parser
+from pytest_attnperf.records.rooflines import BoundClass
+from pytest_attnperf.tools.profilers.forms import FORMS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "profiling.md"

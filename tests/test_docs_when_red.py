@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.cli import main
+from pytest_attnperf.cli.main import main
 from pytest_attnperf.records import Verdict
-from pytest_attnperf.reports import json_results
+from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.results import CaseResult
 from tests import recorded_cases as recorded
 

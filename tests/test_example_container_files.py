@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.ci.ci_commands import parsed
 from tests.data.containers import runtime_stub
+from tests.tools.ci.ci_commands import parsed
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples" / "containers"

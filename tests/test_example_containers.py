@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.testing.fake_device import SCRIPT
+from pytest_attnperf.testing.fake.device import SCRIPT
 from pytest_attnperf.testing.project import SUITE, WORKLOAD, full_results
 from pytest_attnperf.workers.command_plan import container_image
 from tests.data.containers import runtime_stub
@@ -29,8 +29,8 @@ CONFTEST = """
 import json, os
 from pathlib import Path
 import pytest
-from pytest_attnperf.testing.fake_device import FakeDevice
-pytest_plugins = ["pytest_attnperf.testing.fake_device"]
+from pytest_attnperf.testing.fake.device import FakeDevice
+pytest_plugins = ["pytest_attnperf.testing.fake.device"]
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_attnperf_device(config, kind):

@@ -44,7 +44,7 @@ from figures_records import (
 )
 from figures_trees import PEERS, ROOT, SUITE, Trees, make_trees, plugin_options
 
-from pytest_attnperf.reports.json_results import decode
+from pytest_attnperf.reports.files.json_results import decode
 
 KINDS = ("processes", "pairs", "peers")
 LABELS_OF = {"processes": "plain,slow3,slow5", "pairs": "plain,slow05,slow1"}

@@ -19,8 +19,8 @@ from figures_records import Pair, Process, TrueSize
 from pytest_attnperf.gate.decide import first_look, second_look
 from pytest_attnperf.gate.interleaved import interleaved_look
 from pytest_attnperf.gate.policy import Policy
-from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import CheckReport, ErrorFigures, Measurement, ProcessSummary, Verdict
+from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.stats.noise import NoiseModel
 from pytest_attnperf.stats.pairs import pair_noise
 

@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).parent / "suite"))
 import msgspec
 from figures_cases import case_name
 
-from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import CaseKey, ProcessSummary
+from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import RunResult
 
 BLOCKS_MAX = 30

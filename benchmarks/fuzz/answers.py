@@ -63,7 +63,7 @@ def _asked(ask: Callable[..., object], status: int = 200) -> Read:
     """A question to a GitHub that gives the damaged file for every answer."""
 
     def asked(file: Path, _folder: Path) -> None:
-        from pytest_attnperf.ci.github import GitHub, _Answer
+        from pytest_attnperf.tools.ci.github import GitHub, _Answer
 
         answer = _Answer(status, Message(), file.read_bytes())
         github = GitHub("token", sleep=lambda _seconds: None)
@@ -74,20 +74,20 @@ def _asked(ask: Callable[..., object], status: int = 200) -> Read:
 
 
 def _comment(github: object) -> object:
-    from pytest_attnperf.ci.comments import Stamp, put
+    from pytest_attnperf.tools.ci.comments import Stamp, put
 
     return put(github, "o/r", 3, "x", marker="<!-- m -->", author="a", stamp=Stamp(SHA, 3, 1, True))  # type: ignore[arg-type]
 
 
 def _of(module: str, name: str, *given: object) -> Callable[..., object]:
     def ask(github: object) -> object:
-        return getattr(importlib.import_module(f"pytest_attnperf.ci.{module}"), name)(github, *given)
+        return getattr(importlib.import_module(f"pytest_attnperf.tools.ci.{module}"), name)(github, *given)
 
     return ask
 
 
 def _artifact(github: object) -> None:
-    from pytest_attnperf.ci import fetch_results
+    from pytest_attnperf.tools.ci import fetch_results
 
     for name, found in fetch_results._newest(github, "o/r", 3).items():  # type: ignore[arg-type]
         fetch_results._downloaded(github, "o/r", found, name, 1 << 20)  # type: ignore[arg-type]

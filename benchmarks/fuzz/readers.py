@@ -189,13 +189,13 @@ def _of_others() -> list[Reader]:
 
 
 def _completed(file: Path, _folder: Path) -> None:
-    from pytest_attnperf.completion_command import case_keys
+    from pytest_attnperf.cli.commands.completion import case_keys
 
     case_keys(file)
 
 
 def _resumed(file: Path, _folder: Path) -> None:
-    from pytest_attnperf.reports.journal import read_content
+    from pytest_attnperf.reports.files.journal import read_content
 
     _ = read_content(file).known
 
@@ -303,13 +303,13 @@ def _manifest(file: Path, _folder: Path) -> None:
 
 
 def _artifact(file: Path, _folder: Path) -> None:
-    from pytest_attnperf.ci.artifact import commit_in, member
+    from pytest_attnperf.tools.ci.artifact import commit_in, member
 
     commit_in(member(file.read_bytes()))
 
 
 def _stamp(file: Path, _folder: Path) -> None:
-    from pytest_attnperf.ci.comments import fitted, stamp_of
+    from pytest_attnperf.tools.ci.comments import fitted, stamp_of
 
     text = file.read_bytes().decode("utf-8", "replace")
     fitted(text, 300)
@@ -317,7 +317,7 @@ def _stamp(file: Path, _folder: Path) -> None:
 
 
 def _tuning_journal(file: Path, folder: Path) -> None:
-    from pytest_attnperf.tuner.journal import Journal
+    from pytest_attnperf.tools.tuner.journal import Journal
 
     place = folder / "tune.jsonl"
     place.write_bytes(file.read_bytes())

@@ -19,7 +19,6 @@ from typing import TypeVar
 import msgspec
 
 from pytest_attnperf import __version__
-from pytest_attnperf.atomic_file import write_atomically
 from pytest_attnperf.baselines.opened import content_of
 from pytest_attnperf.baselines.schema import json_text, named_errors, plain, require_schema
 from pytest_attnperf.baselines.store import component, locked
@@ -27,7 +26,8 @@ from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.measure.ceiling_walk import FLOPS
 from pytest_attnperf.measure.ceilings import CACHE, COPY, EAGER, LAUNCH, OBLONG, READ, ProcessCeilings
 from pytest_attnperf.records import DeviceInfo
-from pytest_attnperf.roofline_records import DeviceCeilings
+from pytest_attnperf.records.atomic_file import write_atomically
+from pytest_attnperf.records.rooflines import DeviceCeilings
 from pytest_attnperf.stats.summaries import STORED_DIGITS
 
 V = TypeVar("V")

@@ -26,8 +26,8 @@ from pytest_attnperf.baselines.schema import (
 )
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import Fingerprint, ProcessSummary
-from pytest_attnperf.regular_file import read_regular
-from pytest_attnperf.unique_keys import require_unique_keys
+from pytest_attnperf.records.regular_file import read_regular
+from pytest_attnperf.records.unique_keys import require_unique_keys
 
 BYTES_MAX = 1 << 30
 """Of one file; 100,000 entries take about 200 million."""

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_attnperf.atomic_file import write_atomically
 from pytest_attnperf.baselines import schema
 from pytest_attnperf.baselines.opened import content_of
 from pytest_attnperf.baselines.store import locked, refuse_loss
 from pytest_attnperf.errors import BaselineError
+from pytest_attnperf.records.atomic_file import write_atomically
 
 
 def rewritten(path: Path) -> bool:

@@ -32,7 +32,7 @@ from pytest_attnperf.records import (
     ProcessSummary,
     Tolerance,
 )
-from pytest_attnperf.unique_keys import require_unique_keys
+from pytest_attnperf.records.unique_keys import require_unique_keys
 
 BASELINE_SCHEMA = 1
 

@@ -18,7 +18,6 @@ from typing import Any
 
 import filelock
 
-from pytest_attnperf.atomic_file import write_atomically
 from pytest_attnperf.baselines.anchor import environments_of, next_anchor
 from pytest_attnperf.baselines.opened import OpenedFile, content_of, opened
 from pytest_attnperf.baselines.schema import (
@@ -35,6 +34,7 @@ from pytest_attnperf.baselines.schema import (
 from pytest_attnperf.correctness.budget import PLANTED
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import CheckReport, Fingerprint, Launch, Measurement, ProcessSummary
+from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.stats.noise import NoiseModel
 
 LOCK_TIMEOUT_S = 60.0

@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from pytest_attnperf.code_records import KernelCode
 from pytest_attnperf.codeobject.contents import ObjectKernel
 from pytest_attnperf.codeobject.elf import Elf, Symbol
 from pytest_attnperf.codeobject.isa_hash import AmdHashes
@@ -23,6 +22,7 @@ from pytest_attnperf.codeobject.targets import (
     plain_arch,
 )
 from pytest_attnperf.errors import CodeObjectError
+from pytest_attnperf.records.code import KernelCode
 
 _OWNER = "AMDGPU"
 _NT_AMDGPU_METADATA = 32

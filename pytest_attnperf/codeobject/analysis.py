@@ -16,8 +16,6 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_attnperf.atomic_file import write_atomically
-from pytest_attnperf.code_records import KernelCode
 from pytest_attnperf.codeobject.building import Built, assembly_text, object_bytes
 from pytest_attnperf.codeobject.decoding import Decoded, decode, disassembler_version
 from pytest_attnperf.codeobject.instructions import Place
@@ -25,6 +23,8 @@ from pytest_attnperf.codeobject.line_table import LineTable, line_table
 from pytest_attnperf.codeobject.objects import ObjectContents, ObjectKernel, read_object, select_kernel
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.records.atomic_file import write_atomically
+from pytest_attnperf.records.code import KernelCode
 
 KEPT_RESULTS = 4000
 """Files that the memory holds at most; the oldest go."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_attnperf.code_records import KernelCode
+from pytest_attnperf.records.code import KernelCode
 
 
 @dataclass(frozen=True)

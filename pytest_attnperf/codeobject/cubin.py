@@ -13,12 +13,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from pytest_attnperf.code_records import KernelCode
 from pytest_attnperf.codeobject.contents import ObjectKernel
 from pytest_attnperf.codeobject.cursor import Cursor
 from pytest_attnperf.codeobject.elf import Elf, Symbol
 from pytest_attnperf.codeobject.isa_hash import cubin_hash
 from pytest_attnperf.errors import CodeObjectError
+from pytest_attnperf.records.code import KernelCode
 
 _NEW_ABI = 8
 """ELF ABI version of CUDA 13 and, for sm_100 and later, CUDA 12.8: the architecture moved within e_flags."""

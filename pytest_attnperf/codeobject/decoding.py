@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from pytest_attnperf.code_records import SourceLine
 from pytest_attnperf.codeobject import amdgcn, sass
 from pytest_attnperf.codeobject.assembly_text import read_assembly
 from pytest_attnperf.codeobject.disassembly import disassemble
@@ -17,6 +16,7 @@ from pytest_attnperf.codeobject.nvdisasm import disassemble_cubin
 from pytest_attnperf.codeobject.source_lines import source_lines
 from pytest_attnperf.codeobject.tools import Tool, cuda_tools, objdumps
 from pytest_attnperf.errors import CodeObjectError, ToolMissingError
+from pytest_attnperf.records.code import SourceLine
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from pytest_attnperf.code_records import Occupancy
 from pytest_attnperf.codeobject.arch import limits_of
 from pytest_attnperf.codeobject.occupancy import Resources, occupancy_with
+from pytest_attnperf.records.code import Occupancy
 
 Reaches = Callable[[Occupancy], bool]
 

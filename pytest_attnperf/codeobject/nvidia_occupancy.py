@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_attnperf.code_records import KernelCode, Occupancy
 from pytest_attnperf.codeobject.arch import KIB, SHARED_PER_BLOCK_KIB
+from pytest_attnperf.records.code import KernelCode, Occupancy
 
 REGISTERS = 64 * 1024
 """32-bit registers of an SM, and the most of one block."""

@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_attnperf.atomic_file import write_atomically
+from pytest_attnperf.records.atomic_file import write_atomically
 
 LIMIT_BYTES = 512 * 1024 * 1024
 ABANDONED_AFTER_S = 3600.0

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_attnperf.atomic_file import write_atomically
 from pytest_attnperf.errors import CodeObjectError
-from pytest_attnperf.regular_file import read_regular
+from pytest_attnperf.records.atomic_file import write_atomically
+from pytest_attnperf.records.regular_file import read_regular
 
 FORMAT = 1
 NAME = "manifest.json"

@@ -16,9 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from pytest_attnperf.code_records import KernelCode, Occupancy
 from pytest_attnperf.codeobject.arch import ARCHS, AgprRule, ArchLimits, limits_of
 from pytest_attnperf.errors import CodeObjectError
+from pytest_attnperf.records.code import KernelCode, Occupancy
 
 SGPR_STEPS = ((80, 10), (88, 9), (100, 8))
 """(most SGPRs, waves per SIMD) of LLVM 19 to 22, getOccupancyWithNumSGPRs."""

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path, PurePath
 
-from pytest_attnperf.code_records import SourceLine
 from pytest_attnperf.codeobject.instructions import CLASSES, Instruction, Place
+from pytest_attnperf.records.code import SourceLine
 
 TEXT_CHARACTERS = 120
 """The most that is kept of a source line."""

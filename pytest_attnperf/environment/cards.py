@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pytest_attnperf.environment import amd, gpus, kfd, nvidia
 from pytest_attnperf.environment.system import ProbeError, System
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.gpu_records import GpuRecord
+from pytest_attnperf.records.gpus import GpuRecord
 
 ORDER = "CUDA_DEVICE_ORDER"
 PCI_ORDER = "PCI_BUS_ID"

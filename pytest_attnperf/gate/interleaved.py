@@ -14,8 +14,8 @@ from dataclasses import replace
 from pytest_attnperf.gate.effort import PAIRS_MAX, Aim, pairs_needed
 from pytest_attnperf.gate.limits import Decision, Limits, cycles_reason, percent, signed, tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
-from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import Verdict
+from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.stats.comparison import Comparison, z_for
 from pytest_attnperf.stats.noise import NoiseEstimate
 from pytest_attnperf.stats.pairs import centre_ratio, compare_pairs

@@ -21,7 +21,7 @@ from pytest_attnperf.measure.cold_cache import cold_size
 from pytest_attnperf.measure.copies import Copies, make_copies
 from pytest_attnperf.measure.timers.base import WARM_UP_CALLS
 from pytest_attnperf.measure.warm_up import warm_device, warm_up
-from pytest_attnperf.profile_records import CaseProfile, KernelShape, LiveKernel, Size3
+from pytest_attnperf.records.profiles import CaseProfile, KernelShape, LiveKernel, Size3
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Prepared

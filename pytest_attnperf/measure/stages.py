@@ -34,7 +34,7 @@ from pytest_attnperf.measure.timers import choose
 from pytest_attnperf.measure.timers.capture import CaptureFailedError, capture, warm_up_for_capture
 from pytest_attnperf.measure.timers.stream import side_stream
 from pytest_attnperf.records import CheckReport
-from pytest_attnperf.stage_records import Breakdown, StageTime
+from pytest_attnperf.records.stages import Breakdown, StageTime
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Prepared

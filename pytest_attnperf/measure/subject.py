@@ -28,10 +28,10 @@ from pytest_attnperf.measure.timers.event import EventTimer
 from pytest_attnperf.measure.timers.profiler import ProfilerTimer
 from pytest_attnperf.measure.timing import Timing
 from pytest_attnperf.measure.warm_up import warm_up
-from pytest_attnperf.pairs import Turn, TurnPlan
-from pytest_attnperf.profile_records import CaseProfile
 from pytest_attnperf.records import CheckReport, DeviceInfo, FinalReport, Launch, NotProvenRightError, Rotation, Samples
-from pytest_attnperf.stage_records import Breakdown
+from pytest_attnperf.records.pairs import Turn, TurnPlan
+from pytest_attnperf.records.profiles import CaseProfile
+from pytest_attnperf.records.stages import Breakdown
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend, Prepared

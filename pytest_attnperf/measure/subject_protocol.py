@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from pytest_attnperf.pairs import Turn, TurnPlan
-    from pytest_attnperf.profile_records import CaseProfile
     from pytest_attnperf.records import CheckReport, FinalReport, Rotation, Samples
-    from pytest_attnperf.stage_records import Breakdown
+    from pytest_attnperf.records.pairs import Turn, TurnPlan
+    from pytest_attnperf.records.profiles import CaseProfile
+    from pytest_attnperf.records.stages import Breakdown
 
 
 @runtime_checkable

@@ -27,8 +27,8 @@ from pytest_attnperf.measure.timers.host import HostTimer
 from pytest_attnperf.measure.timers.replay import ReplayTimer
 from pytest_attnperf.measure.twins import Twins
 from pytest_attnperf.measure.warm_up import warm_device, warm_up
-from pytest_attnperf.pairs import Turn, TurnPlan
 from pytest_attnperf.records import Rotation, Samples
+from pytest_attnperf.records.pairs import Turn, TurnPlan
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Prepared

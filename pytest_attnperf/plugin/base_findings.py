@@ -8,7 +8,7 @@ import pytest
 
 from pytest_attnperf.plugin.selection import is_unfiltered
 from pytest_attnperf.records import CaseKey
-from pytest_attnperf.reports.overview import is_new
+from pytest_attnperf.reports.run.overview import is_new
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.interleaved import Against
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_attnperf.records import Verdict
-from pytest_attnperf.reports.figures import one_line
+from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import FOREIGN, CaseResult
 
 NEVER_GIVEN = frozenset(

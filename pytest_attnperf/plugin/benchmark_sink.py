@@ -27,7 +27,7 @@ from pytest_attnperf.plugin.benchmark_rounds import (
     rounds_of,
 )
 from pytest_attnperf.plugin.cases import case_key, pair_of, switches
-from pytest_attnperf.reports.figures import one_line
+from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.calibration import Shares, calibrate
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Measurement, Verdict
-from pytest_attnperf.reports.calibration import calibration_table, tighter_lines
+from pytest_attnperf.reports.run.calibration import calibration_table, tighter_lines
 from pytest_attnperf.results import RunResult
 
 

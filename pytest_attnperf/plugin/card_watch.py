@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_attnperf.environment import device_state
-from pytest_attnperf.gpu_records import short_name
 from pytest_attnperf.records import DeviceState
+from pytest_attnperf.records.gpus import short_name
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ import pytest
 from pytest_attnperf.baselines.published import PublishedFigure, figures_for, load_published
 from pytest_attnperf.baselines.record import new_entry
 from pytest_attnperf.baselines.store import BaselineStore, NewEntry
-from pytest_attnperf.code_records import CODE_SUITE, CodeResult
 from pytest_attnperf.correctness.what_ran import identity
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.plugin import options
@@ -24,21 +23,22 @@ from pytest_attnperf.plugin.problems import noted
 from pytest_attnperf.plugin.selection import asked_suites, is_unfiltered
 from pytest_attnperf.plugin.tiers import run_tier
 from pytest_attnperf.records import Verdict
-from pytest_attnperf.reports import json_results
-from pytest_attnperf.reports.code_objects import code_line, code_table, code_warning_lines
-from pytest_attnperf.reports.colour import Ink
-from pytest_attnperf.reports.conditions import condition_lines, interleaved_line
-from pytest_attnperf.reports.figures import one_line
-from pytest_attnperf.reports.joined import of_one
-from pytest_attnperf.reports.overview import UNRESOLVED, is_unresolved, only_new
-from pytest_attnperf.reports.profile_cases import case_lines
-from pytest_attnperf.reports.proof import cost_line, determinism_lines
-from pytest_attnperf.reports.run_text import is_long, one_line_of, section_title, suite_sections
-from pytest_attnperf.reports.stages import stage_text
-from pytest_attnperf.reports.tables import published_table, tolerance_notes
-from pytest_attnperf.reports.terminal import TEXT_LIMIT, closing_lines
-from pytest_attnperf.reports.together import together_table
-from pytest_attnperf.reports.worst import worst_table
+from pytest_attnperf.records.code import CODE_SUITE, CodeResult
+from pytest_attnperf.reports.files import json_results
+from pytest_attnperf.reports.run.code_objects import code_line, code_table, code_warning_lines
+from pytest_attnperf.reports.run.conditions import condition_lines, interleaved_line
+from pytest_attnperf.reports.run.joined import of_one
+from pytest_attnperf.reports.run.overview import UNRESOLVED, is_unresolved, only_new
+from pytest_attnperf.reports.run.profile_cases import case_lines
+from pytest_attnperf.reports.run.proof import cost_line, determinism_lines
+from pytest_attnperf.reports.run.run_text import is_long, one_line_of, section_title, suite_sections
+from pytest_attnperf.reports.run.stages import stage_text
+from pytest_attnperf.reports.run.tables import published_table, tolerance_notes
+from pytest_attnperf.reports.run.terminal import TEXT_LIMIT, closing_lines
+from pytest_attnperf.reports.run.together import together_table
+from pytest_attnperf.reports.run.worst import worst_table
+from pytest_attnperf.reports.text.colour import Ink
+from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.session.card_spread import slow_card_lines
 from pytest_attnperf.session.case_records import DRIFTED

@@ -12,8 +12,8 @@ from pytest_attnperf.baselines.code_store import CodeStore, NewKernel
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.plugin.problems import noted
 from pytest_attnperf.records import Verdict
-from pytest_attnperf.reports.code_objects import TEXT_LIMIT
-from pytest_attnperf.reports.figures import one_line
+from pytest_attnperf.reports.run.code_objects import TEXT_LIMIT
+from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.session.code_session import new_kernel
 

@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.code_records import CODE_SUITE
 from pytest_attnperf.codeobject.arch import limits_of
 from pytest_attnperf.environment.kfd import architectures
 from pytest_attnperf.environment.system import System
 from pytest_attnperf.errors import CodeObjectError, UsageError
-from pytest_attnperf.gate.code_policy import CodePolicy
+from pytest_attnperf.gate.code.policy import CodePolicy
 from pytest_attnperf.gate.policy import NIGHTLY
 from pytest_attnperf.kernel_builds import (
     ALL_ARCHS,
@@ -30,6 +29,7 @@ from pytest_attnperf.kernel_builds import (
 )
 from pytest_attnperf.plugin import options, tiers
 from pytest_attnperf.records import CaseKey
+from pytest_attnperf.records.code import CODE_SUITE
 
 MARKER = "attnperf_code"
 FIXTURES = frozenset({"code_object", "kernel_build"})

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from pytest_attnperf.code_records import CodeResult
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.code_items import archs_of, build_key, build_of, code_policy_for, code_settings
 from pytest_attnperf.records import CaseKey
-from pytest_attnperf.reports.code_objects import code_properties
+from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.reports.run.code_objects import code_properties
 
 if TYPE_CHECKING:
     from pytest_attnperf.session.code_session import CodeSession

@@ -23,8 +23,8 @@ from pytest_attnperf.plugin.unheeded import refuse_unheeded, refuse_useless_base
 from pytest_attnperf.records import CaseKey, Verdict
 
 if TYPE_CHECKING:
-    from pytest_attnperf.code_records import CodeResult
     from pytest_attnperf.plugin.run import Run
+    from pytest_attnperf.records.code import CodeResult
     from pytest_attnperf.results import CaseResult
 
 RESULT = "attnperf_result"
@@ -363,7 +363,7 @@ NEW = ("new", "n", "NEW")
 def raise_verdict(result: CaseResult) -> None:
     """Fail or skip the running test as its verdict demands."""
     if result.fails:
-        from pytest_attnperf.reports.terminal import failure_text
+        from pytest_attnperf.reports.run.terminal import failure_text
 
         pytest.fail(failure_text(result, own=True), pytrace=False)
     if result.verdict is Verdict.UNSUPPORTED:
@@ -373,7 +373,7 @@ def raise_verdict(result: CaseResult) -> None:
 def raise_code_verdict(result: CodeResult) -> None:
     """Fail or skip the running test as the verdict on its code object demands."""
     if result.fails:
-        from pytest_attnperf.reports.code_objects import code_failure_text
+        from pytest_attnperf.reports.run.code_objects import code_failure_text
 
         pytest.fail(code_failure_text(result, own=True), pytrace=False)
     if result.verdict is Verdict.UNSUPPORTED:

@@ -14,9 +14,9 @@ from pytest_attnperf.environment.cards import Card, described, pci_address, requ
 from pytest_attnperf.environment.gpus import visible_gpus
 from pytest_attnperf.environment.lease import GpuBusyError, Lease, file_name, lease_card, lease_directory, lease_free
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.gpu_records import GpuRecord, short_name
 from pytest_attnperf.plugin import options, xdist_gpus
 from pytest_attnperf.plugin.session_setup import device_kind
+from pytest_attnperf.records.gpus import GpuRecord, short_name
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING
 from pytest_attnperf.session.settings import Mode

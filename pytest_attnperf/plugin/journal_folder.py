@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from pathlib import Path
 
-from pytest_attnperf.reports.journal import JournalContent, JournalError, read_content
+from pytest_attnperf.reports.files.journal import JournalContent, JournalError, read_content
 
 KEPT_UNFINISHED = 3
 SUFFIX, UNNAMED = ".jsonl", ".begun"

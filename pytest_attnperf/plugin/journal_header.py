@@ -22,7 +22,7 @@ from pytest_attnperf.plugin.cases import case_key
 from pytest_attnperf.plugin.code_items import build_key
 from pytest_attnperf.plugin.session_setup import device_kind
 from pytest_attnperf.records import METHOD_VERSION
-from pytest_attnperf.reports.journal import JOURNAL_SCHEMA, JournalHeader
+from pytest_attnperf.reports.files.journal import JOURNAL_SCHEMA, JournalHeader
 from pytest_attnperf.session.looking import UNTIMED
 from pytest_attnperf.session.resume import differences
 from pytest_attnperf.session.settings import Mode, RunSettings

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.baselines.store import BaselineStore, Found
-from pytest_attnperf.code_records import CodeResult
 from pytest_attnperf.errors import AttnperfError, BaselineError, UsageError, WorkerError
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.cases import case_key
@@ -35,7 +34,8 @@ from pytest_attnperf.plugin.journal_header import (
 )
 from pytest_attnperf.plugin.policy_settings import policy_for
 from pytest_attnperf.records import CaseKey, Fingerprint
-from pytest_attnperf.reports.journal import (
+from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.reports.files.journal import (
     JournalContent,
     JournalHeader,
     Kept,

@@ -18,7 +18,7 @@ from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.gpu_choice import Chosen, choose
 from pytest_attnperf.plugin.selection import whole_parts
 from pytest_attnperf.plugin.session_setup import device_kind, role_of
-from pytest_attnperf.session.acceptable import CANDIDATE
+from pytest_attnperf.session.accept.acceptable import CANDIDATE
 from pytest_attnperf.session.interleaved import Against
 from pytest_attnperf.session.settings import RunSettings
 from pytest_attnperf.workers.base_side import BaseSide, base_plan, resolve_base_side

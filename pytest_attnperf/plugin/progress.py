@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.code_records import CodeResult
 from pytest_attnperf.plugin import live_line
 from pytest_attnperf.plugin.several_gpus import is_xdist_controller
 from pytest_attnperf.plugin.status_text import Standing, status_text
 from pytest_attnperf.records import CaseKey
-from pytest_attnperf.reports.figures import one_line
+from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.durations import duration
 from pytest_attnperf.session.time_left import Left, Took, left_text, time_left

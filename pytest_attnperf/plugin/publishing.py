@@ -11,13 +11,13 @@ import pytest
 
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.plugin import options
-from pytest_attnperf.reports.figures import one_line
-from pytest_attnperf.reports.terminal import TEXT_LIMIT
+from pytest_attnperf.reports.run.terminal import TEXT_LIMIT
+from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import RunResult
 
 if TYPE_CHECKING:
-    from pytest_attnperf.history_records import CaseHistory
-    from pytest_attnperf.reports.joined import Joined
+    from pytest_attnperf.records.histories import CaseHistory
+    from pytest_attnperf.reports.run.joined import Joined
 
 SHOWN_POINTS = 200
 """Points of a case's history that a report shows."""
@@ -58,7 +58,7 @@ class Publishing:
             self._lines.append(f"{what}: not written: {type(error).__name__}: {error}")
 
     def _append(self, run: RunResult) -> list[str]:
-        from pytest_attnperf.history.store import open_store
+        from pytest_attnperf.tools.history.store import open_store
 
         with open_store(self._history) as store:
             appended = store.append(run)
@@ -66,9 +66,9 @@ class Publishing:
         return [f"history: {appended.rows} case{'s' * (appended.rows != 1)} appended to {store.shown}"]
 
     def _write(self, run: RunResult, roots: Sequence[Path], failed_by: Sequence[str]) -> list[str]:
-        from pytest_attnperf.report_inputs import ceilings_of
-        from pytest_attnperf.reports.folder import write
-        from pytest_attnperf.reports.joined import of_one
+        from pytest_attnperf.plugin.report_inputs import ceilings_of
+        from pytest_attnperf.reports.files.folder import write
+        from pytest_attnperf.reports.run.joined import of_one
 
         assert self._folder is not None
         joined = replace(of_one(run, options.run_text(self._config, "results")), failed_by=tuple(failed_by))
@@ -76,7 +76,7 @@ class Publishing:
 
     def _past(self, joined: Joined) -> Sequence[CaseHistory]:
         """What the store holds of the run's cases; nothing where it could not be appended to, or cannot be read."""
-        from pytest_attnperf.report_inputs import histories_of
+        from pytest_attnperf.plugin.report_inputs import histories_of
 
         try:
             return histories_of(joined, self._history, SHOWN_POINTS) if self._appended else ()

@@ -40,7 +40,7 @@ from pytest_attnperf.plugin.progress import ENDING, Progress
 from pytest_attnperf.plugin.publishing import Publishing
 from pytest_attnperf.plugin.warming import Warming, case_limit_seconds, refuse_warm
 from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, Verdict
-from pytest_attnperf.reports.junit import properties
+from pytest_attnperf.reports.files.junit import properties
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.judge import Session
 from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, UNTIMED

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_attnperf.records import Role
-from pytest_attnperf.reports.figures import one_line
-from pytest_attnperf.reports.text_width import cut, display_width
+from pytest_attnperf.reports.text.figures import one_line
+from pytest_attnperf.reports.text.text_width import cut, display_width
 from pytest_attnperf.session.durations import duration
 from pytest_attnperf.session.time_left import Left, left_text
 from pytest_attnperf.workers.doing import Step, Unit, Waiting

@@ -19,8 +19,8 @@ from pytest_attnperf.plugin.budgeting import distributed
 from pytest_attnperf.plugin.cache_folders import CacheFolder, Contents, cache_folders, contents, growth_lines
 from pytest_attnperf.plugin.registered import no_xdist, own_options
 from pytest_attnperf.records import Verdict
-from pytest_attnperf.reports.figures import one_line
-from pytest_attnperf.reports.grid import Column, Group, Row, grid
+from pytest_attnperf.reports.text.figures import one_line
+from pytest_attnperf.reports.text.grid import Column, Group, Row, grid
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.durations import duration
 from pytest_attnperf.session.judge import Session

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_attnperf.code_records import KernelCode, Occupancy
 from pytest_attnperf.environment.device_specs import DeviceSpec
 from pytest_attnperf.records import Launch, WorkloadFigures
+from pytest_attnperf.records.code import KernelCode, Occupancy
+from pytest_attnperf.records.rooflines import BoundClass, BoundVerdict, Ceiling, DeviceCeilings
 from pytest_attnperf.roofline.bound_evidence import RDNA, Evidence, ceiling_text, evidence_of, launches_text, share_text
 from pytest_attnperf.roofline.bound_rules import (
     ASSUMED_LAUNCH_US,
@@ -35,7 +36,6 @@ from pytest_attnperf.roofline.bound_rules import (
     roof_text,
 )
 from pytest_attnperf.roofline.points import FLOPS, VECTOR, point_under, positive, roofs_of
-from pytest_attnperf.roofline_records import BoundClass, BoundVerdict, Ceiling, DeviceCeilings
 
 CALIBRATE = "attnperf calibrate-device on this device"
 

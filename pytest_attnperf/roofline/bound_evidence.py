@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_attnperf.code_records import KernelCode, Occupancy
 from pytest_attnperf.records import Launch, WorkloadFigures
+from pytest_attnperf.records.code import KernelCode, Occupancy
+from pytest_attnperf.records.rooflines import Ceiling
 from pytest_attnperf.roofline.points import Roofs, Traffic, named, positive, traffic_of
-from pytest_attnperf.roofline_records import Ceiling
 
 SIMDS = 4
 """SIMDs of a CDNA compute unit and of a WGP, sub-partitions of an NVIDIA multiprocessor."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pytest_attnperf.records.rooflines import BoundClass, Ceiling
 from pytest_attnperf.roofline.bound_evidence import (
     RDNA,
     Evidence,
@@ -19,7 +20,6 @@ from pytest_attnperf.roofline.bound_evidence import (
 )
 from pytest_attnperf.roofline.floors import US_PER_S
 from pytest_attnperf.roofline.points import MEASURED, PEAK, VECTOR, named
-from pytest_attnperf.roofline_records import BoundClass, Ceiling
 
 COMPUTE_MEASURED, COMPUTE_PEAK = 0.50, 0.40
 """From here on more of the time is arithmetic than anything else; the best GEMM of an MI300X is 51 % of its peak."""

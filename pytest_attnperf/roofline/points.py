@@ -12,11 +12,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pytest_attnperf.code_records import KernelCode
 from pytest_attnperf.environment.device_specs import BYTES_PER_MIB, FLOPS_PER_TFLOP, DeviceSpec
 from pytest_attnperf.records import Launch, WorkloadFigures
+from pytest_attnperf.records.code import KernelCode
+from pytest_attnperf.records.rooflines import Ceiling, DeviceCeilings, RooflinePoint
 from pytest_attnperf.roofline.floors import UNRELIABLE, US_PER_S
-from pytest_attnperf.roofline_records import Ceiling, DeviceCeilings, RooflinePoint
 
 PEAK, MEASURED = "peak", "measured"
 FLOPS, BYTES = "FLOP/s", "B/s"

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_attnperf.gate.limits import percent
-from pytest_attnperf.gpu_records import GpuRecord
 from pytest_attnperf.records import ProcessSummary
+from pytest_attnperf.records.gpus import GpuRecord
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.session.side_by_side import is_possible
 from pytest_attnperf.stats.card_offsets import (

@@ -11,15 +11,15 @@ from typing import Any, Protocol
 from pytest_attnperf import __version__
 from pytest_attnperf.baselines.code_schema import entry_of
 from pytest_attnperf.baselines.code_store import CodeStore, FoundKernel, NewKernel
-from pytest_attnperf.code_records import CodeResult, KernelCode, Occupancy
 from pytest_attnperf.codeobject.building import Built
 from pytest_attnperf.codeobject.occupancy import occupancy_of
 from pytest_attnperf.errors import BaselineError, CaseFailedError, CodeObjectError, WorkerError, pasted
-from pytest_attnperf.gate.code_gate import Candidate, CodeDecision, judge_code, judge_record
-from pytest_attnperf.gate.code_policy import CodePolicy
-from pytest_attnperf.gate.code_rules import occupancy_or_note
+from pytest_attnperf.gate.code.decide import Candidate, CodeDecision, judge_code, judge_record
+from pytest_attnperf.gate.code.policy import CodePolicy
+from pytest_attnperf.gate.code.rules import occupancy_or_note
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.records import CaseKey, Verdict
+from pytest_attnperf.records.code import CodeResult, KernelCode, Occupancy
 from pytest_attnperf.session.settings import Mode
 from pytest_attnperf.workers.compile_pool import Compiled
 

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from pytest_attnperf.baselines.schema import Check
 from pytest_attnperf.correctness.budget import LAST_CALL, LAST_REPLAY, PLANTED, TIMED, UNPLANTED, problems
-from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import CheckReport, DeviceInfo, ErrorFigures, ProcessSummary, Tolerance
+from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.stats.pairs import STORED_QUADS_MAX
 from pytest_attnperf.stats.summaries import STORED_BLOCKS_MAX

@@ -10,8 +10,8 @@ from pytest_attnperf.correctness.what_ran import differences, unchanged
 from pytest_attnperf.errors import CaseFailedError, WorkerError
 from pytest_attnperf.gate.config_drift import config_changes
 from pytest_attnperf.gate.interleaved import interleaved_look
-from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import CaseKey, NotProvenRightError, Verdict
+from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import FOREIGN, CaseResult
 from pytest_attnperf.session.case_records import decided, first_line, with_path
 from pytest_attnperf.session.plausibility import unchanged_note

@@ -11,11 +11,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pytest_attnperf.code_records import KernelCode
 from pytest_attnperf.codeobject.instructions import is_store
 from pytest_attnperf.correctness.what_ran import differences, short_name, unchanged
 from pytest_attnperf.environment.device_specs import DeviceSpec
 from pytest_attnperf.records import Launch, Rotation, Verdict
+from pytest_attnperf.records.code import KernelCode
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.roofline.floors import floor as floor_of
 from pytest_attnperf.roofline.floors import judge_time

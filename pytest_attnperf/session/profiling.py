@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from pytest_attnperf.baselines.ceilings_store import ceilings_for
 from pytest_attnperf.environment.device_specs import spec_for
 from pytest_attnperf.errors import AttnperfError, BaselineError
-from pytest_attnperf.profile_records import CaseProfile
 from pytest_attnperf.records import DeviceInfo, Launch, NotProvenRightError, Verdict
+from pytest_attnperf.records.profiles import CaseProfile
+from pytest_attnperf.records.rooflines import BoundClass, BoundVerdict, DeviceCeilings
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.roofline.bound import classify
 from pytest_attnperf.roofline.floors import MARGIN, UNRELIABLE
-from pytest_attnperf.roofline_records import BoundClass, BoundVerdict, DeviceCeilings
 from pytest_attnperf.workers.look import take_profile
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from pytest_attnperf.code_records import KernelCode
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.measure.ran_code import OBJECT_BYTES_MOST, OBJECT_ID_DIGITS
 from pytest_attnperf.records import FinalReport, Launch
+from pytest_attnperf.records.code import KernelCode
 
 REMEMBERED = 32
 """Kernels that are not taken apart again, which takes 0.3 s: cases of other shapes often launch the same."""

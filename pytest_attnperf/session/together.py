@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from pytest_attnperf.environment.device_specs import spec_for
 from pytest_attnperf.errors import CaseFailedError
-from pytest_attnperf.gpu_records import Together, TogetherGpu, short_name
 from pytest_attnperf.records import Samples, Verdict
+from pytest_attnperf.records.gpus import Together, TogetherGpu, short_name
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.case_records import (

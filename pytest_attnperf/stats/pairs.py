@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_attnperf.pairs import PairSummary, Turn
+from pytest_attnperf.records.pairs import PairSummary, Turn
 from pytest_attnperf.stats.comparison import Comparison, factor
 from pytest_attnperf.stats.noise import CaseSpread, NoiseEstimate, NoiseModel, only_timer
 from pytest_attnperf.stats.quantiles import upper_quantile

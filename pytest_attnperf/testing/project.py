@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.reports import json_results
-from pytest_attnperf.testing.fake_device import SCRIPT
+from pytest_attnperf.reports.files import json_results
+from pytest_attnperf.testing.fake.device import SCRIPT
 
 SUITE = """
 import pytest
@@ -30,7 +30,7 @@ def test_prefill(attnperf, backend, workload):
     attnperf.run(backend, workload)
 """
 WORKLOAD = "prefill-b1-s64-h1-d16-f16"
-CONFTEST = 'pytest_plugins = ["pytest_attnperf.testing.fake_device"]\n'
+CONFTEST = 'pytest_plugins = ["pytest_attnperf.testing.fake.device"]\n'
 
 _STORED: dict[str, dict[str, bytes]] = {}
 """Baselines by script and suites: measuring in seven fresh processes takes seconds, and comes out the same."""

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from pytest_attnperf.errors import CaseFailedError, WorkerError
-from pytest_attnperf.pairs import TurnPlan
 from pytest_attnperf.records import NotProvenRightError
+from pytest_attnperf.records.pairs import TurnPlan
 from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
 from pytest_attnperf.workers.conversation import Conversation, OpenRequest
 from pytest_attnperf.workers.look import Ending, Look, begin, case_fingerprint, end, wrong_as_timed

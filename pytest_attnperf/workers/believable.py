@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pytest_attnperf.pairs import Turn, TurnPlan
 from pytest_attnperf.records import ErrorFigures, Rotation, Samples
+from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.stats.summaries import summarise
 
 US_LEAST, US_MOST = 1e-6, 1e12

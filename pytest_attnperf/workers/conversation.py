@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import msgspec
 
 from pytest_attnperf.errors import WorkerError
-from pytest_attnperf.pairs import Turn, TurnPlan
-from pytest_attnperf.profile_records import CaseProfile
 from pytest_attnperf.records import CaseKey, CheckReport, FinalReport, Rotation, Samples, WorkloadFigures
-from pytest_attnperf.stage_records import Breakdown
+from pytest_attnperf.records.pairs import Turn, TurnPlan
+from pytest_attnperf.records.profiles import CaseProfile
+from pytest_attnperf.records.stages import Breakdown
 from pytest_attnperf.workers.controller import Worker
 
 CLOSE_LIMIT_SECONDS = 60.0

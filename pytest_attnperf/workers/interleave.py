@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 from pytest_attnperf.errors import CaseFailedError, WorkerError
-from pytest_attnperf.pairs import PairSummary, Turn, TurnPlan
 from pytest_attnperf.records import NotProvenRightError
+from pytest_attnperf.records.pairs import PairSummary, Turn, TurnPlan
 from pytest_attnperf.stats.pairs import Quad, pair_summary
 from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
 from pytest_attnperf.workers.conversation import Conversation, OpenRequest

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.errors import CaseFailedError, UsageError
-from pytest_attnperf.pairs import Turn, TurnPlan
-from pytest_attnperf.profile_records import CaseProfile
 from pytest_attnperf.records import CheckReport, FinalReport, ProcessSummary, Role, Rotation, Samples, WorkloadFigures
-from pytest_attnperf.stage_records import Breakdown
+from pytest_attnperf.records.pairs import Turn, TurnPlan
+from pytest_attnperf.records.profiles import CaseProfile
+from pytest_attnperf.records.stages import Breakdown
 from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
 from pytest_attnperf.workers.conversation import BlockPlan, Closed, Conversation, Opened, OpenRequest
 from pytest_attnperf.workers.device import Device, prepared_or_reasons

@@ -6,8 +6,6 @@ import enum
 from dataclasses import dataclass, field, replace
 
 from pytest_attnperf.errors import CaseFailedError, UnsupportedError
-from pytest_attnperf.pairs import TurnPlan
-from pytest_attnperf.profile_records import CaseProfile
 from pytest_attnperf.records import (
     CheckReport,
     FinalReport,
@@ -17,7 +15,9 @@ from pytest_attnperf.records import (
     Samples,
     WorkloadFigures,
 )
-from pytest_attnperf.stage_records import Breakdown
+from pytest_attnperf.records.pairs import TurnPlan
+from pytest_attnperf.records.profiles import CaseProfile
+from pytest_attnperf.records.stages import Breakdown
 from pytest_attnperf.stats.summaries import summarise
 from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
 from pytest_attnperf.workers.conversation import BlockPlan, Conversation, Opened, OpenRequest

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from pytest_attnperf.errors import UnknownNameError, UsageError, WorkloadError
-from pytest_attnperf.regular_file import read_regular
+from pytest_attnperf.records.regular_file import read_regular
 from pytest_attnperf.workloads.backward import Backward
 from pytest_attnperf.workloads.bandwidth import Bandwidth
 from pytest_attnperf.workloads.base import Workload

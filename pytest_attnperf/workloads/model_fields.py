@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.regular_file import read_regular
+from pytest_attnperf.records.regular_file import read_regular
 
 BYTES_MAX = 1_000_000
 """Largest file that is read: a configuration has a few kilobytes, weights have more."""

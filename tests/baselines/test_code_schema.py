@@ -15,9 +15,9 @@ from pytest_attnperf.baselines.code_schema import (
     entry_of,
 )
 from pytest_attnperf.baselines.schema import content_id, fields_lost
-from pytest_attnperf.code_records import KernelCode, SourceLine
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import CaseKey
+from pytest_attnperf.records.code import KernelCode, SourceLine
 
 POLICY: dict[str, Any] = {"fail_on": ["occupancy"], "growth_percent": 1.0}
 KEY = "triton.prefill_forward/d256-f16"

@@ -16,8 +16,8 @@ from pytest_attnperf.baselines.code_schema import decode
 from pytest_attnperf.baselines.code_store import CodeStore, NewKernel, code_path
 from pytest_attnperf.baselines.opened import content_of
 from pytest_attnperf.baselines.schema import content_id
-from pytest_attnperf.code_records import KernelCode, SourceLine
 from pytest_attnperf.errors import BaselineError
+from pytest_attnperf.records.code import KernelCode, SourceLine
 
 POLICY: dict[str, Any] = {"fail_on": ["occupancy"], "growth_percent": 1.0}
 

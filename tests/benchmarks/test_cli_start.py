@@ -3,7 +3,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks.cli_start import LINES, OURS, seconds_of
-from pytest_attnperf.cli import COMMANDS
+from pytest_attnperf.cli.main import COMMANDS
 
 
 def test_starts_are_timed() -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from pytest_attnperf.records import CaseKey, CheckReport, Verdict
-from pytest_attnperf.reports import json_results
+from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "judge_cost.py"

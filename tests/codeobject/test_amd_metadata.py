@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.code_records import KernelCode
 from pytest_attnperf.codeobject.amd_metadata import amd_kernels, read_metadata
 from pytest_attnperf.codeobject.contents import ObjectKernel
 from pytest_attnperf.codeobject.elf import Elf, read_elf
 from pytest_attnperf.errors import CodeObjectError
+from pytest_attnperf.records.code import KernelCode
 
 DATA = Path(__file__).parents[1] / "data/code_objects"
 FLAGS = 0x30

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.code_records import KernelCode, SourceLine
 from pytest_attnperf.codeobject import analysis, decoding
 from pytest_attnperf.codeobject.analysis import Analyser
 from pytest_attnperf.codeobject.building import Built, packed
@@ -17,6 +16,7 @@ from pytest_attnperf.codeobject.elf import read_elf
 from pytest_attnperf.codeobject.tools import objdump
 from pytest_attnperf.errors import CodeObjectError, ToolMissingError
 from pytest_attnperf.kernel_builds import KernelBuild, ObjectFile
+from pytest_attnperf.records.code import KernelCode, SourceLine
 
 DATA = Path(__file__).parents[1] / "data" / "code_objects"
 SAXPY = (DATA / "saxpy.gfx942.co").read_bytes()

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.code_records import KernelCode
 from pytest_attnperf.codeobject.cubin import attributes, cubin_arch, cubin_kernels
 from pytest_attnperf.codeobject.elf import Elf, read_elf
 from pytest_attnperf.errors import CodeObjectError
+from pytest_attnperf.records.code import KernelCode
 
 DATA = Path(__file__).parents[1] / "data/code_objects"
 FLAGS = 0x30

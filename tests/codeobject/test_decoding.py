@@ -6,7 +6,6 @@ from types import ModuleType
 
 import pytest
 
-from pytest_attnperf.code_records import SourceLine
 from pytest_attnperf.codeobject import amdgcn, sass
 from pytest_attnperf.codeobject.assembly_text import read_assembly
 from pytest_attnperf.codeobject.decoding import Decoded, decode, disassembler_version
@@ -16,6 +15,7 @@ from pytest_attnperf.codeobject.loops import find_loops
 from pytest_attnperf.codeobject.nvdisasm import cubin_listing_of
 from pytest_attnperf.codeobject.tools import cuda_tool, objdump
 from pytest_attnperf.errors import ToolMissingError
+from pytest_attnperf.records.code import SourceLine
 
 DATA = Path(__file__).parents[1] / "data" / "assembly"
 TILE = {"matrix": 1, "global_load_8B": 2, "global_store_16B": 1, "lds_read_8B": 1, "lds_write_8B": 1, "barrier": 2}

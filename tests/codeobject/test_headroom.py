@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_attnperf.code_records import Occupancy
 from pytest_attnperf.codeobject.arch import ARCHS, AgprRule, limits_of
 from pytest_attnperf.codeobject.headroom import Raise, Saving, Stair, apply, headroom, staircase
 from pytest_attnperf.codeobject.occupancy import Resources, occupancy_with
 from pytest_attnperf.errors import CodeObjectError
+from pytest_attnperf.records.code import Occupancy
 
 MI300 = "gfx942"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_attnperf.code_records import KernelCode
 from pytest_attnperf.codeobject.nvidia_occupancy import nvidia_occupancy_of
+from pytest_attnperf.records.code import KernelCode
 
 
 def kernel(arch: str, threads: int, registers: int, shared_bytes: int = 0, max_threads: int = 0) -> KernelCode:

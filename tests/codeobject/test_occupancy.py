@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_attnperf.code_records import KernelCode
 from pytest_attnperf.codeobject.arch import ARCHS, AgprRule, limits_of
 from pytest_attnperf.codeobject.occupancy import (
     Allocation,
@@ -22,6 +21,7 @@ from pytest_attnperf.codeobject.occupancy import (
     occupancy_with,
 )
 from pytest_attnperf.errors import CodeObjectError
+from pytest_attnperf.records.code import KernelCode
 
 DATA = Path(__file__).parents[1] / "data" / "occupancy"
 RULES = {"clang19": CompilerRules.LLVM_22, "clang22": CompilerRules.LLVM_22, "llvm24git": CompilerRules.LLVM_24}

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.code_records import SourceLine
 from pytest_attnperf.codeobject.instructions import Instruction
 from pytest_attnperf.codeobject.source_lines import TEXT_CHARACTERS, source_lines, without_numbers
+from pytest_attnperf.records.code import SourceLine
 
 
 def placed(*rows: tuple[str, str, int] | tuple[str]) -> tuple[list[Instruction], list[str]]:

@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf import cli
+from pytest_attnperf.cli.main import main as cli
 from pytest_attnperf.codeobject.triton_installation import load_triton
 from pytest_attnperf.errors import ToolMissingError, UsageError
 from pytest_attnperf.plugin import missing_parts
-from pytest_attnperf.reports import history_plot, json_results, roofline_plot
+from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.testing.sample_runs import sample_run
-from pytest_attnperf.tuner import optuna_search
+from pytest_attnperf.tools.history import plot as history_plot
+from pytest_attnperf.tools.profilers import roofline_plot
+from pytest_attnperf.tools.tuner import optuna_search
 
 OPTIONAL = (
     *("torch", "triton", "numpy", "scipy", "xdist", "matplotlib", "yaml", "optuna", "jinja2", "vl_convert"),

@@ -15,7 +15,7 @@ from pytest_attnperf.environment.cards import (
 )
 from pytest_attnperf.environment.system import ProbeError, System
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.gpu_records import GpuRecord
+from pytest_attnperf.records.gpus import GpuRecord
 
 FIRST, SECOND, THIRD = (f"GPU-{number}{'0' * 7}-aaaa-bbbb-cccc-dddddddddddd" for number in (1, 2, 3))
 H200 = "NVIDIA H200"

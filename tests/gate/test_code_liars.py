@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.baselines.code_schema import StoredKernel, as_stored
-from pytest_attnperf.code_records import KernelCode, SourceLine
 from pytest_attnperf.codeobject.amdgcn import classify
 from pytest_attnperf.codeobject.occupancy import occupancy_of
-from pytest_attnperf.gate.code_gate import Candidate, CodeDecision, judge_code, judge_record
-from pytest_attnperf.gate.code_policy import CodePolicy
+from pytest_attnperf.gate.code.decide import Candidate, CodeDecision, judge_code, judge_record
+from pytest_attnperf.gate.code.policy import CodePolicy
 from pytest_attnperf.records import CaseKey, Verdict
+from pytest_attnperf.records.code import KernelCode, SourceLine
 
 KEY = CaseKey("code_objects", "triton.prefill_forward", "d256-f16", "gfx942")
 DOT = SourceLine("prefill.py", 93, "acc = tl.dot(p, v, acc)", {"matrix": 64})

@@ -19,7 +19,6 @@ from pytest_attnperf.gate.effort import (
 )
 from pytest_attnperf.gate.interleaved import ASYMMETRY, interleaved_look
 from pytest_attnperf.gate.policy import Policy
-from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import (
     CaseKey,
     CheckReport,
@@ -28,6 +27,7 @@ from pytest_attnperf.records import (
     ProcessSummary,
     Verdict,
 )
+from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.stats.comparison import z_for
 from pytest_attnperf.stats.noise import NoiseEstimate

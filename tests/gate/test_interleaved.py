@@ -10,8 +10,8 @@ import pytest
 from pytest_attnperf.gate.decide import Decision
 from pytest_attnperf.gate.interleaved import interleaved_look
 from pytest_attnperf.gate.policy import Policy
-from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import Verdict
+from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.stats.noise import NoiseEstimate
 from pytest_attnperf.stats.pairs import pair_noise
 

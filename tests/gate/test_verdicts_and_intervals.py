@@ -15,8 +15,8 @@ from pytest_attnperf.gate.decide import Decision, first_look, second_look
 from pytest_attnperf.gate.interleaved import interleaved_look
 from pytest_attnperf.gate.limits import tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
-from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import CheckReport, ErrorFigures, Measurement, ProcessSummary, Rotation, Verdict
+from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.session.plausibility import remembers
 from pytest_attnperf.stats.noise import NoiseModel
 from pytest_attnperf.stats.pairs import pair_noise

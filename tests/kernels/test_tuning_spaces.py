@@ -13,10 +13,10 @@ from kernels.triton.prefill_builds import PrefillForwardKernel
 from kernels.triton.rows_builds import KERNELS as ROWS
 from kernels.tuning import declared_by_kernel
 from kernels.tuning_spaces.target import Target
-from pytest_attnperf.code_records import KernelCode
 from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
-from pytest_attnperf.tuner.compiling import CompiledCandidate
-from pytest_attnperf.tuner.machine_code import without_repeats
+from pytest_attnperf.records.code import KernelCode
+from pytest_attnperf.tools.tuner.compiling import CompiledCandidate
+from pytest_attnperf.tools.tuner.machine_code import without_repeats
 from pytest_attnperf.tuning_records import Candidate
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.decode import Decode

@@ -21,7 +21,7 @@ from pytest_attnperf.measure.autotuners import (
     value_of,
 )
 
-pytest_plugins = ["pytest_attnperf.testing.fake_autotuners"]
+pytest_plugins = ["pytest_attnperf.testing.fake.autotuners"]
 
 TRITON_RELIED_ON = (
     "self.nargs = dict(zip(self.arg_names, args))",

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_attnperf.measure.chosen_configs import recording
 
-pytest_plugins = ["pytest_attnperf.testing.fake_autotuners"]
+pytest_plugins = ["pytest_attnperf.testing.fake.autotuners"]
 
 X = SimpleNamespace(dtype="torch.float16")
 SMALL, LARGE = "BLOCK: 16, num_warps: 4, num_stages: 2", "BLOCK: 32, num_warps: 8, num_stages: 2"

@@ -16,7 +16,7 @@ from pytest_attnperf.measure.live_profile import (
     of_gpu,
     self_times,
 )
-from pytest_attnperf.profile_records import KernelShape, LiveKernel
+from pytest_attnperf.records.profiles import KernelShape, LiveKernel
 
 FLASH = {
     "registers per thread": 168,

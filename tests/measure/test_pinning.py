@@ -14,7 +14,7 @@ from pytest_attnperf.measure.chosen_configs import recording
 from pytest_attnperf.measure.pinning import pinning
 from pytest_attnperf.measure.rejection import CompileWatch
 
-pytest_plugins = ["pytest_attnperf.testing.fake_autotuners"]
+pytest_plugins = ["pytest_attnperf.testing.fake.autotuners"]
 
 X = SimpleNamespace(dtype="torch.float16")
 SMALL, LARGE = "BLOCK: 16, num_warps: 4, num_stages: 2", "BLOCK: 32, num_warps: 8, num_stages: 2"

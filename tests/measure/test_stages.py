@@ -19,7 +19,7 @@ from pytest_attnperf.measure.seeds import Seeds, timed_seed
 from pytest_attnperf.measure.stages import Stages
 from pytest_attnperf.measure.subject import TorchSubject
 from pytest_attnperf.records import CheckReport, DeviceInfo, ErrorFigures, Launch, NotProvenRightError, Tolerance
-from pytest_attnperf.stage_records import Breakdown
+from pytest_attnperf.records.stages import Breakdown
 from pytest_attnperf.workloads.base import Workload
 
 CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="test")

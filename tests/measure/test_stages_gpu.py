@@ -16,7 +16,7 @@ from pytest_attnperf.measure.proving import TimedWrongError
 from pytest_attnperf.measure.seeds import Seeds, timed_seed
 from pytest_attnperf.measure.subject import TorchSubject
 from pytest_attnperf.records import DeviceInfo, Tolerance
-from pytest_attnperf.stage_records import Breakdown
+from pytest_attnperf.records.stages import Breakdown
 from pytest_attnperf.workloads.base import Workload
 
 pytestmark = pytest.mark.gpu

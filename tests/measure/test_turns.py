@@ -15,8 +15,8 @@ from pytest_attnperf.measure.proving import TimedWrongError
 from pytest_attnperf.measure.rejection import CompileWatch
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.subject import TorchSubject
-from pytest_attnperf.pairs import Turn, TurnPlan
 from pytest_attnperf.records import DeviceInfo, NotProvenRightError
+from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pytest
 
 # What pytester sees imported for the first time within a run is forgotten after it, and would be imported in each.
 import pytest_attnperf.plugin.run
-import pytest_attnperf.testing.fake_device  # noqa: F401
+import pytest_attnperf.testing.fake.device  # noqa: F401
 
 with contextlib.suppress(ImportError):
     import sqlalchemy.dialects.sqlite  # noqa: F401

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.plugin import benchmark_rounds
 from pytest_attnperf.records import CaseKey, CheckReport, ErrorFigures, Fingerprint, ProcessSummary, Verdict
+from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import FOREIGN, CaseResult
 
 

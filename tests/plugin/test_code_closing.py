@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.baselines.code_store import CodeStore, code_path
-from pytest_attnperf.code_records import CodeResult, KernelCode
 from pytest_attnperf.plugin.code_closing import (
     SHOWN,
     merge_code,
@@ -17,7 +16,8 @@ from pytest_attnperf.plugin.code_closing import (
     unused_code,
 )
 from pytest_attnperf.records import CaseKey, Verdict
-from pytest_attnperf.reports.code_objects import TEXT_LIMIT
+from pytest_attnperf.records.code import CodeResult, KernelCode
+from pytest_attnperf.reports.run.code_objects import TEXT_LIMIT
 from pytest_attnperf.results import RESULTS_SCHEMA, RunResult
 
 CODE = KernelCode(

@@ -163,7 +163,7 @@ def test_a_project_may_use_the_names_for_its_own_things(project: pytest.Pytester
         "    assert workload == 'large'\n",
         test_objects=(
             "import pytest\n"
-            "from pytest_attnperf.testing.fake_backends import FakeBackend\n"
+            "from pytest_attnperf.testing.fake.backends import FakeBackend\n"
             "from pytest_attnperf.workloads.prefill import Prefill\n"
             "PROBLEM = Prefill.parse('prefill-b4-s4096-h32-d128-f16')\n"
             "@pytest.mark.parametrize(('backend', 'workload'), [(FakeBackend('a', cpu_flops_max=1.0), PROBLEM)])\n"

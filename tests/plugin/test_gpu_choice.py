@@ -4,8 +4,8 @@ import pytest
 
 from pytest_attnperf.environment.cards import Card
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.gpu_records import GpuRecord
 from pytest_attnperf.plugin.gpu_choice import measured_on, pinned
+from pytest_attnperf.records.gpus import GpuRecord
 
 FIRST = Card("GPU-12345678-a", "0", "GPU-12345678-a", "0000:17:00.0")
 SECOND = Card("GPU-12345678-b", "1", "GPU-12345678-b", "0000:b4:00.0")

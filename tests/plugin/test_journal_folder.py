@@ -17,7 +17,7 @@ from pytest_attnperf.plugin.journal_folder import (
     require_own,
     unfinished,
 )
-from pytest_attnperf.reports.journal import JOURNAL_SCHEMA, JournalError, JournalHeader, header_line
+from pytest_attnperf.reports.files.journal import JOURNAL_SCHEMA, JournalError, JournalHeader, header_line
 
 HEADER = header_line(JournalHeader(JOURNAL_SCHEMA, "0.1.0", 1, "", "gate", {}, 1, 1, "pytest", "", "2026-01-02", 7))
 

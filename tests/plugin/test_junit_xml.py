@@ -9,9 +9,9 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from pytest_attnperf.reports.joined import of_one
-from pytest_attnperf.reports.json_results import decode
-from pytest_attnperf.reports.junit_xml import junit
+from pytest_attnperf.reports.files.json_results import decode
+from pytest_attnperf.reports.files.junit_xml import junit
+from pytest_attnperf.reports.run.joined import of_one
 from pytest_attnperf.testing.project import WORKLOAD, FakeProject
 
 Told: TypeAlias = tuple[str, dict[str, str]]

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 # What pytester sees imported for the first time within a run is forgotten after it, half of it at a bad moment.
-import pytest_attnperf.history.store
-import pytest_attnperf.reports.html.page  # noqa: F401
 from pytest_attnperf.plugin.publishing import Publishing, history_url, report_folder
 from pytest_attnperf.testing.project import FakeProject, full_results
 from pytest_attnperf.testing.sample_runs import sample_run
@@ -54,7 +52,7 @@ def test_runs_are_appended_to_the_history(project: FakeProject) -> None:
     for _ in range(2):
         result = project.run("--attnperf", "--attnperf-history=history.sqlite", "--attnperf-report=out")
         result.stdout.fnmatch_lines(["history: 1 case appended to *history.sqlite*"])
-    from pytest_attnperf.history.store import open_store
+    from pytest_attnperf.tools.history.store import open_store
 
     store = open_store(str(project.path / "history.sqlite"), read_only=True)
     (history,) = store.history("prefill/fake.a/prefill-b1-s64-h1-d16-f16")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.baselines.store import BaselineStore
-from pytest_attnperf.gate_command import failures, read_results
-from pytest_attnperf.reports.joined import join
-from pytest_attnperf.session.rejudge import RejudgeSettings, rejudge, rejudge_all
+from pytest_attnperf.cli.commands.gate import failures, read_results
+from pytest_attnperf.reports.run.joined import join
+from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge, rejudge_all
 from pytest_attnperf.testing.project import WORKLOAD, FakeProject, full_results
 
 BACKENDS: dict[str, dict[str, Any]] = {

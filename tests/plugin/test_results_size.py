@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.reports import json_results
+from pytest_attnperf.reports.files import json_results
 
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "results_size.py"
 UNTIMED_BYTES_MAX, TIMED_BYTES_MAX = 2048, 8192

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.reports.journal import read_journal
+from pytest_attnperf.reports.files.journal import read_journal
 from pytest_attnperf.testing.project import FakeProject
 
 RESUME = "--attnperf-resume"

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import pytest
 
 from pytest_attnperf.records import Verdict
-from pytest_attnperf.reports.json_results import decode, schema, write
+from pytest_attnperf.reports.files.json_results import decode, schema, write
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 
 CaseFactory: TypeAlias = Callable[..., CaseResult]

@@ -8,8 +8,8 @@ from typing import TypeAlias
 import pytest
 
 from pytest_attnperf.records import CheckReport, ErrorFigures, Tolerance, Verdict
-from pytest_attnperf.reports.figures import format_around, format_tolerance
-from pytest_attnperf.reports.tables import suite_table, tolerance_notes
+from pytest_attnperf.reports.run.tables import suite_table, tolerance_notes
+from pytest_attnperf.reports.text.figures import format_around, format_tolerance
 from pytest_attnperf.results import CaseResult
 
 CaseFactory: TypeAlias = Callable[..., CaseResult]

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_attnperf.code_records import KernelCode, Occupancy
 from pytest_attnperf.environment.device_specs import DeviceSpec, all_specs
 from pytest_attnperf.records import Launch, WorkloadFigures
+from pytest_attnperf.records.code import KernelCode, Occupancy
+from pytest_attnperf.records.rooflines import BoundClass, DeviceCeilings
 from pytest_attnperf.roofline.bound import classify, counters_of
-from pytest_attnperf.roofline_records import BoundClass, DeviceCeilings
 
 SPECS = {spec.name: spec for spec in all_specs()}
 H200, MI300X, APU = SPECS["H200 SXM"], SPECS["MI300X"], SPECS["Radeon 8060S (Ryzen AI Max+ 395)"]

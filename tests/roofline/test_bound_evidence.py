@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_attnperf.code_records import KernelCode, Occupancy
 from pytest_attnperf.records import Launch
+from pytest_attnperf.records.code import KernelCode, Occupancy
 from pytest_attnperf.roofline.bound_evidence import Width, width_of
 
 WGP = Occupancy(16, 16.0, 16, 4, 4, {}, (), block="WGP")

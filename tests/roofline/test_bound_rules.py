@@ -4,8 +4,8 @@ import pytest
 
 from pytest_attnperf.environment.device_specs import all_specs
 from pytest_attnperf.records import Launch, WorkloadFigures
+from pytest_attnperf.records.rooflines import BoundClass, DeviceCeilings
 from pytest_attnperf.roofline.bound import classify
-from pytest_attnperf.roofline_records import BoundClass, DeviceCeilings
 
 H200 = next(spec for spec in all_specs() if spec.name == "H200 SXM")
 MEASURED = DeviceCeilings("sm_90", "h200", 132, {"f16": 760e12}, 4.2e12, 4.4e12, cache_bytes_per_s=7e12, launch_us=1.0)

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_attnperf.code_records import KernelCode
 from pytest_attnperf.environment.device_specs import DeviceSpec, all_specs
 from pytest_attnperf.records import Launch, WorkloadFigures
+from pytest_attnperf.records.code import KernelCode
+from pytest_attnperf.records.rooflines import Ceiling, DeviceCeilings
 from pytest_attnperf.roofline.points import is_vector, roofline_point, roofs_of
-from pytest_attnperf.roofline_records import Ceiling, DeviceCeilings
 
 SPECS = {spec.name: spec for spec in all_specs()}
 H200 = SPECS["H200 SXM"]

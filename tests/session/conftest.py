@@ -18,7 +18,7 @@ from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.interleaved import Against
 from pytest_attnperf.session.judge import Session
 from pytest_attnperf.session.settings import Case, Mode, RunSettings
-from pytest_attnperf.testing.fake_device import FakeSubject
+from pytest_attnperf.testing.fake.device import FakeSubject
 from pytest_attnperf.workers.controller import Ready
 from pytest_attnperf.workers.conversation import Conversation, OpenRequest
 from pytest_attnperf.workers.interleave import InterleavePlan

@@ -18,7 +18,7 @@ from pytest_attnperf.records import Verdict
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.budget import Budget
 from pytest_attnperf.session.judge import Session
-from pytest_attnperf.session.rejudge import RejudgeSettings, rejudge
+from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge
 from pytest_attnperf.session.settings import Case, Mode, RunSettings
 from pytest_attnperf.workers.conversation import Conversation, OpenRequest
 from tests.session.conftest import CASE, FakePool

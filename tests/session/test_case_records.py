@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_attnperf.code_records import KernelCode
 from pytest_attnperf.records import Fingerprint, Launch, Verdict
+from pytest_attnperf.records.code import KernelCode
 from pytest_attnperf.session import ran_code
 from pytest_attnperf.session.ran_code import CodeReader
 from pytest_attnperf.session.settings import Mode

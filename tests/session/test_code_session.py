@@ -11,13 +11,13 @@ import pytest
 
 from pytest_attnperf.baselines.code_schema import entry_of
 from pytest_attnperf.baselines.code_store import CodeStore, code_path
-from pytest_attnperf.code_records import CodeResult, KernelCode
 from pytest_attnperf.codeobject.analysis import Analyser
 from pytest_attnperf.codeobject.building import Built, packed
 from pytest_attnperf.errors import BaselineError, CaseFailedError, CodeObjectError, WorkerError
-from pytest_attnperf.gate.code_policy import CodePolicy
+from pytest_attnperf.gate.code.policy import CodePolicy
 from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
 from pytest_attnperf.records import CaseKey, Verdict
+from pytest_attnperf.records.code import CodeResult, KernelCode
 from pytest_attnperf.session.code_session import FAILING, LOOSENED, CodeCase, CodeSession, new_kernel
 from pytest_attnperf.session.settings import Mode
 from pytest_attnperf.workers.compile_pool import Compiled

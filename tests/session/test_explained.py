@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_attnperf.cli.commands.explain import told_of
 from pytest_attnperf.errors import WorkerError
-from pytest_attnperf.explain_command import told_of
 from pytest_attnperf.records import Fingerprint, Verdict
-from pytest_attnperf.reports.explained.by_proof import comparison_cause
-from pytest_attnperf.reports.explained.facts import Told
-from pytest_attnperf.reports.explained.words import words_of
+from pytest_attnperf.reports.explain.by_proof import comparison_cause
+from pytest_attnperf.reports.explain.facts import Told
+from pytest_attnperf.reports.explain.words import words_of
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.settings import Mode
 

@@ -9,8 +9,8 @@ import pytest
 
 from pytest_attnperf.errors import CaseFailedError, WorkerError
 from pytest_attnperf.gate.policy import Policy
-from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import CaseKey, FinalReport, Launch, Verdict
+from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.case_records import case_result
 from pytest_attnperf.session.interleaved import CHECK_PLACE, PAIR_PLACES, Against, supported_there

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import CaseKey, Verdict
+from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.origin import OTHER_COMMIT, other_base, other_commit, require_full
 

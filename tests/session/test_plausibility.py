@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.code_records import KernelCode
 from pytest_attnperf.records import CaseKey, Launch, Verdict
+from pytest_attnperf.records.code import KernelCode
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.plausibility import by_code, suspicious_code, unchanged_note, with_changes
 

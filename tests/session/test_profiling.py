@@ -10,13 +10,13 @@ import pytest
 
 from pytest_attnperf.baselines.ceilings_store import CEILINGS_SCHEMA, CeilingsStore, StoredCeilings
 from pytest_attnperf.errors import WorkerError
-from pytest_attnperf.profile_records import CaseProfile, KernelShape, LiveKernel
 from pytest_attnperf.records import DeviceInfo, Launch, Verdict, WorkloadFigures
+from pytest_attnperf.records.profiles import CaseProfile, KernelShape, LiveKernel
+from pytest_attnperf.records.rooflines import BoundClass, DeviceCeilings
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.roofline_records import BoundClass, DeviceCeilings
 from pytest_attnperf.session.profiling import NOT_PROFILED, PROFILE_PLACE, bound_of, launches_of
 from pytest_attnperf.session.settings import Case, Mode
-from pytest_attnperf.testing.fake_device import FakeSubject
+from pytest_attnperf.testing.fake.device import FakeSubject
 
 if TYPE_CHECKING:
     from tests.session.conftest import Bench

@@ -16,10 +16,10 @@ import msgspec
 import pytest
 
 from pytest_attnperf.baselines.schema import plain as stored_form
-from pytest_attnperf.code_records import KernelCode, SourceLine
 from pytest_attnperf.codeobject import objects as objects_of
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.records import FinalReport, Launch
+from pytest_attnperf.records.code import KernelCode, SourceLine
 from pytest_attnperf.session import ran_code
 from pytest_attnperf.session.plausibility import suspicious_code
 from pytest_attnperf.session.ran_code import CodeReader, analysed, isa_hash, kernel_codes, launched, with_isa

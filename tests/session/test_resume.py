@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.gate.policy import Policy
-from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import CaseKey, Fingerprint, ProcessSummary, Verdict
+from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.resume import Standing, differences, why_again
 

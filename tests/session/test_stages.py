@@ -9,7 +9,7 @@ import pytest
 
 from pytest_attnperf.records import CheckReport, Verdict
 from pytest_attnperf.session.settings import Case, Mode
-from pytest_attnperf.testing.fake_device import FakeSubject
+from pytest_attnperf.testing.fake.device import FakeSubject
 
 if TYPE_CHECKING:
     from tests.session.conftest import Bench

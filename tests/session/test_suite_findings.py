@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from pytest_attnperf.gate.suite_findings import LookRecord
-from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import CaseKey, ProcessSummary, Verdict
+from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.suite_findings import look_records, run_findings
 

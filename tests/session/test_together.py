@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.gpu_records import Together, TogetherGpu
 from pytest_attnperf.records import Verdict
+from pytest_attnperf.records.gpus import Together, TogetherGpu
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.settings import Mode
 from pytest_attnperf.session.together import summary_of

@@ -13,7 +13,7 @@ from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Fingerprint, Launch, Verdict
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.case_records import LOOSENED
-from pytest_attnperf.session.rejudge import RejudgeSettings, rejudge
+from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge
 
 if TYPE_CHECKING:
     from tests.session.conftest import Bench
@@ -110,7 +110,7 @@ def test_memory_that_only_this_look_lacks_is_no_error(known: Bench, monkeypatch:
     def refused(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("pytest_attnperf.testing.fake_device.FakeSubject.turns", refused)
+    monkeypatch.setattr("pytest_attnperf.testing.fake.device.FakeSubject.turns", refused)
     assert judge(known, **ON_100_US).verdict is Verdict.SAME
     error.out_of_memory = False
     assert judge(known).verdict is Verdict.ERROR

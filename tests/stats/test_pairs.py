@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.pairs import PairSummary, Turn
+from pytest_attnperf.records.pairs import PairSummary, Turn
 from pytest_attnperf.stats.noise import NoiseEstimate
 from pytest_attnperf.stats.pairs import (
     CENTRE_VARIANCE,

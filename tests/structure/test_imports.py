@@ -23,17 +23,17 @@ ONLY_IN = {
     "pytest": {"plugin", "testing"},
     "_pytest": set[str](),
     "xdist": {"plugin"},
-    "matplotlib": {"reports"},
-    "yaml": {"profilers"},
-    "optuna": {"tuner"},
+    "matplotlib": {"tools/profilers", "tools/history"},
+    "yaml": {"tools/profilers"},
+    "optuna": {"tools/tuner"},
     "jinja2": {"reports"},
     "vl_convert": {"reports"},
-    "sqlalchemy": {"history"},
-    "ruptures": {"history"},
-    "numpy": {"history"},
-    "psycopg": {"history"},
+    "sqlalchemy": {"tools/history"},
+    "ruptures": {"tools/history"},
+    "numpy": {"tools/history"},
+    "psycopg": {"tools/history"},
     "pytest_benchmark": {"plugin"},
-    "shtab": {"completion_command"},
+    "shtab": {"cli/commands/completion"},
 }
 """Folders and modules (without suffix) of the package that may import a third-party package."""
 
@@ -90,7 +90,7 @@ def misplaced_imports(root: Path) -> list[str]:
     package, found = root / PACKAGE, []
     for path in sorted(package.rglob("*.py")):
         module = path.relative_to(package).with_suffix("").as_posix()
-        homes = {module, module.partition("/")[0]}
+        homes = {module, *(parent.as_posix() for parent in Path(module).parents)}
         for item in imports_of(path.read_text()):
             name = item.package
             where = f"{PACKAGE}/{module}.py:{item.line}: {name}"
@@ -174,7 +174,7 @@ def test_worker_side_exists(module: str) -> None:
         ("measure/runner.py", "if not TYPE_CHECKING:\n    import torch", "2: torch is imported when the file"),
         ("gate/decide.py", "import pytest", "1: pytest may be imported in plugin, testing only"),
         ("plugin/main.py", "from _pytest.main import Session", "1: _pytest may be imported in no file only"),
-        ("stats/noise.py", "import numpy as np", "1: numpy may be imported in history only"),
+        ("stats/noise.py", "import numpy as np", "1: numpy may be imported in tools/history only"),
         ("roofline/floor.py", "import aiter", "1: aiter is no dependency of this package"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,25 +13,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = "pytest_attnperf"
 
 ORDER: tuple[tuple[str, ...], ...] = (
-    (
-        "records",
-        "pairs",
-        "code_records",
-        "stage_records",
-        "profile_records",
-        "roofline_records",
-        "counter_records",
-        "tuning_records",
-        "history_records",
-        "gpu_records",
-        "errors",
-        "results",
-        "backends",
-        "kernel_builds",
-        "atomic_file",
-        "regular_file",
-        "unique_keys",
-    ),
+    ("records",),
     ("stats", "workloads", "environment"),
     ("correctness", "roofline", "codeobject"),
     ("measure",),
@@ -38,64 +21,24 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("gate",),
     ("workers",),
     ("session",),
-    (
-        "plugin",
-        "cli",
-        "worker_command",
-        "bisect_command",
-        "occupancy_command",
-        "occupancy_kernels",
-        "ladder_command",
-        "stages_command",
-        "run_kernel_command",
-        "build_kernels_command",
-        "profile_command",
-        "profile_results",
-        "profile_output",
-        "calibrate_device_command",
-        "tune_command",
-        "dispatch_command",
-        "report_command",
-        "report_inputs",
-        "history_command",
-        "gate_command",
-        "comment_command",
-        "doctor_command",
-        "warm_command",
-        "explain_command",
-        "accept_command",
-        "merge_baselines_command",
-        "compare_command",
-        "merge_command",
-        "completion_command",
-        "ci",
-    ),
+    ("plugin", "cli"),
 )
-"""Lowest first. A layer may import itself, its neighbours in one tuple, and every layer before it."""
+"""Rooms, lowest first. One may import itself, its neighbours in one tuple, and every room before it."""
 
-_DATA = {"records", "pairs", "code_records", "stage_records", "profile_records", "counter_records", "errors", "results"}
-_DATA |= {
-    "roofline_records",
-    "tuning_records",
-    "history_records",
-    "gpu_records",
-    "atomic_file",
-    "regular_file",
-    "unique_keys",
-}
+PUBLIC = {"backends", "errors", "kernel_builds", "results", "tuning_records"}
+"""Files of the root, because users import them by these names. They count as `records`."""
+
 _UP_TO_WORKERS = {name for names in ORDER[: ORDER.index(("workers",)) + 1] for name in names}
-BESIDE = {
-    "reports": _DATA,
-    "profilers": _DATA | {"environment", "roofline", "codeobject"},
-    "tuner": _UP_TO_WORKERS,
-    "dispatch": _DATA | {"stats", "workloads"},
-    "history": _DATA | {"stats"},
-    "doctor": _UP_TO_WORKERS,
-}
+BESIDE = {"reports": {"records"}, "tools": _UP_TO_WORKERS | {"reports"}}
 """Beside the layers: what each may import. The top layer and `testing` may import them."""
 
 FREE = "testing"
 """May import everything, and nothing may import it."""
+
+
+def room_of(name: str) -> str:
+    """The room of a folder or file of the package's root."""
+    return "records" if name in PUBLIC else name
 
 
 def allowed_layers(layer: str) -> set[str]:
@@ -152,13 +95,13 @@ def layer_violations(root: Path) -> list[str]:
     violations = []
     package = root / PACKAGE
     for path in sorted(package.rglob("*.py")):
-        layer = path.relative_to(package).parts[0].removesuffix(".py")
+        layer = room_of(path.relative_to(package).parts[0].removesuffix(".py"))
         allowed = set(ORDER[0]) if layer == "__init__" else allowed_layers(layer)
         where = path.relative_to(root).as_posix()
         violations += [
             f"{where}:{line}: {layer} may not import {other}"
             for line, other in package_imports(path)
-            if other not in allowed and not other.startswith("__")
+            if room_of(other) not in allowed and not other.startswith("__")
         ]
     return violations
 
@@ -182,7 +125,7 @@ def test_package_keeps_its_layers() -> None:
         ("gate/decide.py", "import pytest_attnperf.workers.pool", "gate may not import workers"),
         ("gate/decide.py", "from pytest_attnperf import session", "gate may not import session"),
         ("reports/html.py", "from pytest_attnperf.gate import policy", "reports may not import gate"),
-        ("session.py", "from pytest_attnperf.reports import html", "session may not import reports"),
+        ("session/judge.py", "from pytest_attnperf.reports import html", "session may not import reports"),
         ("plugin/main.py", "from pytest_attnperf.testing import fake_device", "plugin may not import testing"),
         ("testing/lying.py", "import kernels.triton", "testing may not import kernels"),
         ("records.py", "def f():\n    from pytest_attnperf.stats import noise", "records may not import stats"),
@@ -229,9 +172,34 @@ def test_new_folder_must_be_placed(tmp_path: Path) -> None:
         layer_violations(_package(tmp_path, "novelty/store.py", "import json"))
 
 
-def test_layers_are_those_of_the_design() -> None:
-    """docs/design.md names the layers in the order asserted here; it may name some that do not exist yet."""
-    line = next(text for text in (ROOT / "docs/design.md").read_text().splitlines() if text.startswith("Layers, each"))
-    documented = line.partition("import): ")[2].partition(". ")[0].split(" < ")
-    placed = {name for names in ORDER for name in names}
-    assert [set(group.split(", ")) & placed for group in documented] == [set(names) for names in ORDER]
+def test_the_root_holds_rooms_and_what_users_import() -> None:
+    """Beside folders there are the package's own two files and those that users import by a documented name."""
+    files = {path.stem for path in (ROOT / PACKAGE).iterdir() if path.is_file()}
+    assert files == PUBLIC | {"__init__", "py"}
+    for name in PUBLIC:
+        assert f"`{name}`" in _room_rows()["records"], f"docs/design.md does not name {name}"
+
+
+def test_rooms_are_those_of_the_design() -> None:
+    """docs/design.md has a row for each room, lowest first, with what it may import."""
+    rows = _room_rows()
+    assert list(rows) == [*(name for names in ORDER[:-1] for name in names), *BESIDE, *ORDER[-1], FREE]
+    for room, text in rows.items():
+        allowed = set(re.findall(r"[a-z]+", text.rpartition("|")[2]))
+        assert allowed == _documented(room), room
+
+
+def _room_rows() -> dict[str, str]:
+    """Room -> the rest of its row."""
+    page = (ROOT / "docs/design.md").read_text().partition("| room | what it holds | may import |")[2]
+    rows = [line.strip("| ").partition(" | ") for line in page.partition("\n\n")[0].splitlines()[2:]]
+    return {room.strip("`/"): rest for room, _, rest in rows}
+
+
+def _documented(room: str) -> set[str]:
+    """What the table says of a room, in one word where it is everything before it."""
+    if room in BESIDE:
+        return {"reports": {"records"}, "tools": {"up", "to", "workers", "reports"}}[room]
+    if room == FREE:
+        return {"everything"}
+    return {"itself"} if room == ORDER[0][0] else {"all", "above"}

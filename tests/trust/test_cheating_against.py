@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.testing.fake_device import SCRIPT
+from pytest_attnperf.testing.fake.device import SCRIPT
 from pytest_attnperf.testing.project import CONFTEST, SUITE, WORKLOAD
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")

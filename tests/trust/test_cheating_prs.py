@@ -15,9 +15,9 @@ import pytest
 
 from pytest_attnperf.baselines.record import new_entry
 from pytest_attnperf.baselines.store import BaselineStore
+from pytest_attnperf.cli.commands.gate import MODE_VARIABLE, add_to, run
 from pytest_attnperf.correctness.budget import LAST_CALL, PLANTED, TIMED
 from pytest_attnperf.gate.policy import Policy
-from pytest_attnperf.gate_command import MODE_VARIABLE, add_to, run
 from pytest_attnperf.records import (
     CaseKey,
     CheckReport,
@@ -30,7 +30,7 @@ from pytest_attnperf.records import (
     Verdict,
     WorkloadFigures,
 )
-from pytest_attnperf.reports import json_results
+from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.stats.summaries import summarise
 

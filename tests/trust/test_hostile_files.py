@@ -14,21 +14,21 @@ from pathlib import Path
 import pytest
 
 from kernels.configs import KernelConfigError, Space
-from pytest_attnperf import cli
 from pytest_attnperf.baselines.ceilings_store import read_ceilings
-from pytest_attnperf.ci import github
-from pytest_attnperf.ci.comments import own_login, stamp_of
-from pytest_attnperf.ci.pulls import by_number
+from pytest_attnperf.cli.main import main as cli
 from pytest_attnperf.codeobject import building
 from pytest_attnperf.codeobject.object_manifest import read_manifest
 from pytest_attnperf.errors import AttnperfError, CodeObjectError, UsageError, WorkloadError, pasted
-from pytest_attnperf.profilers.contradictions import _half_digit
-from pytest_attnperf.profilers.kernel_families import Rules
 from pytest_attnperf.records import Verdict
-from pytest_attnperf.reports import json_results
-from pytest_attnperf.reports.figures import format_bytes
+from pytest_attnperf.reports.files import json_results
+from pytest_attnperf.reports.text.figures import format_bytes
 from pytest_attnperf.testing.sample_runs import sample_run
-from pytest_attnperf.tuner.journal import Journal
+from pytest_attnperf.tools.ci import github
+from pytest_attnperf.tools.ci.comments import own_login, stamp_of
+from pytest_attnperf.tools.ci.pulls import by_number
+from pytest_attnperf.tools.profilers.contradictions import _half_digit
+from pytest_attnperf.tools.profilers.kernel_families import Rules
+from pytest_attnperf.tools.tuner.journal import Journal
 from pytest_attnperf.workers import protocol
 from pytest_attnperf.workers.command_plan import StartLine
 from pytest_attnperf.workers.protocol import Channel, MalformedMessageError

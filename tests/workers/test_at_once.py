@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.errors import CaseFailedError, WorkerError
-from pytest_attnperf.pairs import Turn
 from pytest_attnperf.records import CaseKey, CheckReport, DeviceInfo, Fingerprint, ProcessSummary, Role
-from pytest_attnperf.testing.fake_device import FakeSubject
+from pytest_attnperf.records.pairs import Turn
+from pytest_attnperf.testing.fake.device import FakeSubject
 from pytest_attnperf.workers.at_once import AtOnceLook, AtOncePlan, take_at_once, together_places
 from pytest_attnperf.workers.controller import Ready
 from pytest_attnperf.workers.conversation import Closed, Conversation, OpenRequest

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.pairs import Turn, TurnPlan
 from pytest_attnperf.records import CheckReport, ErrorFigures, FinalReport, Launch, Rotation, Samples, WorkloadFigures
-from pytest_attnperf.stage_records import Breakdown, StageTime
+from pytest_attnperf.records.pairs import Turn, TurnPlan
+from pytest_attnperf.records.stages import Breakdown, StageTime
 from pytest_attnperf.workers.believable import unbelievable
 
 NAN, INF = math.nan, math.inf

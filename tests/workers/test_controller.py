@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.errors import WorkerError
-from pytest_attnperf.pairs import Turn
 from pytest_attnperf.records import CaseKey, Role
+from pytest_attnperf.records.pairs import Turn
 from pytest_attnperf.workers import controller
 from pytest_attnperf.workers.command_plan import CommandPlan
 from pytest_attnperf.workers.controller import Worker

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.errors import CaseFailedError, WorkerError
-from pytest_attnperf.pairs import Turn, TurnPlan
 from pytest_attnperf.records import (
     CaseKey,
     CheckReport,
@@ -24,7 +23,8 @@ from pytest_attnperf.records import (
     ProcessSummary,
     Role,
 )
-from pytest_attnperf.testing.fake_device import FakeSubject
+from pytest_attnperf.records.pairs import Turn, TurnPlan
+from pytest_attnperf.testing.fake.device import FakeSubject
 from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
 from pytest_attnperf.workers.conversation import Closed, Conversation, Opened, OpenRequest
 from pytest_attnperf.workers.interleave import InterleavePlan, PairLook, Side, SideFailedError, take_pair

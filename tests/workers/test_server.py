@@ -10,8 +10,8 @@ import pytest
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import CaseKey, Role
-from pytest_attnperf.testing.fake_backends import FakeBackend
-from pytest_attnperf.testing.fake_device import FakeDevice
+from pytest_attnperf.testing.fake.backends import FakeBackend
+from pytest_attnperf.testing.fake.device import FakeDevice
 from pytest_attnperf.workers.protocol import Channel, State
 from pytest_attnperf.workers.server import Server, host_identity
 from pytest_attnperf.workloads.prefill import Prefill

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_attnperf.profile_records import CaseProfile
 from pytest_attnperf.records import CaseKey, Role
-from pytest_attnperf.stage_records import Breakdown
-from pytest_attnperf.testing.fake_backends import FakeBackend
-from pytest_attnperf.testing.fake_device import FakeDevice
+from pytest_attnperf.records.profiles import CaseProfile
+from pytest_attnperf.records.stages import Breakdown
+from pytest_attnperf.testing.fake.backends import FakeBackend
+from pytest_attnperf.testing.fake.device import FakeDevice
 from pytest_attnperf.workers.protocol import Channel
 from pytest_attnperf.workers.server import Server
 from pytest_attnperf.workloads.prefill import Prefill

@@ -6,15 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_attnperf.code_records import CodeResult
-from pytest_attnperf.history_records import CaseHistory
-from pytest_attnperf.reports.commands import repeatable
-from pytest_attnperf.reports.figures import format_change, format_interval, format_us, one_line
+from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.records.histories import CaseHistory
 from pytest_attnperf.reports.html.panel import TEXT_LIMIT, code_cells, code_head
 from pytest_attnperf.reports.html.rows import Table
 from pytest_attnperf.reports.html.samples import changes_of
-from pytest_attnperf.reports.joined import Joined
-from pytest_attnperf.reports.overview import (
+from pytest_attnperf.reports.run.joined import Joined
+from pytest_attnperf.reports.run.overview import (
     ORDER,
     QUARANTINED,
     UNCHANGED,
@@ -27,6 +25,8 @@ from pytest_attnperf.reports.overview import (
     word,
     word_of,
 )
+from pytest_attnperf.reports.text.commands import repeatable
+from pytest_attnperf.reports.text.figures import format_change, format_interval, format_us, one_line
 from pytest_attnperf.results import EXPIRED, CaseResult, RunResult
 
 MOST_CARDS = 24

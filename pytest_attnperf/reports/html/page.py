@@ -15,9 +15,9 @@ from types import MappingProxyType
 from typing import Any
 
 from pytest_attnperf.errors import AttnperfError
-from pytest_attnperf.history_records import CaseHistory
 from pytest_attnperf.records import Verdict
-from pytest_attnperf.reports.figures import format_change, one_line
+from pytest_attnperf.records.histories import CaseHistory
+from pytest_attnperf.records.rooflines import Ceiling
 from pytest_attnperf.reports.html import heading
 from pytest_attnperf.reports.html.charts import COLOURS, SHAPES, case_charts, config, page_charts
 from pytest_attnperf.reports.html.embedding import Json, csp_hash, number, packed, packed_lines, script_json
@@ -25,9 +25,9 @@ from pytest_attnperf.reports.html.panel import blocks
 from pytest_attnperf.reports.html.roofline import ceiling_lines
 from pytest_attnperf.reports.html.rows import PLAIN_ROWS, Table, cells, columnar, intensity_of, table_of
 from pytest_attnperf.reports.html.samples import histories_by_case, samples_of
-from pytest_attnperf.reports.joined import Joined
-from pytest_attnperf.reports.overview import UNRESOLVED, verdict_word
-from pytest_attnperf.roofline_records import Ceiling
+from pytest_attnperf.reports.run.joined import Joined
+from pytest_attnperf.reports.run.overview import UNRESOLVED, verdict_word
+from pytest_attnperf.reports.text.figures import format_change, one_line
 
 BUDGET_BYTES = 2_900_000
 MOST_THRESHOLDS = 4

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pytest_attnperf.code_records import KernelCode, Occupancy
 from pytest_attnperf.records import CheckReport, Launch
-from pytest_attnperf.reports.commands import repeatable
-from pytest_attnperf.reports.figures import (
+from pytest_attnperf.records.code import KernelCode, Occupancy
+from pytest_attnperf.records.rooflines import Ceiling
+from pytest_attnperf.reports.html.embedding import Json
+from pytest_attnperf.reports.html.roofline import roof_share
+from pytest_attnperf.reports.html.rows import Row
+from pytest_attnperf.reports.run.tables import gb_s, share_of_floor, tflops
+from pytest_attnperf.reports.text.commands import repeatable
+from pytest_attnperf.reports.text.figures import (
     ABSENT,
     format_around,
     format_bytes,
@@ -26,12 +31,7 @@ from pytest_attnperf.reports.figures import (
     one_line,
     safe_lines,
 )
-from pytest_attnperf.reports.html.embedding import Json
-from pytest_attnperf.reports.html.roofline import roof_share
-from pytest_attnperf.reports.html.rows import Row
-from pytest_attnperf.reports.tables import gb_s, share_of_floor, tflops
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.roofline_records import Ceiling
 
 TEXT_LIMIT = 2000
 VALUE_LIMIT = 300

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from pytest_attnperf.reports.figures import format_rate, one_line
+from pytest_attnperf.records.rooflines import Ceiling
 from pytest_attnperf.reports.html.embedding import Json, number
+from pytest_attnperf.reports.text.figures import format_rate, one_line
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.roofline_records import Ceiling
 
 FLOPS, BYTES = "FLOP/s", "B/s"
 TERA, GIGA = 1e12, 1e9

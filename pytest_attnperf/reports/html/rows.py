@@ -10,7 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pytest_attnperf.reports.figures import (
+from pytest_attnperf.reports.html.embedding import Json, number
+from pytest_attnperf.reports.run.joined import Joined, Shown
+from pytest_attnperf.reports.run.overview import rank, verdict_text, worst_first
+from pytest_attnperf.reports.run.tables import REFERENCE_BACKEND, gb_s, share_of_floor, tflops
+from pytest_attnperf.reports.text.figures import (
     ABSENT,
     US_PER_MS,
     format_bytes,
@@ -22,10 +26,6 @@ from pytest_attnperf.reports.figures import (
     format_speedup,
     one_line,
 )
-from pytest_attnperf.reports.html.embedding import Json, number
-from pytest_attnperf.reports.joined import Joined, Shown
-from pytest_attnperf.reports.overview import rank, verdict_text, worst_first
-from pytest_attnperf.reports.tables import REFERENCE_BACKEND, gb_s, share_of_floor, tflops
 
 NAME_LIMIT = 200
 PLAIN_ROWS = 100

@@ -8,10 +8,10 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator, Sequence
 
-from pytest_attnperf.history_records import CaseHistory, HistoryPoint
 from pytest_attnperf.records import ProcessSummary, Verdict
-from pytest_attnperf.reports.figures import format_change, format_us, one_line
+from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
 from pytest_attnperf.reports.html.embedding import Json, number
+from pytest_attnperf.reports.text.figures import format_change, format_us, one_line
 from pytest_attnperf.results import CaseResult
 
 NAME_LIMIT = 60

@@ -8,8 +8,8 @@ from pathlib import Path
 import figures_records as records
 import pytest
 
-from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import CaseKey, DeviceInfo, ProcessSummary, Verdict
+from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import CaseResult, RunResult
 
 ONE_OF_EACH: tuple[records.Record, ...] = (

@@ -15,13 +15,13 @@ from kernels.hip.faces import face_of
 from kernels.hip.prefill_builds import SHAPES
 from kernels.hip.sources import FOLDER
 from kernels.hip.steps import STEPS, Step, problem_of
-from pytest_attnperf.code_records import KernelCode
 from pytest_attnperf.codeobject.analysis import Analyser
 from pytest_attnperf.codeobject.arch import lds_limit_bytes
 from pytest_attnperf.codeobject.building import build, object_bytes
 from pytest_attnperf.codeobject.hip_toolchain import hip_reasons
 from pytest_attnperf.codeobject.objects import read_object, select_kernel
 from pytest_attnperf.kernel_builds import ALL_ARCHS, HipSource, Kernel, KernelBuild, KernelRegistry
+from pytest_attnperf.records.code import KernelCode
 
 MATRIX_STEPS = [step for step in STEPS if step.matrix]
 NVCC_LIMIT_S = 120

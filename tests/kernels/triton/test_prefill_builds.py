@@ -17,8 +17,8 @@ from kernels.triton.prefill_builds import FEATURES, PrefillForwardKernel, Prefil
 from kernels.triton.varlen_builds import VarlenForwardKernel
 from pytest_attnperf.backends import Registry
 from pytest_attnperf.baselines.code_store import CodeStore
-from pytest_attnperf.code_records import KernelCode
 from pytest_attnperf.kernel_builds import ALL_ARCHS, Kernel, KernelBuild, KernelRegistry, TritonSource
+from pytest_attnperf.records.code import KernelCode
 from pytest_attnperf.testing.project import full_results
 
 ROOT = Path(__file__).parents[3]

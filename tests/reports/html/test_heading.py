@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from pytest_attnperf.code_records import CodeFinding, CodeResult, KernelCode
-from pytest_attnperf.history_records import CaseHistory
 from pytest_attnperf.records import CaseKey, DeviceState, Verdict
+from pytest_attnperf.records.code import CodeFinding, CodeResult, KernelCode
+from pytest_attnperf.records.histories import CaseHistory
 from pytest_attnperf.reports.html.heading import MOST_CARDS, cards, changes, kernels, link, run_heads, verdict_counts
 from pytest_attnperf.reports.html.rows import table_of
-from pytest_attnperf.reports.joined import of_one
+from pytest_attnperf.reports.run.joined import of_one
 from pytest_attnperf.results import CaseResult, RunResult
 
 Case = Callable[..., CaseResult]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.records import Verdict
+from pytest_attnperf.records.rooflines import Ceiling
 from pytest_attnperf.reports.html.page import page
-from pytest_attnperf.reports.joined import of_one
+from pytest_attnperf.reports.run.joined import of_one
 from pytest_attnperf.results import RunResult
-from pytest_attnperf.roofline_records import Ceiling
 from pytest_attnperf.testing.sample_runs import sample_run
 
 pytest.importorskip("jinja2", reason="the HTML report needs jinja2")

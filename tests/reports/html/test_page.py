@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.history_records import CaseHistory
 from pytest_attnperf.records import Verdict
+from pytest_attnperf.records.histories import CaseHistory
 from pytest_attnperf.reports.html import page as page_module
 from pytest_attnperf.reports.html.embedding import csp_hash
 from pytest_attnperf.reports.html.page import BUDGET_BYTES, HtmlReportError, page
-from pytest_attnperf.reports.joined import Joined, join, of_one
+from pytest_attnperf.reports.run.joined import Joined, join, of_one
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.testing.sample_runs import sample_run
 

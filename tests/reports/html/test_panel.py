@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.code_records import KernelCode, Occupancy
 from pytest_attnperf.records import CheckReport, ErrorFigures, Launch, Tolerance
+from pytest_attnperf.records.code import KernelCode, Occupancy
+from pytest_attnperf.records.rooflines import Ceiling
+from pytest_attnperf.records.stages import Breakdown, StageTime
 from pytest_attnperf.reports.html.panel import MOST_ROWS, TEXT_LIMIT, blocks, code_cells, code_head
 from pytest_attnperf.reports.html.rows import Row
-from pytest_attnperf.reports.joined import Shown
+from pytest_attnperf.reports.run.joined import Shown
 from pytest_attnperf.results import CaseResult, RunResult
-from pytest_attnperf.roofline_records import Ceiling
-from pytest_attnperf.stage_records import Breakdown, StageTime
 
 Make = Callable[..., dict[str, Any]]
 

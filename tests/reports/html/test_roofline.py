@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from pytest_attnperf.records import WorkloadFigures
+from pytest_attnperf.records.rooflines import Ceiling
 from pytest_attnperf.reports.html.roofline import ceiling_lines, roof_share
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.roofline_records import Ceiling
 
 Case = Callable[..., CaseResult]
 

@@ -8,7 +8,7 @@ import pytest
 from pytest_attnperf.records import DeviceInfo, Verdict
 from pytest_attnperf.reports.html.embedding import packed
 from pytest_attnperf.reports.html.rows import Table, cells, columnar, key_of, length_of, table_of
-from pytest_attnperf.reports.joined import join, of_one
+from pytest_attnperf.reports.run.joined import join, of_one
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.testing.sample_runs import sample_run
 

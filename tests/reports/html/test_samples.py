@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_attnperf.history_records import CaseHistory
-from pytest_attnperf.pairs import PairSummary
 from pytest_attnperf.records import ProcessSummary, Verdict
+from pytest_attnperf.records.histories import CaseHistory
+from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.reports.html.samples import MOST_POINTS, histories_by_case, samples_of
 from pytest_attnperf.results import CaseResult
 

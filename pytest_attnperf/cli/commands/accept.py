@@ -1,0 +1,170 @@
+"""`attnperf accept`: a wanted slowdown, or another identity, taken over into a baseline from results that are there."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.errors import UsageError
+
+if TYPE_CHECKING:
+    from pytest_attnperf.baselines.store import BaselineStore
+    from pytest_attnperf.results import CaseResult, RunResult
+    from pytest_attnperf.session.accept.accepting import Accepted, Request
+
+BASELINES = Path("baselines")
+LISTED = 8
+LINE_LIMIT = 600
+GIT_SECONDS = 20.0
+
+EPILOG = """CASE is a case's key (prefill/triton.flash/prefill-b4-...), its node id, or a part that only one case has.
+
+FILE is the results.json of a run that measured the change in at least 7 processes or pairs:
+  pytest --attnperf --attnperf-second-look=7 NODEID          a second look of 7 fresh processes
+  pytest --attnperf --attnperf-against=origin/main NODEID    8 pairs, the stored processes are scaled by their ratio
+  pytest --attnperf-calibrate=7 NODEID                       7 processes, nothing is stored or gated
+Of fewer, a result that is SAME in time gives its launches and its configuration alone. Nothing is measured again, and
+what is wrong, suspicious or older than the entry is refused. The creep guard counts from the accepted time on.
+
+examples:
+  attnperf accept triton.flash/prefill-b4-s512 --from .attnperf/results.json --reason "exact softmax, issue 41"
+  attnperf accept CASE --from results.json --reason "wider tiles, same time" --dry-run
+  attnperf accept CASE --from results.json --reason "noisy since 2026-11" --policy     its settings, no figures
+
+exit status: 0 stored (or shown by --dry-run), 2 the command, the results or the entry are off, and nothing is stored
+"""
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "accept",
+        help="take a wanted slowdown or another identity into the baseline, from results, with a reason",
+        description="Accepts a change of a case by name, from results that are there; the reason stays in the entry.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("cases", nargs="+", metavar="CASE", help="key, node id, or a part that only one case has")
+    parser.add_argument(
+        "--from", dest="results", type=Path, required=True, metavar="FILE", help="results.json of a run"
+    )
+    parser.add_argument("--reason", required=True, metavar="TEXT", help="why the change is wanted, one line")
+    parser.add_argument("--author", default="", metavar="NAME", help="who says so (default: git's user.name)")
+    parser.add_argument("--baselines", type=Path, default=BASELINES, metavar="DIR", help=f"default: {BASELINES}")
+    parser.add_argument("--policy", action="store_true", help="store the settings that the run judged by, no figures")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be stored")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Store, and say what. Raises UsageError, ResultsFileError and BaselineError, before anything is written."""
+    from pytest_attnperf.baselines.acceptance import AUTHOR_MAX, REASON_MAX, accepted_text
+    from pytest_attnperf.baselines.store import BaselineStore
+    from pytest_attnperf.session.accept.accepting import Request
+
+    reason = accepted_text("--reason", options.reason, REASON_MAX)
+    author = accepted_text("--author", options.author or git_name(), AUTHOR_MAX)
+    request = Request(reason, author, date.today().isoformat(), options.policy)
+    results = _read(options.results)
+    cases = {str(case.key): case for case in (chosen_case(results, name) for name in options.cases)}
+    if options.baselines.exists() and not options.baselines.is_dir():
+        raise UsageError(f"--baselines {options.baselines} is no folder; it takes what pytest --update-baselines wrote")
+    store = BaselineStore(options.baselines)
+    accepted = {key: _accepted(results, case, store, request) for key, case in cases.items()}
+    paths = write_all(results, cases, accepted, store, dry_run=options.dry_run)
+    _say(accepted, paths, reason)
+    return 0
+
+
+def chosen_case(results: RunResult, name: str) -> CaseResult:
+    """The case that `name` means. Raises UsageError where there is none, and where there are several."""
+    if not name.strip():
+        raise UsageError("a CASE is empty: it is a key, a node id, or a part that only one case has")
+    exact = [case for case in results.cases if name in (str(case.key), case.key.entry, case.nodeid)]
+    found = exact or [case for case in results.cases if name in str(case.key) or name in case.nodeid]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        more = f" and {len(found) - LISTED} more" if len(found) > LISTED else ""
+        listed = ", ".join(str(case.key) for case in found[:LISTED])
+        raise UsageError(f"{name[:200]!r} is a part of {len(found)} cases: {listed}{more}; give more of one")
+    if any(name in str(code.key) or name in code.nodeid for code in results.code):
+        raise UsageError(
+            f"{name[:200]!r} is a compiled kernel, which has no time: accept what it spills with "
+            'pytest --update-baselines --attnperf-accept="WHY"'
+        )
+    listed = ", ".join(str(case.key) for case in results.cases[:LISTED]) or "none"
+    raise UsageError(f"{name[:200]!r} is no case of these {len(results.cases)}, which begin with: {listed}")
+
+
+def git_name(run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run) -> str:
+    """What git calls whoever types this. Raises UsageError where it does not know."""
+    command = ["git", "config", "user.name"]
+    try:
+        answer = run(command, capture_output=True, text=True, errors="replace", timeout=GIT_SECONDS, check=False)
+        name = answer.stdout.strip() if answer.returncode == 0 else ""
+    except (OSError, subprocess.TimeoutExpired):
+        name = ""
+    if not name:
+        raise UsageError("an acceptance names who accepted, and `git config user.name` says nothing: add --author NAME")
+    return name
+
+
+def _read(path: Path) -> RunResult:
+    from pytest_attnperf.reports.files import json_results
+
+    if not path.is_file():
+        raise UsageError(f"--from {path} is no file; it takes what pytest --attnperf wrote, .attnperf/results.json")
+    return json_results.read(path)
+
+
+def _accepted(results: RunResult, case: CaseResult, store: BaselineStore, request: Request) -> Accepted:
+    from pytest_attnperf.session.accept.accepting import accept
+
+    device = results.device
+    found = store.find(device.arch, device.product, case.key.suite, case.key.entry) if device is not None else None
+    return accept(results, case, found, request)
+
+
+def write_all(
+    results: RunResult,
+    cases: dict[str, CaseResult],
+    accepted: dict[str, Accepted],
+    store: BaselineStore,
+    *,
+    dry_run: bool,
+) -> list[Path]:
+    """The files that were written, one a suite. Raises BaselineError before any is where one of them is not sound."""
+    device = results.device
+    assert device is not None
+    new = {
+        suite: {case.key.entry: accepted[key].replacement for key, case in cases.items() if case.key.suite == suite}
+        for suite in sorted({case.key.suite for case in cases.values()})
+    }
+    for suite, replacements in new.items():
+        store.check(store.roots[0], device.arch, device.product, suite, replacements)
+    if dry_run:
+        return []
+    return [store.replace(store.roots[0], device.arch, device.product, suite, new[suite]) for suite in new]
+
+
+def _say(accepted: dict[str, Accepted], paths: Sequence[Path], reason: str) -> None:
+    from pytest_attnperf.reports.text.figures import one_line
+
+    lines = []
+    for key, one in accepted.items():
+        lines.append(one_line(one.line(key), LINE_LIMIT))
+        lines += [f"  {one_line(text, LINE_LIMIT)}" for text in (*one.acceptance.changes, *one.notes)]
+    if paths:
+        files = " ".join(shlex.quote(str(path)) for path in paths)
+        what = next(iter(accepted)) if len(accepted) == 1 else f"{len(accepted)} cases"
+        message = shlex.quote(one_line(f"Accept {what}: {reason}", LINE_LIMIT))
+        lines.append(f"commit it: git add {files} && git commit -m {message}")
+    else:
+        lines.append("dry run: nothing was written")
+    sys.stdout.write("\n".join(lines) + "\n")

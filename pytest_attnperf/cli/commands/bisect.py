@@ -1,0 +1,273 @@
+"""`attnperf bisect GOOD BAD NODEID`: the first slow commit between two revisions, and how sure that is.
+
+Every measurement is a pytest of its own over the one case, interleaved against GOOD; the search is `session.bisect`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.records.pairs import PairSummary
+from pytest_attnperf.reports.text.figures import one_line, safe_lines
+from pytest_attnperf.results import CaseResult
+from pytest_attnperf.session.bisect.evidence import CannotMeasureError
+from pytest_attnperf.session.bisect.history import Commit, History, history
+from pytest_attnperf.session.bisect.result import BisectResult, Outcome, SearchSettings, result_lines, step_line
+from pytest_attnperf.session.bisect.search import BATCH, Search
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as a shell has it."""
+
+CLOSING_LIMIT_S = 15.0
+"""Seconds an interrupted pytest gets to end its workers, before it is told to end, and killed."""
+
+LOG_LINES = 25
+SUBJECT_LENGTH = 60
+CASES_LISTED = 10
+
+NO_RATIO = (Verdict.INCORRECT, Verdict.SUSPICIOUS, Verdict.ERROR, Verdict.UNSUPPORTED, Verdict.INCOMPARABLE)
+"""Verdicts of a revision whose times mean nothing."""
+
+EPILOG = """The confidence is that of naming the right commit where one commit brought the slowdown and it stayed.
+A revision that cannot be built or measured is skipped; what then cannot be told apart is printed as a range.
+
+exit status: 0 one commit was found, 1 a range of commits or no slowdown, 2 the command is off or BAD cannot be
+measured, 130 stopped by Ctrl-C, which prints what is known
+
+examples:
+  attnperf bisect v1.2 HEAD "suites/test_prefill.py::test_prefill[triton.flash-prefill-b4-s512-h8-d256-f16]"
+  attnperf bisect --threshold 5 --build "make" v1.2 HEAD "suites/test_gemm.py::test_gemm[native-gemm]" -- -p no:xdist
+"""
+
+Execute = Callable[[Sequence[str], Path], int]
+"""(command, log) -> exit status: runs a command to its end with everything it prints in the log."""
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "bisect",
+        help="find the first slow commit between two revisions",
+        description="Find the first slow commit between two revisions, each measured interleaved against GOOD.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="attnperf bisect [options] GOOD BAD NODEID [-- pytest options]",
+    )
+    defaults = SearchSettings()
+    parser.add_argument("good", metavar="GOOD", help="a revision that is fast, an ancestor of BAD")
+    parser.add_argument("bad", metavar="BAD", help="a revision that is slow")
+    parser.add_argument("nodeid", metavar="NODEID", help="one case, as pytest prints it")
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        default=defaults.threshold_percent,
+        metavar="PERCENT",
+        help="end when the slowdown between GOOD and BAD is certainly below this (default %(default)s)",
+    )
+    parser.add_argument(
+        "--confidence",
+        type=float,
+        default=defaults.confidence,
+        metavar="SHARE",
+        help="that everything said of the revisions is right, e.g. 0.999 (default %(default)s)",
+    )
+    parser.add_argument("--build", default="", metavar="CMD", help="shell command that builds a revision's tree")
+    parser.add_argument(
+        "--pairs-max",
+        type=int,
+        default=defaults.pairs_max,
+        metavar="N",
+        help="most fresh pairs of processes per revision (default %(default)s)",
+    )
+    _keep_pytest_options(parser)
+
+
+def _keep_pytest_options(parser: argparse.ArgumentParser) -> None:
+    """Put what follows `--` into `pytest_options`.
+
+    A positional argument cannot: argparse gives it nothing as soon as an option stands between it and NODEID.
+    """
+    parse = parser.parse_known_args
+
+    def split(args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        words = list(sys.argv[1:] if args is None else args)
+        end = words.index("--") if "--" in words else len(words)
+        found, unknown = parse(words[:end], namespace)
+        if unknown:
+            parser.error(f"unknown: {' '.join(unknown)}; options of pytest stand behind --")
+        found.pytest_options = words[end + 1 :]
+        return found, unknown
+
+    parser.parse_known_args = split  # type: ignore[method-assign,assignment]
+
+
+@dataclass
+class PytestPairs:
+    """Measures revisions against `good`, each time by a pytest over one case.
+
+    build     shell command for both trees, '' for none
+    options   given to pytest as they are
+    folder    for results and logs
+    """
+
+    good: str
+    nodeid: str
+    folder: Path
+    build: str = ""
+    options: Sequence[str] = ()
+    execute: Execute = field(default_factory=lambda: execute)
+    _runs: int = 0
+
+    def __call__(self, revision: str, pairs: int) -> Sequence[PairSummary]:
+        """Fresh pairs of a revision. Raises CannotMeasureError saying why there are none, UsageError for two cases."""
+        self._runs += 1
+        from pytest_attnperf.reports.files import json_results
+
+        results, log = self.folder / f"{self._runs}.json", self.folder / f"{self._runs}.log"
+        status = self.execute(self.command(revision, pairs, results), log)
+        if not results.exists():
+            raise CannotMeasureError(_without_results(status, log))
+        case = self._only_case(json_results.read(results).cases)
+        if case.verdict in NO_RATIO or not case.pairs:
+            raise CannotMeasureError(_no_ratio(case))
+        return case.pairs
+
+    def command(self, revision: str, pairs: int, results: Path) -> list[str]:
+        """What is run. Options of the user come first, so that none of ours can be lost to them."""
+        return [
+            *(sys.executable, "-m", "pytest", self.nodeid, *self.options),
+            "--attnperf",
+            "--attnperf-interleave=all",
+            f"--attnperf-against=rev:{self.good}",
+            f"--attnperf-candidate=rev:{revision}",
+            f"--attnperf-pairs={pairs}",
+            f"--attnperf-results={results}",
+            "--no-attnperf-strict",
+            *((f"--attnperf-build={self.build}",) if self.build else ()),
+        ]
+
+    def _only_case(self, cases: Sequence[CaseResult]) -> CaseResult:
+        if not cases:
+            raise CannotMeasureError(f"{self.nodeid} selects no case of this revision")
+        if len(cases) > 1:
+            listed = "\n  ".join(case.nodeid for case in cases[:CASES_LISTED])
+            raise UsageError(f"{self.nodeid} selects {len(cases)} cases; give one of them:\n  {listed}")
+        return cases[0]
+
+
+def run(options: argparse.Namespace, execute_pytest: Execute | None = None) -> int:
+    """Search, and print what is found. Raises UsageError and BisectError; `execute_pytest` is replaced in tests."""
+    settings = _settings(options)
+    found = history(options.good, options.bad, Path.cwd())
+    commits = {commit.sha: commit for commit in found.commits}
+    _say_plan(found, settings)
+    with tempfile.TemporaryDirectory(prefix="attnperf-bisect-") as folder:
+        pairs = PytestPairs(found.commits[0].sha, options.nodeid, Path(folder), options.build, options.pytest_options)
+        pairs.execute = execute_pytest or execute
+        search = Search(
+            tuple(commits),
+            pairs,
+            settings,
+            seen=lambda record, left: _say(step_line(record, left, lambda sha: _named(commits[sha]))),
+        )
+        try:
+            result = search.run()
+        except KeyboardInterrupt:
+            _say("stopped; what is known so far:")
+            _say_result(search.known(), commits, options.nodeid)
+            return INTERRUPTED
+    _say_result(result, commits, options.nodeid)
+    return 0 if result.outcome is Outcome.CULPRIT else 1
+
+
+def execute(command: Sequence[str], log: Path) -> int:
+    """Run a command, everything it prints into `log`. Interrupted, it gets time to end its workers and its lease."""
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT) as process,
+    ):
+        try:
+            return process.wait()
+        except BaseException:
+            _end(process)
+            raise
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a process that a terminal's Ctrl-C reached, too; one that does not end is told to, and killed."""
+    try:
+        process.wait(CLOSING_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        try:
+            process.wait(CLOSING_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    finally:
+        if process.poll() is None:
+            process.kill()
+
+
+def _settings(options: argparse.Namespace) -> SearchSettings:
+    try:
+        return SearchSettings(options.confidence, options.threshold, options.pairs_max)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _without_results(status: int, log: Path) -> str:
+    """Why a pytest left no results: its first error in one line, and the end of what it printed."""
+    lines = safe_lines(log.read_text(errors="replace"), LOG_LINES) if log.exists() else []
+    errors = [line for line in lines if line.startswith(("ERROR", "E  ", "INTERNALERROR"))]
+    told = errors[:1] or [line for line in lines if line.strip()][-1:] or ["it printed nothing"]
+    return "\n".join((f"pytest ended with {status} and left no results: {told[0].strip()}", *lines))
+
+
+def _no_ratio(case: CaseResult) -> str:
+    """The verdict in one line, and behind it the end of its reasons."""
+    reasons = "\n".join(reason for reason in case.reasons if reason != case.summary)
+    return "\n".join((f"{case.verdict.value}: {one_line(case.summary)}", *safe_lines(reasons, LOG_LINES))).rstrip()
+
+
+def _say_plan(found: History, settings: SearchSettings) -> None:
+    between = len(found.commits) - 1
+    halvings = (between - 1).bit_length()
+    _say(f"GOOD {_named(found.commits[0])}")
+    _say(f"BAD  {_named(found.commits[-1])}")
+    _say(
+        f"{between} commit{'s' * (between != 1)} after GOOD: BAD and about {halvings} more are measured, {BATCH} to "
+        f"{settings.pairs_max} pairs each"
+    )
+    for note in found.notes:
+        _say(note)
+
+
+def _say_result(result: BisectResult, commits: dict[str, Commit], nodeid: str) -> None:
+    for line in result_lines(result, lambda sha: _named(commits[sha])):
+        _say(line)
+    culprit = commits[result.culprit.revision] if result.culprit else None
+    if culprit is not None and culprit.is_merge:
+        parents = f"{culprit.short}^1 {culprit.short}^2"
+        _say(
+            f"it is a merge; which of its commits: attnperf bisect $(git merge-base {parents}) {culprit.short}^2 "
+            f"{shlex.quote(nodeid)}"
+        )
+
+
+def _named(commit: Commit) -> str:
+    return f"{commit.short} ({one_line(commit.subject, SUBJECT_LENGTH)}, {commit.author_date})"
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

@@ -1,0 +1,160 @@
+"""`attnperf build-kernels`: the registered HIP kernels as object files, for machines that shall not compile."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.codeobject.building import Built, build, object_bytes, source_hashes
+from pytest_attnperf.codeobject.object_manifest import PrebuiltObject, read_manifest, write_manifest
+from pytest_attnperf.errors import CodeObjectError, ToolMissingError, UsageError
+from pytest_attnperf.kernel_builds import ALL_ARCHS, HipSource, KernelBuild
+from pytest_attnperf.records.atomic_file import write_atomically
+
+if TYPE_CHECKING:
+    from pytest_attnperf.plugin.registered import Registered
+
+OUT = "build/kernels"
+EPILOG = f"""A kernel is looked for there where ATTNPERF_HIP_OBJECTS=DIR is set; docs/hip-adapter.md says more.
+
+exit status: 0 all are written, 1 some do not compile, 2 the command is off, or no compiler is here
+
+examples:
+  attnperf build-kernels --arch gfx942
+  attnperf build-kernels --arch gfx942,gfx950 --kernel hip.flash --out {OUT}
+"""
+
+
+@dataclass(frozen=True)
+class Made:
+    """What became of one build."""
+
+    declared: KernelBuild
+    built: Built | None = None
+    error: str = ""
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "build-kernels",
+        help="compile the registered HIP kernels into a folder of objects",
+        description="Compile every registered HIP kernel for AMD GPUs, without having one, into a folder of objects.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--arch", default="gfx942", metavar="ARCH,...", help="default gfx942; 'all' for every one")
+    parser.add_argument("--kernel", action="append", metavar="NAME", help="this kernel only; may be given again")
+    parser.add_argument("--out", type=Path, default=Path(OUT), metavar="DIR", help=f"default {OUT}")
+    parser.add_argument("--suite", default="", metavar="PATH", help="tests of the project (default: suites/, or here)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Build and write. Raises UsageError for unknown names, ToolMissingError where no compiler is here."""
+    from pytest_attnperf.plugin.registered import visit
+
+    return visit(lambda registered: build_all(registered, options), options.suite)
+
+
+def build_all(registered: Registered, options: argparse.Namespace) -> int:
+    """Build what a project has registered."""
+    from pytest_attnperf.plugin.worker_session import COMPILED_CACHE
+
+    archs = _archs(options.arch)
+    declared = [one for one in registered.kernels.builds(archs, options.kernel) if isinstance(one.source, HipSource)]
+    if not declared:
+        raise UsageError(_nothing(registered, archs, options.kernel))
+    made = _built(declared, registered.config.rootpath / COMPILED_CACHE)
+    failed = [one for one in made if one.built is None]
+    for arch in archs:
+        done = [one for one in made if one.declared.arch == arch]
+        if done:
+            _written(options.out / arch, arch, done, keeps_others=options.kernel is not None)
+    for one in failed:
+        sys.stderr.write(f"{one.error}\n")
+    sys.stdout.write(f"{len(made) - len(failed)} objects in {options.out}, {len(failed)} failed\n")
+    return 1 if failed else 0
+
+
+def _archs(text: str) -> tuple[str, ...]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise UsageError(f"--arch={text!r} names no architecture; give one such as gfx942, several, or 'all'")
+    return tuple(dict.fromkeys(arch for name in names for arch in (ALL_ARCHS if name == "all" else (name,))))
+
+
+def _nothing(registered: Registered, archs: Sequence[str], names: Sequence[str] | None) -> str:
+    """Why there is nothing to build."""
+    chosen = [registered.kernels.get(name) for name in names] if names else list(registered.kernels)
+    reasons = [f"{one.name}: {why}" for one in chosen for arch in archs for why in one.unsupported_reasons(arch)]
+    kernels = (
+        one.name
+        for one in registered.kernels
+        if any(isinstance(build.source, HipSource) for arch in ALL_ARCHS for build in one.builds(arch))
+    )
+    asked = f"{', '.join(names)} " if names else "no registered kernel "
+    return (
+        f"{asked}has no HIP source to build for {', '.join(archs)}"
+        f"{' (' + '; '.join(reasons) + ')' if reasons and names else ''}; "
+        f"kernels with one: {', '.join(kernels) or 'none'}"
+    )
+
+
+def _built(declared: Sequence[KernelBuild], cache: Path) -> list[Made]:
+    """Every build, as many at a time as there are cores. Raises ToolMissingError where there is no compiler."""
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        return list(pool.map(lambda one: _made(one, cache), declared))
+
+
+def _made(declared: KernelBuild, cache: Path) -> Made:
+    try:
+        return Made(declared, build(declared, cache))
+    except ToolMissingError:
+        raise
+    except CodeObjectError as error:
+        return Made(declared, error=str(error))
+
+
+def _written(folder: Path, arch: str, made: Iterable[Made], *, keeps_others: bool) -> None:
+    """Write objects, then the manifest that names them; entries of what was not built now stay where asked for."""
+    entries = {}
+    if keeps_others:
+        entries = {(one.kernel, one.config): one for one in read_manifest(folder, arch)}
+    for one in made:
+        entries.pop((one.declared.kernel, one.declared.config), None)
+        if one.built is None:
+            continue
+        entry, data = described(one.declared, one.built)
+        write_atomically(folder / entry.file, data)
+        entries[entry.kernel, entry.config] = entry
+        sys.stdout.write(f"{folder / entry.file}: {len(data):,} bytes, {entry.compiler}\n")
+    write_manifest(folder, arch, entries.values())
+
+
+def described(declared: KernelBuild, built: Built) -> tuple[PrebuiltObject, bytes]:
+    """What the manifest says of a build, and its object."""
+    source = declared.source
+    assert isinstance(source, HipSource)
+    data = object_bytes(built)
+    (name,) = source_hashes([source.path], Path(built.source_root))
+    entry = PrebuiltObject(
+        file=f"{declared.kernel}-{declared.config}.co",
+        sha256=hashlib.sha256(data).hexdigest(),
+        kernel=declared.kernel,
+        config=declared.config,
+        function=source.kernel,
+        source=name,
+        sources=built.sources,
+        defines=dict(source.defines),
+        threads=source.threads,
+        dynamic_lds_bytes=source.dynamic_lds_bytes,
+        compiler=built.compiler,
+    )
+    return entry, data

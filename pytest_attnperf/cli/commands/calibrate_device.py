@@ -1,0 +1,399 @@
+"""`attnperf calibrate-device`: what this device reaches, in fresh processes one after the other, and stores it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.errors import UsageError, WorkerError
+
+if TYPE_CHECKING:
+    from pytest_attnperf.baselines.ceilings_store import StoredCeilings
+    from pytest_attnperf.environment.device_specs import DeviceSpec
+    from pytest_attnperf.measure.ceilings import ProcessCeilings
+    from pytest_attnperf.records import DeviceInfo, DeviceState
+
+OUT = "baselines"
+PROCESSES = 3
+PROCESS_LIMIT_S = 240.0
+"""A process takes some 20 s on a GPU, loading torch not counted; one that takes this long is stuck."""
+
+TAIL_LINES = 25
+WIDE_SPREAD = 0.05
+KINDS = ("auto", "gpu", "cpu")
+F32_ON_MATRIX_UNITS = ("tf32", "xf32")
+
+START = (
+    "import sys; del sys.path[: sys.path[0] == '']; from pytest_attnperf.measure.ceilings import main; "
+    "sys.exit(main(sys.argv[1:]))"
+)
+"""What a process runs; the current folder is not on its path, in which another copy of this package may lie."""
+
+EPILOG = f"""Figures are rates that torch's own products, copies and reads reached, each proven right before it was
+timed: lower bounds of what the device can do. They are stored in ROOT/<arch>/<product>/ceilings/, where the roofline
+finds them. Nothing else may run on the device; docs/calibrate-device.md says how each is measured.
+
+exit status: 0 measured, 1 a figure is impossible and was refused, 2 the command is off, or a process died
+
+examples:
+  attnperf calibrate-device
+  attnperf calibrate-device --processes 7 --against {OUT}/sm_90/h200/ceilings/132.json --dry-run
+"""
+
+Measure = Callable[[int], "ProcessCeilings"]
+"""Runs the n-th process, counted from 1."""
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "calibrate-device",
+        help="measure what this device reaches, for rooflines",
+        description="Measure the ceilings of this device, in fresh processes one after the other, and store them.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--processes", type=int, default=PROCESSES, metavar="N", help="behind every median (default %(default)s)"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path(OUT),
+        metavar="ROOT",
+        help="folder of the stored baselines (default %(default)s)",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="measure and print, but store nothing")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    parser.add_argument("--device", choices=KINDS, default="auto", help="default: a GPU if there is one")
+    parser.add_argument("--against", type=Path, metavar="FILE", help="stored ceilings to print the change from")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure, print, store. Raises UsageError, GpuBusyError, WorkerError and BaselineError."""
+    from pytest_attnperf.environment import device_state
+    from pytest_attnperf.environment.gpus import visible_gpus_here
+    from pytest_attnperf.environment.lease import lease_gpu
+
+    kind = chosen_kind(options)
+    lease = lease_gpu(visible_gpus_here()) if kind == "gpu" else None
+    token = lease.token if lease is not None else ""
+    try:
+        watch = device_state.begin(token)
+        with tempfile.TemporaryDirectory(prefix="attnperf-ceilings-") as scratch:
+            processes = Processes(kind, token or None, options.processes, Path(scratch))
+            found = [processes.measure(number) for number in range(1, options.processes + 1)]
+        state = watch.end(found[0].device.device_id)
+    finally:
+        if lease is not None:
+            lease.release()
+    return conclude(found, state, options)
+
+
+def chosen_kind(options: argparse.Namespace) -> str:
+    """'gpu' or 'cpu'. Raises UsageError for what cannot be run, before anything is started."""
+    from pytest_attnperf.environment.gpus import has_gpu, torch_build
+
+    if options.processes < 1:
+        raise UsageError(f"--processes {options.processes} must be at least 1; {PROCESSES} is the default")
+    if options.against is not None:
+        _read_against(options.against)  # before minutes are spent on measuring
+    if not options.dry_run:
+        from pytest_attnperf.baselines.ceilings_store import refuse_root
+
+        refuse_root(options.out)
+    if torch_build() is None:
+        raise UsageError("torch is not installed for this Python, and its products and copies are what is timed here")
+    found, why = has_gpu(os.environ)
+    if options.device == "gpu" and not found:
+        raise UsageError(f"--device gpu: {why}; use --device cpu to try the command, or another torch")
+    return "gpu" if found and options.device != "cpu" else "cpu"
+
+
+@dataclass
+class Processes:
+    """Fresh processes of this harness on one device, and where their lines go."""
+
+    kind: str
+    gpu: str | None
+    count: int
+    scratch: Path
+    limit_s: float = PROCESS_LIMIT_S
+    began: float = field(default_factory=time.monotonic)
+
+    def measure(self, number: int) -> ProcessCeilings:
+        """Run one to its end. Raises WorkerError, with the end of what it printed, when it fails or is stuck."""
+        import msgspec
+
+        from pytest_attnperf.measure.ceilings import ProcessCeilings
+
+        path = self.scratch / f"process-{number}.json"
+        code, tail = self._run(
+            [sys.executable, "-c", START, "cpu" if self.kind == "cpu" else "cuda", str(path)], number
+        )
+        name = f"process {number} of {self.count}"
+        if code is None:
+            raise WorkerError(f"{name} had not ended after {self.limit_s:g} s and was killed", tail)
+        if code != 0:
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+            raise WorkerError(f"{name} {how}; nothing was stored", tail)
+        return msgspec.json.decode(path.read_bytes(), type=ProcessCeilings)
+
+    def _run(self, command: Sequence[str], number: int) -> tuple[int | None, str]:
+        """(status, None where it was stuck; the last lines it printed)."""
+        from pytest_attnperf.measure.ceilings import PROGRESS
+
+        tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._say(number, "starts")
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env=self._environment(number),
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        stuck = threading.Event()
+
+        def give_up() -> None:
+            stuck.set()
+            _kill(process)
+
+        limit = threading.Timer(self.limit_s, give_up)
+        limit.daemon = True
+        limit.start()
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                tail.append(line.rstrip("\n"))
+                if line.startswith(PROGRESS):
+                    self._say(number, line.removeprefix(PROGRESS).rstrip("\n"))
+            code = process.wait()
+        finally:
+            limit.cancel()
+            if process.poll() is None:  # an interrupt, which the process in its own session does not get
+                _kill(process)
+                process.wait()
+        return (None if stuck.is_set() else code), "\n".join(tail)
+
+    def _environment(self, number: int) -> dict[str, str]:
+        """A worker's: one GPU, this harness first; on a CPU one thread, as in every run on a CPU."""
+        from pytest_attnperf.records import Role
+        from pytest_attnperf.workers.launch import LaunchPlan
+
+        role = Role.DEVICE if self.kind == "gpu" else Role.INTERPRET
+        plan = LaunchPlan(files=(), rootdir=Path.cwd(), scratch=self.scratch, role=role)
+        plan.link_harness()
+        return plan.environment(os.environ, f"ceilings-{number}", self.gpu)
+
+    def _say(self, number: int, line: str) -> None:
+        from pytest_attnperf.reports.text.figures import one_line
+
+        seconds = time.monotonic() - self.began
+        sys.stderr.write(f"{seconds:6.1f} s  process {number} of {self.count}: {one_line(line)}\n")
+        sys.stderr.flush()
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """End a process and all it started; nothing to do where they have ended."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def conclude(found: Sequence[ProcessCeilings], state: DeviceState, options: argparse.Namespace) -> int:
+    """Medians, what is impossible left out; print, and store unless told not to. Returns the exit status.
+
+    Raises BaselineError where they cannot be stored, behind the print: measuring again would take minutes.
+    """
+    from pytest_attnperf.baselines.ceilings_store import CeilingsStore, over_processes, without
+    from pytest_attnperf.environment.device_specs import spec_for
+
+    device = found[0].device
+    spec = spec_for(device)
+    measured = over_processes(found, datetime.datetime.now(datetime.timezone.utc).date().isoformat())
+    refused = impossible(measured, spec)
+    stored = without(measured, refused)
+    against = _read_against(options.against) if options.against is not None else None
+    if options.json:
+        sys.stdout.write(json.dumps(as_json(stored, spec, device, refused, against), indent=2) + "\n")
+    else:
+        sys.stdout.write(f"{text(stored, spec, device, state, refused, against)}\n")
+    if options.dry_run:
+        said = "nothing was stored (--dry-run)"
+    else:
+        said = f"stored in {CeilingsStore(options.out).write(options.out, stored)}"
+    (sys.stderr if options.json else sys.stdout).write(f"\n{said}\n")
+    return 1 if refused else 0
+
+
+def _read_against(path: Path) -> StoredCeilings:
+    """Stored ceilings, wherever the file lies. Raises BaselineError."""
+    from pytest_attnperf.baselines.ceilings_store import decode
+    from pytest_attnperf.baselines.opened import content_of
+
+    return decode(content_of(path), str(path))
+
+
+def peak_of(name: str, spec: DeviceSpec | None) -> float | None:
+    """The data sheet's peak of a figure, at the maximum clock; None where there is none that is to be relied on."""
+    from pytest_attnperf.measure.ceilings import CACHE, COPY, EAGER, LAUNCH, READ
+    from pytest_attnperf.roofline.floors import UNRELIABLE
+
+    if spec is None or spec.confidence == UNRELIABLE or name in (CACHE, LAUNCH, EAGER):
+        return None
+    return spec.peak_bytes_per_s if name in (COPY, READ) else spec.peak_flops(name.partition(" ")[0])
+
+
+def impossible(stored: StoredCeilings, spec: DeviceSpec | None) -> dict[str, str]:
+    """Figures of which a process saw more than the data sheet's peak allows, each with the reason."""
+    from pytest_attnperf.roofline.floors import MARGIN
+
+    refused = {}
+    for name, values in stored.values.items():
+        peak = peak_of(name, spec)
+        if peak is None or spec is None or max(values) <= peak * (1 + MARGIN):
+            continue
+        refused[name] = (
+            f"impossible: {_told(name, max(values))} at {stored.ceilings.sizes[name]} is {max(values) / peak:.2f} "
+            f"times the data sheet's peak of {_told(name, peak)} at the maximum clock ({spec.name}: {spec.source}); "
+            "either less was done than was counted, or the timer's clock or the data sheet's figure is wrong"
+        )
+    return refused
+
+
+def text(
+    stored: StoredCeilings,
+    spec: DeviceSpec | None,
+    device: DeviceInfo,
+    state: DeviceState,
+    refused: Mapping[str, str],
+    against: StoredCeilings | None = None,
+) -> str:
+    """The table, what stands above it, and what must be known."""
+    from pytest_attnperf.baselines.ceilings_store import figures_of, shape_of
+    from pytest_attnperf.reports.text.wide_tables import Column, Table, terminal
+
+    found = stored.ceilings
+    columns = [Column("at", "left"), Column("spread"), Column("of peak"), Column("MHz")]
+    columns += [Column("change")] if against is not None else []
+    rows = []
+    for name, value in figures_of(stored).items():
+        share = _share(name, value, spec)
+        clock, spread = stored.clock_mhz.get(name), found.spread.get(name)
+        row = [_told(name, value), found.sizes.get(name, ""), "-" if spread is None else f"{spread * 100:.1f} %", share]
+        row += ["-" if clock is None else f"{clock:.0f}"]
+        row += [_change(name, value, against)] if against is not None else []
+        rows.append((name, *row))
+    notes = _notes(stored, refused)
+    if against is not None and shape_of(against.ceilings) != shape_of(found):
+        notes = (*notes, f"change: from another device, {shape_of(against.ceilings)}")
+    table = Table("", "figure", (Column("reached"), *columns), tuple(rows), notes)
+    return terminal(_head(stored, spec, device, state), [table], 130)
+
+
+def _head(stored: StoredCeilings, spec: DeviceSpec | None, device: DeviceInfo, state: DeviceState) -> list[str]:
+    from pytest_attnperf.reports.text.figures import one_line
+
+    found = stored.ceilings
+    lines = [
+        f"{one_line(device.name or device.product)} ({device.arch}, {device.compute_units} compute units): medians of "
+        f"{found.processes} fresh processes; spread: slowest over fastest of them",
+        "reached by torch's own work, each size proven right before it was timed: lower bounds of what it can do",
+    ]
+    if device.kind == "cpu":
+        lines.append(
+            f"a CPU, threads: {device.compute_units}, small sizes: for trying the command, this says nothing of a GPU"
+        )
+    elif spec is None:
+        lines.append(
+            "no data sheet of this product with this number of compute units is known: no peak to compare with"
+        )
+    else:
+        lines.append(f"peaks: {spec.name}, confidence {spec.confidence}, at the maximum clock: {spec.source}")
+    power = stored.environment.get("power_cap_w")
+    lines += [f"power cap: {one_line(power)} W"] if power and device.kind != "cpu" else []
+    return lines + _state_lines(state)
+
+
+def _state_lines(state: DeviceState) -> list[str]:
+    from pytest_attnperf.reports.run.conditions import condition_lines
+    from pytest_attnperf.results import RunResult
+
+    return condition_lines(RunResult(0, "", "", "", "", "", None, None, (), device_state=state))
+
+
+def _notes(stored: StoredCeilings, refused: Mapping[str, str]) -> tuple[str, ...]:
+    found = stored.ceilings
+    wide = [name for name, spread in found.spread.items() if spread > WIDE_SPREAD]
+    lines = [f"refused: {name}: {reason}" for name, reason in refused.items()]
+    lines += [f"left out: {name}: {reason}" for name, reason in stored.left_out.items() if name not in refused]
+    lines += stored.notes
+    lines += [f"the processes differ by more than {WIDE_SPREAD * 100:.0f} % in {', '.join(wide)}"] if wide else []
+    return tuple(lines)
+
+
+def _share(name: str, value: float, spec: DeviceSpec | None) -> str:
+    """Of the peak; none for fp32 multiplied as fp32 where the data sheet's rate is that of TF32."""
+    from pytest_attnperf.reports.text.figures import format_share
+
+    peak = peak_of(name, spec)
+    if peak is None or spec is None or (name == "f32" and spec.f32_path in F32_ON_MATRIX_UNITS):
+        return "-"
+    return format_share(value / peak)
+
+
+def _change(name: str, value: float, against: StoredCeilings) -> str:
+    from pytest_attnperf.baselines.ceilings_store import figures_of
+    from pytest_attnperf.reports.text.figures import format_change
+
+    old = figures_of(against).get(name)
+    return "-" if old is None else format_change(value / old)
+
+
+def _told(name: str, value: float) -> str:
+    from pytest_attnperf.measure.ceilings import CACHE, COPY, EAGER, LAUNCH, READ
+    from pytest_attnperf.reports.text.figures import format_rate, format_us
+
+    if name in (LAUNCH, EAGER):
+        return f"{format_us(value)} us"
+    if name in (COPY, READ, CACHE):
+        return f"{format_rate(value / 1e9)} GB/s"
+    return f"{format_rate(value / 1e12)} TFLOP/s"
+
+
+def as_json(
+    stored: StoredCeilings,
+    spec: DeviceSpec | None,
+    device: DeviceInfo,
+    refused: Mapping[str, str],
+    against: StoredCeilings | None = None,
+) -> dict[str, Any]:
+    """What was found, as stored, the device, the peaks it is held against, what was refused, and `--against`."""
+    from pytest_attnperf.baselines.ceilings_store import figures_of
+    from pytest_attnperf.baselines.schema import plain
+
+    peaks = {name: peak for name in [*figures_of(stored), *refused] if (peak := peak_of(name, spec)) is not None}
+    return {
+        **plain(stored),
+        "device": plain(device),
+        "peaks": peaks,
+        "peak_source": spec.source if spec is not None and peaks else "",
+        "refused": dict(refused),
+        "against": None if against is None else plain(against),
+    }

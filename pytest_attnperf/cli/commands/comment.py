@@ -1,0 +1,286 @@
+"""`attnperf comment`: one comment on a pull request, posted once and updated; and the commit status of a check."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records.regular_file import read_regular
+
+if TYPE_CHECKING:
+    from pytest_attnperf.reports.run.joined import Joined
+    from pytest_attnperf.tools.ci.comments import Stamp
+    from pytest_attnperf.tools.ci.github import GitHub
+    from pytest_attnperf.tools.ci.outcome import Conclusion, Outcome
+    from pytest_attnperf.tools.ci.pulls import Pull
+
+EPILOG = """The token comes from GITHUB_TOKEN, the address of the API from GITHUB_API_URL. Give the judged results of
+`attnperf gate`, not those that an untrusted job uploaded. The pull request is found by --head-sha, which must come
+from GitHub's event, never from a file of the run.
+
+A status is of a commit, and the same commit may be offered to several branches. --pull and --base-branch tell them
+apart: the status is NAME/gate for the default branch and 'NAME/gate into BRANCH' for another.
+
+A comment is ours if the token's own account wrote it and its first line is our marker. It is left alone where the
+pull request is closed, has a newer commit, or shows a newer run.
+
+exit status: 0 done, or left alone for a reason that is printed; 1 GitHub refused or did not answer; 2 the command or
+a file is off
+
+examples:
+  attnperf comment --results judged.json --repo OWNER/NAME --head-sha SHA --run-number 12 --status
+  attnperf comment --markdown judged.md --verdict failed --repo OWNER/NAME --pull 7 --dry-run
+"""
+FILE_LIMIT = 200_000_000
+SUMMARY_BYTES = 60_000
+STATUS_CONTEXT = "{name}/gate"
+OTHER_CONTEXT = "{name}/gate into {branch}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What there is to say. counted: the cases in words, foreign text."""
+
+    markdown: str
+    counted: str
+    outcome: Outcome
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "comment",
+        help="one comment on a GitHub pull request, updated by later runs",
+        description="Posts judged results as one comment on a GitHub pull request, and updates it afterwards.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--results", nargs="+", type=Path, default=[], metavar="FILE", help="judged results")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the comment's text (default: made of --results)")
+    parser.add_argument(
+        "--verdict",
+        default="",
+        choices=["passed", "failed", "broken", "unmeasured"],
+        help="what the gate said (default: by --results); broken and unmeasured need no file",
+    )
+    parser.add_argument(
+        "--repo",
+        default=os.environ.get("GITHUB_REPOSITORY", ""),
+        metavar="OWNER/NAME",
+        help="default $GITHUB_REPOSITORY",
+    )
+    parser.add_argument("--pull", type=int, metavar="N", help="the pull request")
+    parser.add_argument("--head-sha", default="", metavar="SHA", help="the commit that was measured: its newest one")
+    parser.add_argument("--head-repo", default="", metavar="OWNER/NAME", help="where that commit was pushed to")
+    parser.add_argument(
+        "--base-branch",
+        default="",
+        metavar="BRANCH",
+        help="whose baselines counted: nothing is written if --pull goes into another one by now",
+    )
+    parser.add_argument(
+        "--run-number",
+        type=int,
+        default=0,
+        metavar="N",
+        help="of the measuring run: an older one never replaces a newer one",
+    )
+    parser.add_argument("--run-attempt", type=int, default=1, metavar="N", help="of that run (default 1)")
+    parser.add_argument("--run-url", default="", metavar="URL", help="where its log is")
+    parser.add_argument(
+        "--name", default="attnperf", help="tells comments of several gates apart (default %(default)s)"
+    )
+    parser.add_argument(
+        "--mode",
+        default="",
+        metavar="MODE",
+        help="shadow (no comment), warn or block; default $ATTNPERF_GATE, else warn",
+    )
+    parser.add_argument("--status", action="store_true", help="set the commit status, too")
+    parser.add_argument("--author", default="", metavar="LOGIN", help="the account of the token (default: ask GitHub)")
+    parser.add_argument("--dry-run", action="store_true", help="change nothing, print what would be done")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Set the status first: what blocks must not depend on a comment. Raises UsageError."""
+    from pytest_attnperf.tools.ci.github import GitHubError, from_environment
+    from pytest_attnperf.tools.ci.outcome import Conclusion, mode_of
+
+    _require_sound(options)
+    mode = mode_of(options.mode, os.environ)
+    report = _report(options)
+    conclusion = Conclusion(report.outcome, mode)
+    if options.dry_run and not (os.environ.get("GITHUB_TOKEN") or os.environ.get("GH_TOKEN")):
+        _say(f"no token: nothing was looked up\n{_body(options, report, conclusion, _stamp(options, report))}")
+        return 0
+    try:
+        _publish(from_environment(os.environ), options, report, conclusion)
+    except GitHubError as error:
+        sys.stderr.write(f"attnperf: {error}\n")
+        return 1
+    return 0
+
+
+def _publish(github: GitHub, options: argparse.Namespace, report: Report, conclusion: Conclusion) -> None:
+    """Status and comment. Raises GitHubError."""
+    from pytest_attnperf.reports.files import markdown
+    from pytest_attnperf.tools.ci import comments, pulls, statuses
+    from pytest_attnperf.tools.ci.outcome import Mode
+
+    repo: str = options.repo
+    pull = pulls.by_number(github, repo, options.pull) if options.pull is not None else None
+    stamp = _stamp(options, report, pull)
+    if pull is not None and options.base_branch not in ("", pull.base_ref):
+        _say(f"nothing written: #{pull.number} goes into {pull.base_ref} now; judged was {options.base_branch}")
+        return
+    if options.status:
+        context = _context(options.name, pull)
+        _say(
+            statuses.put_status(
+                github,
+                repo,
+                stamp,
+                conclusion,
+                report.counted,
+                context=context,
+                url=options.run_url,
+                dry_run=options.dry_run,
+            )
+        )
+    if conclusion.mode is Mode.SHADOW:
+        _say(f"mode shadow: no comment; {conclusion.sentence}")
+        return
+    if pull is None:
+        pull = pulls.by_head(github, repo, options.head_sha, options.head_repo)
+    why = _why_not(pull, options)
+    if pull is None or why:
+        _say(f"no comment: {why}")
+        return
+    author = options.author or comments.own_login(github)
+    body = _body(options, report, conclusion, stamp)
+    mark = markdown.marker(options.name)
+    _say(
+        comments.put(github, repo, pull.number, body, marker=mark, author=author, stamp=stamp, dry_run=options.dry_run)
+    )
+    if options.dry_run:
+        _say(body)
+
+
+def _context(name: str, pull: Pull | None) -> str:
+    """The status's name. What passes into a branch whose baselines are old says nothing of the default branch."""
+    if pull is None or pull.base_ref == pull.default_ref:
+        return STATUS_CONTEXT.format(name=name)
+    return OTHER_CONTEXT.format(name=name, branch=pull.base_ref)
+
+
+def _why_not(pull: Pull | None, options: argparse.Namespace) -> str:
+    """Why nothing may be written on it; '' where it may."""
+    sha: str = options.head_sha
+    if pull is None:
+        return f"no open pull request has {sha[:12]} as its newest commit: closed, or a newer one came"
+    if not pull.open:
+        return f"#{pull.number} is closed"
+    if sha and pull.head_sha != sha:
+        return f"#{pull.number} has a newer commit, {pull.head_sha[:12]}; these results are of {sha[:12]}"
+    return ""
+
+
+def _stamp(options: argparse.Namespace, report: Report, pull: Pull | None = None) -> Stamp:
+    from pytest_attnperf.tools.ci.comments import Stamp
+    from pytest_attnperf.tools.ci.outcome import Outcome
+
+    sha = options.head_sha or (pull.head_sha if pull is not None else "")
+    measured = report.outcome in (Outcome.PASSED, Outcome.FAILED)
+    return Stamp(sha, options.run_number, options.run_attempt, measured)
+
+
+def _report(options: argparse.Namespace) -> Report:
+    """By the files and --verdict, the worse of both. Raises UsageError, and what reading a file raises."""
+    from pytest_attnperf.reports.files import markdown
+    from pytest_attnperf.reports.run import overview
+    from pytest_attnperf.tools.ci.outcome import EXPLAINED, Outcome
+
+    said = Outcome(options.verdict) if options.verdict else None
+    joined = _joined(options.results) if options.results else None
+    if joined is None and said is None:
+        raise UsageError("--markdown alone says nothing of the verdict; give --verdict, or the judged --results")
+    outcome = said or Outcome.PASSED
+    if joined is not None and joined.failed and outcome is Outcome.PASSED:
+        outcome = Outcome.FAILED
+    if options.markdown is not None:
+        text = read_regular(options.markdown, FILE_LIMIT).decode(errors="replace")
+    elif joined is not None:
+        text = markdown.summary(joined, limit_bytes=SUMMARY_BYTES, link=options.run_url)
+    else:
+        text = ""
+    explained = EXPLAINED.get(outcome, "")
+    if joined is not None and outcome is Outcome.FAILED and not joined.failed:
+        explained = _strictness(joined)
+    whole = "\n\n".join(part for part in (explained, text.strip()) if part)
+    counted = "" if joined is None else overview.counted([*(shown.case for shown in joined.cases), *joined.code])
+    return Report(whole, counted, outcome)
+
+
+def _strictness(joined: Joined) -> str:
+    """Why results fail of which no case does: the report below says that they passed."""
+    from pytest_attnperf.reports.run.overview import UNRESOLVED, counts, is_unresolved
+
+    open_ones = [shown.case.verdict for shown in joined.cases if is_unresolved(shown.case)]
+    open_ones += [code.verdict for code in joined.code if code.verdict in UNRESOLVED]
+    findings = sum(len(run.findings) for run in joined.runs)
+    what = [counts(open_ones)] if open_ones else []
+    what += [f"{findings} finding{'s' * (findings != 1)}"] if findings else []
+    return f"No case failed, but the gate is strict: {', '.join(what) or 'nothing was gated'}."
+
+
+def _joined(paths: list[Path]) -> Joined:
+    from pytest_attnperf.reports.files import json_results
+    from pytest_attnperf.reports.run.joined import join
+
+    return join([(str(path), json_results.decode(read_regular(path, FILE_LIMIT), str(path))) for path in paths])
+
+
+def _body(options: argparse.Namespace, report: Report, conclusion: Conclusion, stamp: Stamp) -> str:
+    """The whole comment: marker, stamp, what the gate says, the report, where the log is."""
+    from pytest_attnperf.reports.files import markdown
+    from pytest_attnperf.tools.ci.comments import fitted
+
+    parts = [f"{markdown.marker(options.name)}\n{stamp.line()}", conclusion.heading, report.markdown]
+    of = f"run {stamp.run}.{stamp.attempt}"
+    of = f"[{of}]({options.run_url})" if options.run_url else of
+    parts.insert(2, f"<sub>commit {stamp.sha[:12]}, {of}</sub>" if stamp.sha else f"<sub>{of}</sub>")
+    return fitted("\n\n".join(part for part in parts if part) + "\n")
+
+
+def _require_sound(options: argparse.Namespace) -> None:
+    """Raises UsageError for what would be sent to a wrong place."""
+    from pytest_attnperf.reports.files.markdown import marker
+    from pytest_attnperf.reports.text.figures import one_line
+    from pytest_attnperf.tools.ci.github import full_sha, repository
+
+    repository(options.repo)
+    if options.head_repo:
+        repository(options.head_repo)
+    if options.pull is None and not options.head_sha:
+        raise UsageError("give --head-sha SHA, --pull N, or both: which pull request the results are of")
+    if options.pull is not None and options.pull < 1:
+        raise UsageError(f"--pull is {options.pull}; pull requests are numbered from 1")
+    if options.base_branch and options.pull is None:
+        raise UsageError("--base-branch says where --pull N goes; give that, too")
+    if options.head_sha:
+        full_sha(options.head_sha, "--head-sha")
+    marker(options.name)
+    if options.run_url and not re.fullmatch(r"https?://[A-Za-z0-9._~:/?&=%+-]{1,500}", options.run_url):
+        raise UsageError(f"--run-url is {one_line(options.run_url)!r}; an http address is needed")
+    if not (options.results or options.markdown or options.verdict in ("broken", "unmeasured")):
+        raise UsageError("give --results FILE or --markdown FILE, or --verdict broken or unmeasured")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")

@@ -1,0 +1,270 @@
+"""`attnperf compare`: two results case by case, or the cards that measured one or several side by side."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.errors import UsageError
+
+if TYPE_CHECKING:
+    from pytest_attnperf.reports.run.compared import GroupRow
+    from pytest_attnperf.reports.run.joined import Joined
+    from pytest_attnperf.reports.text.colour import Ink
+    from pytest_attnperf.results import RunResult
+    from pytest_attnperf.session.side_by_side import ComparedCase, SideBySide, Sided
+
+WIDTH = 80
+"""Columns where no terminal says how many it has."""
+
+WIDTH_LEAST = 40
+NO_GATE = "a comparison, not a gate: the two may be days, cards and machine states apart"
+
+EPILOG = """RESULTS are files that pytest --attnperf wrote, stored baselines, or folders of these. The second is held to
+the first: a change of +3 % is 3 % more time. A case looks slower beyond the first one's policy and beyond what noise
+can make of so many processes; it is not proven to be. With --by gpu any number of files is taken as one, of one product
+each; a card is slow where it is 1 % slower than the others, beyond chance.
+
+examples:
+  attnperf compare yesterday.json today.json
+  attnperf compare baselines/sm_90/h200 .attnperf/results.json --by backend
+  attnperf compare old.json new.json --fail-above 3 --json
+  attnperf compare --by gpu .attnperf/results.json
+  attnperf compare --by gpu node1.json node2.json
+
+exit status: 0 shown, 1 --fail-above was given and a case is slower than that, or wrong on the second side, or nothing
+could be compared, 2 the command or a file is off
+"""
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "compare",
+        help="two results side by side, or the GPUs of a run: which card is slow",
+        description="Two results side by side, case by case; or the GPUs that measured: which card is slow.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS", help="two; any number with --by gpu")
+    parser.add_argument("--by", choices=("case", "gpu", "backend", "suite"), default="case", help="a line for each")
+    parser.add_argument("--sort", choices=("worst", "best", "name", "time"), default="worst", help="order of lines")
+    parser.add_argument("--limit", type=int, default=0, metavar="N", help="show at most N lines (default: all)")
+    parser.add_argument("--fail-above", type=float, metavar="PERCENT", help="exit 1 where a case is slower than that")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print. Raises UsageError, ResultsFileError and BaselineError."""
+    _refuse(options)
+    if options.by == "gpu":
+        return _cards(options)
+    from pytest_attnperf.plugin.report_inputs import read_runs
+    from pytest_attnperf.reports.text.figures import printable_json
+    from pytest_attnperf.session.side_by_side import side_by_side
+
+    first, second = (read_runs([path]) for path in options.results)
+    found = side_by_side(_sided(first), _sided(second))
+    if options.json:
+        sys.stdout.write(f"{printable_json(json.dumps(_values(found), indent=1))}\n")
+    else:
+        _print([*_lines(found, options), *_notes(found, (first, second))])
+    return _status(found, options.fail_above)
+
+
+def _refuse(options: argparse.Namespace) -> None:
+    """Raises UsageError for options that contradict each other."""
+    count = len(options.results)
+    if options.by != "gpu" and count != 2:
+        raise UsageError(f"compare takes two results, got {count}; --by gpu takes one or several")
+    if options.by == "gpu" and options.fail_above is not None:
+        raise UsageError("--fail-above is for two results; a slow card fails nothing")
+    if options.limit < 0:
+        raise UsageError(f"--limit is {options.limit}, must be 0 or more; 0 shows all")
+    if options.fail_above is not None and not 0 <= options.fail_above < float("inf"):
+        raise UsageError(f"--fail-above is {options.fail_above}, must be a percentage of 0 or more")
+
+
+def _sided(joined: Joined) -> list[Sided]:
+    from pytest_attnperf.session.side_by_side import Sided
+
+    return [Sided(shown.device, shown.case, shown.case.fingerprint or shown.run.fingerprint) for shown in joined.cases]
+
+
+def _status(found: SideBySide, percent: float | None) -> int:
+    if percent is None:
+        return 0
+    return 1 if found.wrong or not found.cases or any(case.ratio > 1 + percent / 100 for case in found.cases) else 0
+
+
+def _lines(found: SideBySide, options: argparse.Namespace) -> list[str]:
+    """The table, cut to --limit."""
+    from pytest_attnperf.reports.run.compared import ComparedRow, case_table, group_table
+
+    width, ink = _width(), _ink(options)
+    if options.by != "case":
+        groups = _ordered_groups(found.cases, options.by, options.sort)
+        shown = groups[: options.limit or None]
+        table = group_table(shown, options.by, width=width, ink=ink)
+        return [table, *_left_out(len(groups) - len(shown), f"{options.by}s")] if table else []
+    cases = _ordered(found.cases, options.sort)
+    several = len({case.device for case in cases}) > 1
+    rows = [
+        ComparedRow(
+            f"{case.device}/{case.key}" if several else str(case.key),
+            case.looks, case.base_us, case.new_us, case.ratio, case.interval95, case.limit,
+        )
+        for case in cases[: options.limit or None]
+    ]  # fmt: skip
+    table = case_table(rows, width=width, ink=ink)
+    return [table, *_left_out(len(cases) - len(rows), "cases")] if table else []
+
+
+def _left_out(count: int, what: str) -> list[str]:
+    return [f"and {count} more {what}"] if count else []
+
+
+def _ordered(cases: Sequence[ComparedCase], sort: str) -> list[ComparedCase]:
+    if sort == "name":
+        return sorted(cases, key=lambda case: str(case.key))
+    if sort == "time":
+        return sorted(cases, key=lambda case: -case.base_us)
+    return sorted(cases, key=lambda case: case.ratio, reverse=sort == "worst")
+
+
+def _ordered_groups(cases: Sequence[ComparedCase], by: str, sort: str) -> list[GroupRow]:
+    """Backends or suites; by time is by the time of their cases together."""
+    from pytest_attnperf.reports.run.compared import GroupRow
+    from pytest_attnperf.session.side_by_side import mean_ratio
+
+    groups: dict[str, list[ComparedCase]] = {}
+    for case in cases:
+        groups.setdefault(case.key.backend if by == "backend" else case.key.suite, []).append(case)
+    times = {name: sum(case.base_us for case in held) for name, held in groups.items()}
+    rows = [
+        GroupRow(
+            name,
+            mean_ratio(held) or 1.0,
+            len(held),
+            slower=sum(case.looks == "slower" for case in held),
+            faster=sum(case.looks == "faster" for case in held),
+        )
+        for name, held in groups.items()
+    ]
+    if sort == "name":
+        return sorted(rows, key=lambda row: row.name)
+    if sort == "time":
+        return sorted(rows, key=lambda row: -times[row.name])
+    return sorted(rows, key=lambda row: row.change, reverse=sort == "worst")
+
+
+def _notes(found: SideBySide, sides: tuple[Joined, Joined]) -> list[str]:
+    """What stands below the table: counts, what is on one side only, and what the figures are worth."""
+    from pytest_attnperf.reports.run.compared import listed, reasons
+    from pytest_attnperf.reports.text.figures import format_change, one_line
+    from pytest_attnperf.reports.text.text_width import wrapped
+    from pytest_attnperf.session.side_by_side import LOOKS
+
+    width = _width()
+    counts = [(sum(case.looks == looks for case in found.cases), looks) for looks in LOOKS]
+    said = ", ".join(f"{count} {looks}" for count, looks in counts if count) or "nothing"
+    mean = found.geometric_mean
+    changed = f"; geometric mean {format_change(mean)}" if mean is not None else ""
+    lines = [*wrapped(f"{len(found.cases)} cases compared, these look: {said}{changed}", width)] if found.cases else []
+    lines += [] if found.cases else ["no case could be compared"]
+    lines += reasons(found.incomparable, width)
+    lines += listed("only in the first", found.only_base, width)
+    lines += listed("only in the second", found.only_new, width)
+    lines += [line for side in sides for note in side.notes for line in wrapped(one_line(note, 400), width)]
+    for name, side in zip(("first", "second"), sides, strict=True):
+        lines += wrapped(f"{name}: {_origin(side)}", width)
+    return ["", *lines, *wrapped(NO_GATE, width)]
+
+
+def _origin(joined: Joined) -> str:
+    from pytest_attnperf.reports.text.figures import one_line
+
+    runs = [f"{source} ({run.started[:10]}, commit {run.commit[:12] or 'unknown'})"
+            for source, run in zip(joined.sources, joined.runs, strict=True)]  # fmt: skip
+    return one_line(", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else ""), 600)
+
+
+def _values(found: SideBySide) -> dict[str, object]:
+    return {
+        "cases": [
+            {
+                "case": str(case.key), "device": case.device, "first_us": case.base_us, "second_us": case.new_us,
+                "ratio": case.ratio, "interval95": case.interval95, "limit": case.limit, "looks": case.looks,
+                "processes": case.processes,
+            }
+            for case in found.cases
+        ],
+        "geometric_mean": found.geometric_mean,
+        "incomparable": [{"case": str(key), "why": why} for key, why in found.incomparable],
+        "only_first": [str(key) for key in found.only_base],
+        "only_second": [str(key) for key in found.only_new],
+    }  # fmt: skip
+
+
+def _cards(options: argparse.Namespace) -> int:
+    """The cards of all files, by device: times of two products say nothing of each other."""
+    from pytest_attnperf.plugin.report_inputs import read_runs
+    from pytest_attnperf.reports.run.by_gpu import card_table
+    from pytest_attnperf.reports.run.overview import device_of
+    from pytest_attnperf.reports.text.figures import one_line, printable_json
+    from pytest_attnperf.reports.text.text_width import wrapped
+    from pytest_attnperf.session.card_spread import card_spreads, legend, slow_line
+
+    joined = read_runs(options.results)
+    by_device: dict[str, list[RunResult]] = {}
+    for one in joined.runs:
+        if one.cases:
+            by_device.setdefault(device_of(one) or "unknown device", []).append(one)
+    found = {device: card_spreads(runs) for device, runs in by_device.items()}
+    if options.json:
+        values = {device: _card_values(spreads) for device, spreads in found.items()}
+        sys.stdout.write(f"{printable_json(json.dumps(values, indent=1))}\n")
+        return 0
+    width = _width()
+    tables = [(device, spreads.cards[: options.limit or None]) for device, spreads in found.items()]
+    lines = [card_table(tables, width=width, ink=_ink(options))] if any(cards for _, cards in tables) else []
+    lines += [""] * bool(lines)
+    several = len(found) > 1
+    for device, spreads in found.items():
+        said = [slow_line(card, spreads.by) for card in spreads.cards if card.slow]
+        said += legend(spreads)
+        commits = {one.commit for one in by_device[device]}
+        said += [f"of {len(commits)} commits: what differs between cards may be the code"] if len(commits) > 1 else []
+        said = [one_line(f"{device}: {text}" if several else text, 600) for text in said]
+        lines += [line for text in said for line in wrapped(text, width)]
+    _print(lines or ["no case was measured"])
+    return 0
+
+
+def _card_values(spreads: object) -> object:
+    from dataclasses import asdict, is_dataclass
+
+    assert is_dataclass(spreads)
+    assert not isinstance(spreads, type)
+    return asdict(spreads)
+
+
+def _print(lines: Sequence[str]) -> None:
+    sys.stdout.write("\n".join(lines).strip("\n") + "\n")
+
+
+def _width() -> int:
+    return max(WIDTH_LEAST, shutil.get_terminal_size((WIDTH, 24)).columns)
+
+
+def _ink(options: argparse.Namespace) -> Ink:
+    from pytest_attnperf.reports.text.colour import Ink, wanted
+
+    return Ink.ansi() if wanted(sys.stdout, os.environ, options.color) else Ink.plain()

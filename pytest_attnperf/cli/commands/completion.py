@@ -1,0 +1,143 @@
+"""`attnperf completion SHELL`: a script that makes a shell complete commands, options, files and case keys."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pytest_attnperf.errors import AttnperfError, UsageError
+
+SHELLS = ("bash", "zsh", "tcsh", "fish")
+RESULTS = Path(".attnperf") / "results.json"
+CASES = "attnperf completion --cases 2>/dev/null"
+
+HARMLESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./+@,-]*")
+"""Only such keys are offered: a results file may come from anywhere, and shells expand what they complete."""
+
+EPILOG = """In .bashrc:  eval "$(attnperf completion bash)"
+For zsh, as a file _attnperf in a folder of $fpath, before compinit runs:
+             attnperf completion zsh > ~/.zfunc/_attnperf
+For fish:    attnperf completion fish > ~/.config/fish/completions/attnperf.fish
+For tcsh:    attnperf completion tcsh > ~/.attnperf.tcsh, and in .tcshrc: source ~/.attnperf.tcsh
+Keys of cases are those of .attnperf/results.json in the current folder. docs/commands.md says how pytest's own options
+are completed.
+
+exit status: 0 printed, 2 the command is off, or shtab is not installed
+
+examples:
+  attnperf completion bash
+  attnperf completion zsh > ~/.zfunc/_attnperf
+"""
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "completion",
+        help="print what makes a shell complete these commands",
+        description="Print a script that makes a shell complete commands, options, files and the keys of cases.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("shell", nargs="?", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
+    parser.add_argument("--cases", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--results", type=Path, default=RESULTS, help=argparse.SUPPRESS)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the script. Raises UsageError for no shell, and where shtab is not installed."""
+    if options.cases:
+        sys.stdout.writelines(f"{key}\n" for key in case_keys(options.results))
+        return 0
+    if options.shell is None:
+        raise UsageError(f"completion of which shell? One of {', '.join(SHELLS)}: attnperf completion bash")
+    sys.stdout.write(f"{script(options.shell)}\n")
+    return 0
+
+
+def script(shell: str) -> str:
+    """What the shell reads. Raises UsageError where shtab is not installed."""
+    try:
+        import shtab
+    except ImportError:
+        raise UsageError(
+            "attnperf completion needs shtab, which is not installed: pip install 'pytest-attnperf[completion]'"
+        ) from None
+    from pytest_attnperf.cli.main import whole_parser
+
+    parser = whole_parser()
+    for action in actions_of(parser):
+        kind = completed_by(action)
+        if kind is not None:
+            action.complete = {"file": shtab.FILE, "folder": shtab.DIRECTORY, "case": OF_CASES}[kind]  # type: ignore[attr-defined]
+    return str(shtab.complete(parser, shell))
+
+
+OF_CASES = {
+    "bash": "_attnperf_cases",
+    "zsh": "_attnperf_cases",
+    "tcsh": f"`{CASES.partition(' 2>')[0]}`",
+    "fish": f"({CASES})",
+    "preamble": {
+        "bash": f"""
+_attnperf_cases() {{
+  local key
+  while IFS= read -r key; do [[ "$key" == "$1"* ]] && printf '%s\\n' "$key"; done < <({CASES})
+}}
+""",
+        "zsh": f"""
+_attnperf_cases() {{
+  compadd -- ${{(f)"$({CASES})"}}
+}}
+""",
+    },
+}
+"""How each shell asks for the keys, when they are wanted and no sooner."""
+
+
+def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """Every argument of every command."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from actions_of(inner)
+
+
+def completed_by(action: argparse.Action) -> str | None:
+    """'file', 'folder' or 'case', by how an argument is declared; None where there is nothing to look up."""
+    names = (action.metavar,) if isinstance(action.metavar, str) else action.metavar or ()
+    words = set(re.findall(r"[A-Z]+", " ".join(names)))
+    if action.choices is not None or action.nargs == 0:
+        return None
+    if words & {"CASE", "WHAT"} or action.dest in ("case", "cases"):
+        return "case"
+    if words & {"FILE", "PATH", "NODEID"} or (action.type is Path and not words & {"DIR", "ROOT"}):
+        return "file"
+    return "folder" if words & {"DIR", "ROOT"} else None
+
+
+def case_keys(results: Path) -> list[str]:
+    """Of a results file, sorted; none where it cannot be read: nobody wants to be told so while typing."""
+    from pytest_attnperf.records.regular_file import read_regular
+    from pytest_attnperf.reports.files.json_results import BYTES_MAX
+
+    try:
+        held: Any = json.loads(read_regular(results, BYTES_MAX))
+    except (AttnperfError, OSError, ValueError, RecursionError):
+        return []
+    listed = [held.get(name) for name in ("cases", "code")] if isinstance(held, dict) else []
+    cases = [case for some in listed if isinstance(some, list) for case in some]
+    keys = (_key(case.get("key")) for case in cases if isinstance(case, dict))
+    return sorted({key for key in keys if HARMLESS.fullmatch(key)})
+
+
+def _key(parts: Any) -> str:
+    """As records.CaseKey writes it; '' for what is none."""
+    found = [parts.get(name) for name in ("suite", "backend", "workload", "label")] if isinstance(parts, dict) else []
+    return "/".join(part for part in found if isinstance(part, str) and part)

@@ -1,0 +1,301 @@
+"""`attnperf dispatch`: which backend to take where, from measured results; and a function that a project pastes."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.errors import UsageError
+
+if TYPE_CHECKING:
+    from pytest_attnperf.baselines.published import PublishedReport
+    from pytest_attnperf.tools.dispatch.points import LeftOut, Timed
+    from pytest_attnperf.tools.dispatch.regions import DispatchTable
+
+EPILOG = """RESULTS is the results.json of a run that measured, a file or a folder of stored baselines, or one
+published report. Only cases that were proven right count. All must be of one device.
+
+exit status: 0 printed, 2 the command or a file is off
+
+examples:
+  attnperf dispatch .attnperf/results.json
+  attnperf dispatch baselines/sm_90/h200 --family prefill --out choose_backend.py
+  attnperf dispatch baselines/published/mi300x_ck_triton_native.json --incumbent ck
+"""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What one file brings.
+
+    arch, product   of the device; a published report has what it names in `product`
+    device          the device in words
+    told            lines about the source that a reader must see
+    """
+
+    path: str
+    arch: str
+    product: str
+    device: str
+    told: tuple[str, ...]
+    timed: tuple[Timed, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    published: bool = False
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "dispatch",
+        help="which backend to take where, from measured results",
+        description="The best backend by family, shape and size, from measured results, with margin and confidence.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("results", nargs="+", type=Path, metavar="RESULTS", help="results, baselines, or a report")
+    parser.add_argument("--incumbent", default="", metavar="BACKEND", help="takes ties and everything unmeasured "
+                        "(default: of each family the one that is fastest most often)")  # fmt: skip
+    parser.add_argument(
+        "--margin", type=float, default=2.0, metavar="PERCENT", help="less is a tie (default %(default)g)"
+    )
+    parser.add_argument("--family", default="", metavar="F", help="this family only")
+    parser.add_argument(
+        "--arch", default="", metavar="ARCH[/PRODUCT]", help="of results of several devices, take these"
+    )
+    parser.add_argument("--table", default="", metavar="NAME", help="of a published report, take this table only "
+                        "(default: of each workload, the last table that has it)")  # fmt: skip
+    parser.add_argument("--out", type=Path, metavar="FILE.py", help="write a Python module with choose_backend()")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--markdown", action="store_true", help="print Markdown")
+    form.add_argument("--json", action="store_true", help="print JSON, with every point and interval")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the table, and write the module. Raises UsageError, and what reading a file raises."""
+    from pytest_attnperf.records.atomic_file import write_atomically
+    from pytest_attnperf.tools.dispatch.function_source import module_source
+
+    sources = _of_one_device(_sources(options), options.arch)
+    table = _table(sources, options)
+    told = _told(sources)
+    if options.out is not None:
+        write_atomically(options.out, module_source(table, told).encode())
+    sys.stdout.write(f"{_text(table, told, options)}\n")
+    if options.out is not None:
+        sys.stderr.write(f"written: {options.out}\n")
+    return 0
+
+
+def _table(sources: Sequence[Source], options: argparse.Namespace) -> DispatchTable:
+    from pytest_attnperf.tools.dispatch.points import points_of
+    from pytest_attnperf.tools.dispatch.regions import dispatch_table
+
+    points, dropped = points_of(timed for source in sources for timed in source.timed)
+    left_out = [*(case for source in sources for case in source.left_out), *dropped]
+    family: str = options.family
+    return dispatch_table(points, left_out, margin=options.margin / 100, incumbent=options.incumbent, family=family)
+
+
+def _text(table: DispatchTable, told: Sequence[str], options: argparse.Namespace) -> str:
+    import json
+
+    from pytest_attnperf.reports.text.figures import printable_json
+    from pytest_attnperf.tools.dispatch import text as dispatch
+    from pytest_attnperf.tools.dispatch.regions import never_combined
+
+    missing = never_combined(table.groups)
+    if options.json:
+        return printable_json(json.dumps(dispatch.plain(table, told, missing), indent=2))
+    if options.markdown:
+        return dispatch.markdown_text(table, told, missing)
+    return dispatch.text(table, told, missing, shutil.get_terminal_size((80, 24)).columns)
+
+
+def _told(sources: Sequence[Source]) -> list[str]:
+    """Device, files, dates and caveats."""
+    lines = [sources[0].device]
+    dates = sorted({timed.recorded[:10] for source in sources for timed in source.timed if timed.recorded})
+    if dates:
+        lines.append(f"recorded {dates[0]}" + (f" to {dates[-1]}" if len(dates) > 1 else ""))
+    lines += dict.fromkeys(line for source in sources for line in source.told)
+    cards = {process.device_id for source in sources for timed in source.timed for process in timed.processes}
+    if len(cards - {""}) > 1:
+        lines.append(
+            f"times are of {len(cards - {''})} cards of this product, which may differ by more than an interval"
+        )
+    return lines
+
+
+def _of_one_device(sources: Sequence[Source], arch: str) -> list[Source]:
+    """Sources of one device. Raises UsageError naming the devices where they are several and none is chosen."""
+    if any(source.published for source in sources) and len(sources) > 1:
+        raise UsageError("a published report's times are of another method than any other's: give it alone")
+    by_device: dict[tuple[str, str], list[Source]] = {}
+    for source in sources:
+        by_device.setdefault((source.arch, source.product), []).append(source)
+    wanted, _, product = arch.partition("/")
+    chosen = [key for key in by_device if not arch or (key[0] == wanted and product in ("", key[1]))]
+    known = ", ".join(f"{'/'.join(key)} ({', '.join(source.path for source in of)})" for key, of in by_device.items())
+    if not chosen:
+        raise UsageError(f"--arch {arch!r} is none of the results'; they are of: {known}")
+    if len(chosen) > 1:
+        raise UsageError(f"results of several devices make no table: {known}. Choose by --arch ARCH/PRODUCT")
+    return by_device[chosen[0]]
+
+
+def _sources(options: argparse.Namespace) -> list[Source]:
+    return [source for path in options.results for source in _opened(path, options.table)]
+
+
+def _opened(path: Path, table: str) -> Iterable[Source]:
+    """Of a folder, every file in it that holds times. Raises UsageError where there is none."""
+    if not path.is_dir():
+        yield _source(path, table)
+        return
+    found = False
+    for file in sorted(path.glob("*.json")):
+        if _kind(file) == "baselines":
+            found = True
+            yield _source(file, table)
+    if not found:
+        inside = ", ".join(part.name for part in sorted(path.iterdir())[:10]) or "nothing"
+        raise UsageError(f"{path} holds no file of stored baselines, only {inside}; name baselines/<arch>/<product>")
+
+
+def _kind(path: Path) -> str:
+    """'results', 'baselines' or 'published' by the fields of a file; '' for anything else."""
+    import msgspec
+
+    try:
+        fields: Any = msgspec.json.decode(_content(path))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{path}: is not readable as JSON ({error})") from error
+    if not isinstance(fields, dict):
+        return ""
+    kinds = {
+        "results": {"cases", "schema"},
+        "baselines": {"entries", "suite", "policies"},
+        "published": {"rows", "method"},
+    }
+    return next((kind for kind, needed in kinds.items() if needed <= fields.keys()), "")
+
+
+def _content(path: Path) -> bytes:
+    from pytest_attnperf.records.regular_file import read_regular
+    from pytest_attnperf.reports.files.json_results import BYTES_MAX
+
+    return read_regular(path, BYTES_MAX)
+
+
+def _source(path: Path, table: str) -> Source:
+    kind = _kind(path)
+    if kind == "published":
+        return _published(path, table)
+    if table:
+        raise UsageError(f"--table is of published reports, and {path} is none")
+    if kind == "results":
+        return _results(path)
+    if kind == "baselines":
+        return _baselines(path)
+    raise UsageError(
+        f"{path} is neither results of pytest --attnperf, nor stored baselines, nor a published report: it has none of "
+        "their fields"
+    )
+
+
+def _results(path: Path) -> Source:
+    """Raises UsageError for results without a device, and for those of a CPU or an interpreter."""
+    from pytest_attnperf.reports.files import json_results
+    from pytest_attnperf.tools.dispatch.from_run import timed_cases
+
+    run = json_results.read(path)
+    device = run.device
+    if device is None:
+        raise UsageError(f"{path} names no device: nothing was measured in that run")
+    _require_gpu(path, device.arch, interpreted=device.interpreted)
+    timed, left_out = timed_cases(run, str(path))
+    said = f"{device.name or device.product} ({device.arch})"
+    named = run.fingerprint.named if run.fingerprint else {}
+    told = (f"{path}: {run.started[:10]}, commit {run.commit or 'unknown'}, {_software(named)}",)
+    return Source(str(path), device.arch, device.product, said, told, tuple(timed), tuple(left_out))
+
+
+def _baselines(path: Path) -> Source:
+    from pytest_attnperf.baselines import schema
+    from pytest_attnperf.tools.dispatch.from_run import median_of
+    from pytest_attnperf.tools.dispatch.points import Timed
+
+    file = schema.decode(_content(path), str(path))
+    _require_gpu(path, file.arch)
+    timed = []
+    for key, entry in file.entries.items():
+        backend, _, rest = key.partition("/")
+        workload, _, label = rest.partition("/")
+        timed.append(
+            Timed(
+                backend=f"{backend}/{label}" if label else backend,
+                workload=workload,
+                median_us=median_of(entry.processes),
+                source=str(path),
+                recorded=entry.recorded,
+                processes=entry.processes,
+                conditions=file.environments[entry.environment].must_match,
+                definition=entry.workload,
+            )
+        )
+    software = dict.fromkeys(_software(environment.named) for environment in file.environments.values())
+    told = tuple(f"stored baselines, {said}" for said in software)
+    return Source(str(path), file.arch, file.product, f"{file.product} ({file.arch})", told, tuple(timed))
+
+
+def _published(path: Path, table: str) -> Source:
+    """Of each workload the last table that has it, or of all the one that is named. Raises UsageError."""
+    from pytest_attnperf.tools.dispatch.points import Timed
+
+    report = _report(path)
+    tables = list(dict.fromkeys(row.table for row in report.rows))
+    if table and table not in tables:
+        raise UsageError(f"{path} has no table {table!r}; it has: {', '.join(map(repr, tables))}")
+    of_workload = {row.workload: row.table for row in report.rows if table in ("", row.table)}
+    rows = [row for row in report.rows if of_workload.get(row.workload) == row.table]
+    timed = tuple(Timed(row.backend, row.workload, row.time_us, str(path), report.date) for row in rows)
+    used = ", ".join(repr(name) for name in tables if name in of_workload.values())
+    unused = ", ".join(repr(name) for name in tables if name not in of_workload.values())
+    told = (
+        f"published, not measured here: {report.source}",
+        f"tables used: {used}" + (f"; not used: {unused}, choose by --table" if unused else ""),
+        *(f"caveat: {caveat}" for caveat in report.caveats),
+    )
+    device = report.device or "a device that the report does not name"
+    return Source(str(path), "", report.device, device, told, timed, published=True)
+
+
+def _report(path: Path) -> PublishedReport:
+    """Raises UsageError for what is no report of a known schema."""
+    import msgspec
+
+    from pytest_attnperf.baselines.published import PUBLISHED_SCHEMA, PublishedReport
+
+    try:
+        report = msgspec.json.decode(_content(path), type=PublishedReport)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path}: is not a published report ({error})") from error
+    if report.schema != PUBLISHED_SCHEMA:
+        raise UsageError(f"{path}: field `schema` is {report.schema}; this version reads {PUBLISHED_SCHEMA}")
+    return report
+
+
+def _require_gpu(path: Path, arch: str, *, interpreted: bool = False) -> None:
+    if interpreted or arch.startswith("cpu"):
+        how = "from an interpreter" if interpreted else "of a CPU"
+        raise UsageError(f"{path}: the times are {how} ({arch}) and say nothing of a GPU; give results of a GPU")
+
+
+def _software(named: dict[str, str]) -> str:
+    shown = [f"{name} {named[name]}" for name in ("torch", "triton", "aiter", "rocm", "cuda") if named.get(name)]
+    return ", ".join(part for part in shown if not part.endswith(" none")) or "software unknown"

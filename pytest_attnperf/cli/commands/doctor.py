@@ -1,0 +1,131 @@
+"""`attnperf doctor`: what this machine and these packages do to the numbers, and the command that mends each."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_attnperf.reports.text.colour import Ink
+    from pytest_attnperf.tools.doctor.engine import Report
+    from pytest_attnperf.tools.doctor.probes import Surroundings
+
+WIDTH = 80
+"""Columns where no terminal says how many it has."""
+
+NARROWEST = 40
+"""Columns below which a line would hold no word."""
+
+EPILOG = """Nothing is changed, and no setting of a device is touched. On a GPU the last part takes a minute, because it
+measures: which timer cases get, and how far two processes of the same code lie apart. Each line says what was seen;
+what is not ok says what it means for the numbers and what mends it. docs/doctor.md explains every line.
+
+examples:
+  attnperf doctor                        all of it: 3 s without a GPU, 75 s with one
+  attnperf doctor --quick                without the minute of measuring noise
+  attnperf doctor -v                     and the details of each line: files, versions, variables
+  attnperf doctor --json -               for a program
+  attnperf doctor --bundle doctor.zip    for a bug report, without names of people, machines and folders
+
+exit status: 0 no problem found, 1 a problem found, 2 the command or a file is off, or it was stopped
+"""
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "doctor",
+        help="what this machine and these packages do to the numbers, and what mends it; a bundle for bug reports",
+        description="Looks at torch, aiter, Triton, compilers, the GPU, its settings and the disk.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--quick", action="store_true", help="leave out the noise of three cases, which takes a minute")
+    parser.add_argument("--json", metavar="FILE", default="", help="write the findings as JSON; - prints them alone")
+    parser.add_argument("--bundle", type=Path, metavar="FILE.zip", help="pack the report for a bug report")
+    parser.add_argument("-v", "--verbose", action="store_true", help="meaning and details of every line")
+    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Look, print, write. Raises UsageError for a bad name of a file, OSError where one cannot be written."""
+    try:
+        return _run(options)
+    except KeyboardInterrupt:
+        sys.stderr.write("attnperf doctor: stopped; --quick leaves out the part that takes a minute\n")
+        return 2
+
+
+def _run(options: argparse.Namespace) -> int:
+    from pytest_attnperf.reports.text.colour import Ink, wanted
+    from pytest_attnperf.tools.doctor.bundle import refuse_bad_name
+    from pytest_attnperf.tools.doctor.engine import run_probes
+    from pytest_attnperf.tools.doctor.here import surroundings_here
+    from pytest_attnperf.tools.doctor.probe_list import NOISE, PROBES
+
+    if options.bundle is not None:
+        refuse_bad_name(options.bundle)
+    if options.json not in ("", "-"):
+        _refuse_folder(Path(options.json))
+    here = surroundings_here()
+    chosen = [probe for probe in PROBES if not (options.quick and probe.name == NOISE)]
+    if here.has_gpu and not options.quick:
+        sys.stderr.write("measuring on the GPU takes a minute; --quick leaves it out\n")
+    report = run_probes(chosen, here)
+    if options.json != "-":
+        ink = Ink.ansi() if wanted(sys.stdout, os.environ, options.color) else Ink.plain()
+        width = max(NARROWEST, shutil.get_terminal_size((WIDTH, 24)).columns)
+        sys.stdout.write("\n".join(_lines(report, width, ink, verbose=options.verbose)) + "\n")
+    _write(report, here, options)
+    return 1 if report.counts["problem"] else 0
+
+
+def _refuse_folder(path: Path) -> None:
+    if path.is_dir():
+        raise UsageError(f"--json {path}: this is a folder; name a file, or - to print")
+    if not path.parent.is_dir():
+        raise UsageError(f"--json {path}: there is no folder {path.parent}; make it first")
+
+
+def _lines(report: Report, width: int, ink: Ink, *, verbose: bool) -> Sequence[str]:
+    from pytest_attnperf.reports.text.text_width import wrapped
+    from pytest_attnperf.tools.doctor.text import report_lines
+
+    return report_lines(report, width=width, wrap=wrapped, ink=ink, verbose=verbose)
+
+
+def _write(report: Report, here: Surroundings, options: argparse.Namespace) -> None:
+    """The files that were asked for, each named on standard error."""
+    from pytest_attnperf.records.atomic_file import write_atomically
+    from pytest_attnperf.reports.text.colour import PLAIN
+    from pytest_attnperf.tools.doctor.bundle import write_bundle
+    from pytest_attnperf.tools.doctor.report_json import report_json
+
+    if options.json:
+        said = json.dumps(report_json(report), indent=1) + "\n"
+        if options.json == "-":
+            sys.stdout.write(said)
+        else:
+            write_atomically(Path(options.json), said.encode())
+            sys.stderr.write(f"written: {options.json}\n")
+    if options.bundle is not None:
+
+        def show(shown: Report) -> str:
+            return "\n".join(_lines(shown, WIDTH, PLAIN, verbose=True)) + "\n"
+
+        packed = write_bundle(options.bundle, report, show, here)
+        sys.stderr.write(
+            f"written: {options.bundle}\n"
+            + "".join(f"  {member}\n" for member in packed)
+            + "names of people and machines, folders, addresses, tokens and ids of devices were taken out by rules; "
+            "look into\nit before you send it: names of your packages, tests and kernels are in it\n"
+        )

@@ -1,0 +1,322 @@
+"""`attnperf explain`: why one case has the verdict it has, in words and figures, from the results that are stored."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.errors import AttnperfError, UsageError
+
+if TYPE_CHECKING:
+    from pytest_attnperf.gate.effort import Aim, UnitCost
+    from pytest_attnperf.gate.recount import Recount
+    from pytest_attnperf.records import DeviceInfo
+    from pytest_attnperf.reports.explain.facts import Facts, Option, Stored, Told
+    from pytest_attnperf.results import CaseResult, RunResult
+
+RESULTS = Path(".attnperf/results.json")
+BASELINES = Path("baselines")
+WIDTH = 80
+"""Columns where no terminal says how many it has."""
+
+WIDTH_LEAST = 40
+SECOND_LOOK = 3
+BASELINE_PROCESSES = 7
+BUDGET = "the budget of"
+"""In the summary of a case that the run's time has not reached."""
+
+EPILOG = """WHAT is a node id, a case's key (prefill/triton.flash/prefill-b4-...), a compiled kernel's key, or a part of
+these that no other has. Without it the worst case of the run is explained. Nothing is measured: all of it stands in the
+results file, and figures that do not follow from the samples there are named. A baseline entry that the case was held
+to is read, too, where its folder is here.
+
+examples:
+  attnperf explain                                             the worst case of the last run
+  attnperf explain triton.flash/prefill-b4-s512                one case, by a part of its key
+  attnperf explain "suites/test_prefill.py::test_prefill[triton.flash-prefill-b4-s512-h8-d256-f16-causal]"
+  attnperf explain prefill-b4-s512 --results build/results.json --json
+
+exit status: 0 explained, 1 explained, and the case failed its test, 2 the command or the file is off, or no case or
+several are named so
+"""
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "explain",
+        help="why a case has its verdict: words, every figure, what changed, and what would decide it",
+        description="Explains one verdict from stored results: plain words first, figures below.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("what", nargs="?", default="", metavar="WHAT", help="node id, key, or a part; else the worst")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE", help=f"default: {RESULTS}")
+    parser.add_argument("--baselines", type=Path, metavar="DIR", help=f"default: {BASELINES}, where it exists")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print. Raises UsageError for no case or several, and ResultsFileError for a file that cannot be read."""
+    from pytest_attnperf.records.code import CodeResult
+    from pytest_attnperf.reports.files.one_case import held_alone, read_index
+    from pytest_attnperf.reports.text.figures import printable_json
+
+    index = read_index(_content(options.results), str(options.results))
+    entry = index.find(options.what) if options.what else index.worst()
+    found = index.run_with(entry)
+    held = held_alone(found)
+    if isinstance(held, CodeResult):
+        text, values = _of_code(held, found, options)
+    else:
+        text, values = _of_case(told_of(held, found, options.results, index.timed, options.baselines), options)
+    if options.json:
+        sys.stdout.write(f"{printable_json(json.dumps(values, indent=1))}\n")
+    else:
+        first = (
+            "" if options.what else f"the worst of {len(index.entries)} cases; name another to have it explained\n\n"
+        )
+        sys.stdout.write(f"{first}{text}\n")
+    return 1 if held.fails else 0
+
+
+def told_of(case: CaseResult, found: RunResult, source: Path, cases: int, baselines: Path | None) -> Told:
+    """A case with everything that can be made of it again. `cases` share the run's false-alarm rate."""
+    from pytest_attnperf.gate.recount import recount
+    from pytest_attnperf.reports.explain.facts import Facts, Told
+
+    again = recount(case, cases)
+    facts = Facts(
+        source=str(source),
+        cases=cases,
+        tolerated=again.tolerated,
+        relative_sd=again.relative_sd,
+        z=again.z,
+        share=again.share,
+        contradicted=(*again.contradicted, *_contradictions(case, found.device)),
+        stored=_stored(case, found, again, baselines),
+    )
+    told = Told(case, found, facts)
+    return replace(told, facts=_with_options(told, again))
+
+
+def _contradictions(case: CaseResult, device: DeviceInfo | None) -> list[str]:
+    """What the samples and the checks of the file say against each other."""
+    from pytest_attnperf.gate.recount import BY_TIME, IMPOSSIBLE
+    from pytest_attnperf.session.consistent import contradictions, unproven
+
+    try:
+        found = [] if device is None or not case.first else contradictions(case, device)
+        if case.verdict in BY_TIME and (case.first or case.pairs):
+            found += [f"it is said to be right: {text}" for text in unproven(case.checks, None)]
+    except IMPOSSIBLE as error:
+        found = [f"its samples cannot be looked at: {error}"]
+    return found
+
+
+def _with_options(told: Told, again: Recount) -> Facts:
+    """What would decide a case that is not decided."""
+    from pytest_attnperf.gate.effort import unit_cost
+    from pytest_attnperf.records import Verdict
+    from pytest_attnperf.reports.text.figures import format_change
+
+    case, facts = told.case, told.facts
+    if case.verdict is not Verdict.UNDECIDED or not told.case.nodeid:
+        return facts
+    cost = unit_cost(case)
+    known = again.ratio is not None and again.z is not None and again.relative_sd is not None
+    if BUDGET in case.summary or not known or again.ratio is None or again.ratio <= 1:
+        return replace(facts, options=tuple(_plain_options(told, cost)))
+    options, undecidable = _more_pairs(told, again, cost) if case.pairs else _more_processes(told, again, cost)
+    counted = (
+        f"Counted for a change that stays at {format_change(again.ratio)}, at this run's noise and false-alarm rate. "
+        "The next look draws its own: a true change of just this size is found by every other one."
+    )
+    return replace(facts, options=tuple(options), undecidable=undecidable, counted=counted)
+
+
+def _plain_options(told: Told, cost: UnitCost) -> list[Option]:
+    """Where no number can be computed: what is missing is measured."""
+    from pytest_attnperf.reports.explain import steps
+    from pytest_attnperf.reports.explain.facts import Option
+
+    case = told.case
+    pairs = f"{steps.PAIRS} pairs against {steps.base_of(told)}"
+    by_pairs = Option(pairs, _seconds(cost.pair_s, steps.PAIRS, cost.process_s), (steps.paired(told),))
+    if BUDGET in case.summary:
+        what = f"both looks of the case alone, {1 + SECOND_LOOK} processes"
+        alone = Option(what, _seconds(cost.process_s, 1 + SECOND_LOOK), (steps.gated(case.nodeid),))
+        return [alone, by_pairs]
+    what = f"a baseline of {BASELINE_PROCESSES} processes, recorded at the base revision, whose spread is the noise"
+    record = f"pytest --update-baselines {steps.quoted(case.nodeid)}"
+    return [Option(what, _seconds(cost.process_s, BASELINE_PROCESSES), (record,)), by_pairs]
+
+
+def _more_pairs(told: Told, again: Recount, cost: UnitCost) -> tuple[list[Option], str]:
+    """Of a case that pairs have left open."""
+    from pytest_attnperf.gate.effort import PAIRS_MAX, pairs_needed
+    from pytest_attnperf.gate.interleaved import ASYMMETRY
+    from pytest_attnperf.reports.explain import steps
+    from pytest_attnperf.reports.explain.facts import Option
+
+    assert again.relative_sd is not None
+    taken = len(told.case.pairs)
+    count = pairs_needed(_aim(told, again), relative_sd=again.relative_sd, taken=taken, asymmetry=ASYMMETRY)
+    what = f"{count} pairs against {steps.base_of(told)} instead of {taken}"
+    if count is None and taken < steps.PAIRS:
+        count = steps.PAIRS
+        what = f"{count} pairs against {steps.base_of(told)} instead of {taken}, whose spread says little of the noise"
+    if count is None:
+        return [], (
+            f"Not even {PAIRS_MAX} pairs would decide it: the change is below what pairs of this case resolve. Find "
+            "where the noise comes from, or allow a larger threshold."
+        )
+    return [Option(what, _seconds(cost.pair_s, count, cost.process_s), (steps.paired(told, count),))], ""
+
+
+def _more_processes(told: Told, again: Recount, cost: UnitCost) -> tuple[list[Option], str]:
+    """Of a case that fresh processes have left open against stored ones: more of them, or pairs."""
+    from pytest_attnperf.gate.effort import PROCESSES_MAX, pairs_needed, processes_needed
+    from pytest_attnperf.gate.interleaved import ASYMMETRY
+    from pytest_attnperf.reports.explain import steps
+    from pytest_attnperf.reports.explain.facts import Option
+
+    assert again.relative_sd is not None
+    case, stored, options, undecidable = told.case, len(told.case.stored_us), [], ""
+    aim = _aim(told, again)
+    needed = processes_needed(aim, relative_sd=again.relative_sd, stored=stored, card_error=case.card_error)
+    if needed is None:
+        undecidable = f"Not even {PROCESSES_MAX} processes a side would decide it: find where the noise comes from."
+    else:
+        look = steps.gated(case.nodeid, f"--attnperf-second-look={needed.fresh}")
+        record = f"pytest --update-baselines --attnperf-processes={needed.stored} {steps.quoted(case.nodeid)}"
+        more = needed.stored > stored
+        what = f"{needed.fresh} fresh processes instead of {len(case.second or case.first)}"
+        what = f"{needed.stored} stored processes (recorded at the base revision) and {what}" if more else what
+        units = 1 + needed.fresh + (needed.stored if more else 0)
+        options.append(Option(what, _seconds(cost.process_s, units), (record, look) if more else (look,)))
+    # Pairs of independent processes scatter by no more than this; being side by side takes away, and adds nothing.
+    apart = math.sqrt(2) * again.relative_sd
+    pairs = pairs_needed(aim, relative_sd=apart, taken=0, asymmetry=ASYMMETRY)
+    count = steps.PAIRS if pairs is None else max(steps.PAIRS, pairs)
+    base = steps.base_of(told)
+    what = f"at most {count} pairs against {base}, as far as pairs scatter no more than processes do"
+    if pairs is None:
+        what = f"{count} pairs against {base}: how many decide it is known once some were measured"
+    options.append(Option(what, _seconds(cost.pair_s, count, cost.process_s), (steps.paired(told, count),)))
+    return options, undecidable
+
+
+def _aim(told: Told, again: Recount) -> Aim:
+    """The slowdown that is left open."""
+    from pytest_attnperf.gate.effort import Aim
+
+    assert again.ratio is not None
+    assert again.tolerated is not None
+    assert again.z is not None
+    return Aim(again.ratio, again.tolerated, again.z, told.case.degrees_of_freedom)
+
+
+def _seconds(each_s: float | None, units: int, first_s: float | None = 0.0) -> float | None:
+    return None if each_s is None or first_s is None else each_s * units + first_s
+
+
+def _stored(case: CaseResult, found: RunResult, again: Recount, folder: Path | None) -> Stored | None:
+    """The baseline entry that the case was held to, where its folder still has it; None without a folder.
+
+    Raises UsageError for a folder that was named and is none.
+    """
+    from pytest_attnperf.baselines.store import BaselineStore
+    from pytest_attnperf.reports.explain.facts import Stored
+
+    where = BASELINES if folder is None else folder
+    if not where.is_dir():
+        if folder is not None:
+            raise UsageError(f"--baselines {folder} is no folder; it takes what pytest --update-baselines wrote")
+        return None
+    if found.device is None or not case.stored_us:
+        return None
+    store = BaselineStore(where)
+    try:
+        entry = store.find(found.device.arch, found.device.product, case.key.suite, case.key.entry)
+        if entry is None:
+            return Stored(str(where), other="it has no entry for this case now")
+        if tuple(process.median_us for process in entry.entry.processes) != case.stored_us:
+            when = entry.entry.recorded or "another day"
+            return Stored(str(where), other=f"its entry is another one than the case was held to (recorded {when})")
+        return _compared(case, found, again, entry, store)
+    except AttnperfError as error:
+        return Stored(str(where), other=str(error).partition("\n")[0])
+
+
+def _compared(case: CaseResult, found: RunResult, again: Recount, entry: object, store: object) -> Stored:
+    """What differs from the entry, in words."""
+    from pytest_attnperf.baselines.store import BaselineStore, Found
+    from pytest_attnperf.correctness.what_ran import differences
+    from pytest_attnperf.gate.canary import canary_shift
+    from pytest_attnperf.gate.config_drift import config_changes
+    from pytest_attnperf.reports.explain.facts import Stored
+
+    assert isinstance(entry, Found)
+    assert isinstance(store, BaselineStore)
+    assert found.device is not None
+    held = entry.entry
+    shift = canary_shift(case.canary, entry.canary)
+    noise = store.noise(found.device.arch, found.device.product, case.key.suite).sd(
+        case.key.entry, case.baseline_us or held.processes[0].median_us, held.processes[0].timer, held.bound
+    )
+    known = noise is not None and not case.pairs and again.relative_sd is not None
+    return Stored(
+        str(entry.path),
+        launches=tuple(differences(case.launches, held.launches)) if case.launches and held.launches else (),
+        config=tuple(config_changes(held.config, case.config)),
+        toolchain=tuple([] if case.fingerprint is None else case.fingerprint.changes(entry.fingerprint)),
+        canary=shift.reason(case.ratio or 1.0, case.floor_bound) if shift else "",
+        noise=f"{noise.relative_sd:.2%} by what is stored in {entry.path.name} now" if known and noise else "",
+    )
+
+
+def _of_case(told: Told, options: argparse.Namespace) -> tuple[str, dict[str, object]]:
+    from pytest_attnperf.reports.explain.page import as_values, explanation
+    from pytest_attnperf.reports.text.colour import Ink, wanted
+
+    if options.json:
+        return "", as_values(told)
+    ink = Ink.ansi() if wanted(sys.stdout, os.environ, options.color) else Ink.plain()
+    return explanation(told, width=_width(), ink=ink), {}
+
+
+def _of_code(held: object, found: RunResult, options: argparse.Namespace) -> tuple[str, dict[str, object]]:
+    from pytest_attnperf.records.code import CodeResult
+    from pytest_attnperf.reports.explain.page import code_explanation, code_values
+    from pytest_attnperf.reports.text.colour import Ink, wanted
+
+    assert isinstance(held, CodeResult)
+    source = str(options.results)
+    if options.json:
+        return "", code_values(held)
+    ink = Ink.ansi() if wanted(sys.stdout, os.environ, options.color) else Ink.plain()
+    return code_explanation(held, found, source, width=_width(), ink=ink), {}
+
+
+def _width() -> int:
+    return max(WIDTH_LEAST, shutil.get_terminal_size((WIDTH, 24)).columns)
+
+
+def _content(path: Path) -> bytes:
+    from pytest_attnperf.records.regular_file import read_regular
+    from pytest_attnperf.reports.files.json_results import BYTES_MAX
+
+    if not path.is_file():
+        raise UsageError(
+            f"{path} is no file; explain reads what pytest --attnperf wrote, {RESULTS} unless --results says otherwise"
+        )
+    return read_regular(path, BYTES_MAX)

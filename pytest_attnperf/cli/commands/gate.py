@@ -1,0 +1,270 @@
+"""`attnperf gate`: results that another machine measured, judged here against baselines that it cannot have touched."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records.regular_file import read_regular
+
+if TYPE_CHECKING:
+    from pytest_attnperf.records.code import CodeResult
+    from pytest_attnperf.reports.run.joined import Joined
+    from pytest_attnperf.results import CaseResult, RunResult
+    from pytest_attnperf.session.rejudge.cases import RejudgeSettings
+
+WIDTH = 110
+SHOWN = 10
+"""Cases whose reasons are printed; all are in the table and in the files."""
+
+MODES = ("block", "warn", "shadow")
+MODE_VARIABLE = "ATTNPERF_GATE"
+BYTES_MAX = 200_000_000
+USUAL_BASELINES = "baselines"
+
+EPILOG = f"""Every verdict is made anew from the samples and checks in the results files, under the policy stored with
+the baselines of BASE. Nothing of BASE is checked out or run, and results files are data only. What this cannot see:
+whoever runs in the measuring job can invent samples.
+
+BASE is a revision (origin/main, main...HEAD), or a folder: a checkout or its baselines. Without it the working tree's
+baselines count, which a change under review may have edited.
+
+modes: block  fails when a case or, with --strict, the suite does (the default; {MODE_VARIABLE} sets another)
+       warn   prints the same, and exits 0
+       shadow prints one line, and exits 0
+
+examples:
+  attnperf gate --results results.json --base origin/main
+  attnperf gate --results mi300x.json h200.json --base "$BASE_SHA" --markdown comment.md --junit junit.xml
+  attnperf gate --results results.json --base origin/main --tier nightly
+  attnperf gate --results results.json --base "$BASE_SHA" --commit "$HEAD_SHA" --device gfx942/mi300x --strict
+
+exit status: 0 passed, or not blocking; 1 failed; 2 the command, a file or the base is off
+"""
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "gate",
+        help="judge results of another machine, against the baselines of a revision",
+        description="Judges results files anew, on a machine without the GPU and without the code that was measured.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--results", type=Path, nargs="+", required=True, metavar="FILE", help="of pytest --attnperf")
+    parser.add_argument("--base", default="", metavar="REV|DIR", help="whose baselines count")
+    parser.add_argument("--baselines", default=USUAL_BASELINES, metavar="NAME", help="their folder in a tree")
+    parser.add_argument("--suite", nargs="+", default=[], metavar="NAME", help="suites that must be there (default: "
+                        "every suite that has a baseline on the device)")  # fmt: skip
+    parser.add_argument(
+        "--filtered", action="store_true", help="a part was measured: baselines without a case are fine"
+    )
+    parser.add_argument("--tier", choices=("pr", "nightly"), default="pr", help="pr (default): baselines stored "
+                        "as nightly may be without a case; nightly: every one must have a case")  # fmt: skip
+    _add_demands(parser)
+    parser.add_argument("--mode", choices=MODES, help=f"default: ${MODE_VARIABLE}, else block")
+    parser.add_argument("--strict", action=argparse.BooleanOptionalAction, help="fail by unresolved cases and "
+                        "findings, too (default: where CI is set)")  # fmt: skip
+    parser.add_argument("--threshold", type=float, metavar="P", help="percent, in place of the stored policies'")
+    parser.add_argument("--floor-us", type=float, metavar="US", help="in place of the stored policies'")
+    parser.add_argument("--fail-on", metavar="VERDICTS", help="comma-separated, in place of the stored policies'")
+    parser.add_argument("--report", type=Path, metavar="DIR", help="write report.html and the other forms into DIR")
+    parser.add_argument("--markdown", metavar="FILE", help="write Markdown; - prints it in place of the text")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the judged results; of several files FILE, "
+                        "FILE-2, ...")  # fmt: skip
+    parser.add_argument("--max-bytes", type=int, default=BYTES_MAX, metavar="N", help="of a results file")
+
+
+def _add_demands(parser: argparse.ArgumentParser) -> None:
+    """What the results must be of, which they cannot be asked themselves."""
+    parser.add_argument("--commit", nargs="+", default=[], metavar="SHA", help="full ids of the commits that may have "
+                        "been measured; results of another fail")  # fmt: skip
+    parser.add_argument("--device", nargs="+", default=[], metavar="DEVICE", help="devices that must have been "
+                        "measured, as gfx942/mi300x; any: at least one")  # fmt: skip
+    parser.add_argument("--arch", default="", metavar="ARCHS", help="comma-separated architectures whose stored "
+                        "kernels must be there; all: every one that BASE has")  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> int:
+    """Judge, print, write. Raises UsageError, ResultsFileError and BaselineError."""
+    from pytest_attnperf.baselines.store import BaselineStore
+    from pytest_attnperf.reports.run.joined import join
+    from pytest_attnperf.session.rejudge.base_baselines import opened_base
+    from pytest_attnperf.session.rejudge.cases import rejudge_all
+
+    mode = _mode(options.mode, os.environ.get(MODE_VARIABLE, ""))
+    read = read_results(options.results, options.max_bytes)
+    with opened_base(options.base, options.baselines, Path.cwd()) as base:
+        judged = rejudge_all(read, BaselineStore(base.folder), _settings(options, base.has))
+        label = base.label
+    joined = join(judged)
+    reasons = failures(joined, strict=_is_ci() if options.strict is None else options.strict)
+    joined = replace(joined, failed_by=tuple(reasons))
+    for line in _written(joined, options):
+        sys.stderr.write(f"{line}\n")
+    sys.stdout.write(_text(joined, options, mode, label, reasons))
+    return 1 if reasons and mode == "block" else 0
+
+
+def read_results(paths: Sequence[Path], bytes_max: int) -> list[tuple[str, RunResult]]:
+    """Results files with their names. Raises UsageError for one that is no regular file or is too large, and
+    ResultsFileError for one that is none."""
+    from pytest_attnperf.reports.files import json_results
+    from pytest_attnperf.reports.files.merged_file import decode_merged
+
+    found: list[tuple[str, RunResult]] = []
+    for path in paths:
+        data = _content(path, bytes_max)
+        merged = decode_merged(data, str(path))
+        found += [(str(path), json_results.decode(data, str(path)))] if merged is None else merged
+    return found
+
+
+def failures(joined: Joined, *, strict: bool) -> list[str]:
+    """Why the gate fails, in words; empty where it passes."""
+    from pytest_attnperf.reports.run.overview import UNRESOLVED, counted, is_unresolved
+    from pytest_attnperf.session.origin import OTHER_COMMIT
+
+    failing: list[CaseResult | CodeResult] = [shown.case for shown in joined.cases if shown.case.fails]
+    failing += [result for result in joined.code if result.fails]
+    reasons = [counted(failing)] if failing else []
+    findings = [finding for run in joined.runs for finding in run.findings]
+    reasons += dict.fromkeys(finding for finding in findings if finding.startswith(OTHER_COMMIT))
+    if not strict:
+        return reasons
+    verdicts = [shown.case.verdict for shown in joined.cases if is_unresolved(shown.case)]
+    verdicts += [result.verdict for result in joined.code if result.verdict in UNRESOLVED]
+    unresolved = Counter(verdict.value for verdict in verdicts)
+    if unresolved:
+        reasons.append(f"strict: {unresolved.total()} cases are {', '.join(sorted(unresolved))}")
+    if findings:
+        reasons.append(f"strict: {len(findings)} findings")
+    # Of each file: one that holds nothing must not pass behind another that does.
+    for source, run in zip(joined.sources, joined.runs, strict=True):
+        if not run.gated:
+            behind = f" in {source}" if len(joined.runs) > 1 else ""
+            reasons.append(f"strict: gated 0 of {run.selected}{behind}")
+    return reasons
+
+
+def _mode(option: str | None, variable: str) -> str:
+    """Raises UsageError for a variable that names no mode."""
+    mode = option or variable.strip().lower() or MODES[0]
+    if mode not in MODES:
+        raise UsageError(f"{MODE_VARIABLE} is {variable!r}; known: {', '.join(MODES)}")
+    return mode
+
+
+def _settings(options: argparse.Namespace, base_has: Callable[[str], bool] | None) -> RejudgeSettings:
+    """Raises UsageError for demands that contradict each other."""
+    from pytest_attnperf.session.rejudge.cases import RejudgeSettings
+
+    words = None if options.fail_on is None else options.fail_on.split(",")
+    return RejudgeSettings(
+        threshold_percent=options.threshold,
+        floor_us=options.floor_us,
+        fail_on=None if words is None else tuple(word.strip().upper() for word in words if word.strip()),
+        filtered=options.filtered,
+        suites=tuple(options.suite),
+        devices=tuple(options.device),
+        archs=tuple(name.strip() for name in options.arch.split(",") if name.strip()),
+        commits=tuple(options.commit),
+        base_has=base_has,
+        tier=options.tier,
+    )
+
+
+def _content(path: Path, bytes_max: int) -> bytes:
+    if not path.is_file():
+        raise UsageError(f"{path} is no file; --results takes what pytest --attnperf wrote, .attnperf/results.json")
+    return read_regular(path, bytes_max, advice="; --max-bytes allows more")
+
+
+def _is_ci() -> bool:
+    """Whether a CI system runs us, as for pytest --attnperf."""
+    return os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+def _text(joined: Joined, options: argparse.Namespace, mode: str, label: str, reasons: Sequence[str]) -> str:
+    """What is printed."""
+    from pytest_attnperf.reports.files.markdown import summary
+    from pytest_attnperf.reports.run.overview import counted
+    from pytest_attnperf.reports.run.run_text import run_text
+    from pytest_attnperf.reports.text.colour import Ink, wanted
+    from pytest_attnperf.reports.text.figures import one_line
+    from pytest_attnperf.reports.text.text_width import wrapped
+    from pytest_attnperf.session.rejudge.cases import ON_ITS_WORD
+
+    why = one_line("; ".join(reasons))
+    verdict = "passed" if not reasons else f"{'failed' if mode == 'block' else 'would fail'}: {why}"
+    where = f"against the baselines of {one_line(label)}"
+    if mode == "shadow":
+        said = counted([*(shown.case for shown in joined.cases), *joined.code])
+        return f"gate (shadow): {verdict}: {said}, {where}\n"
+    closing = f"gate ({mode}) {where}: {verdict}\n"
+    if options.markdown == "-":
+        sys.stderr.write(closing)
+        return summary(joined)
+    ink = Ink.ansi() if wanted(sys.stdout, os.environ, "auto") else Ink.plain()
+    width = shutil.get_terminal_size((WIDTH, 24)).columns
+    text = run_text(joined, width=width, ink=ink, verbosity=0)
+    return "\n".join([text, *why_not(joined), *wrapped(ON_ITS_WORD, width), closing])
+
+
+def why_not(joined: Joined) -> list[str]:
+    """What keeps cases from passing, the worst first: whole texts of what fails, a line of what is not resolved."""
+    from pytest_attnperf.reports.run.overview import is_unresolved, worst_first
+    from pytest_attnperf.reports.run.terminal import TEXT_LIMIT, failure_text
+    from pytest_attnperf.reports.text.figures import one_line
+
+    cases = worst_first(shown.case for shown in joined.cases)
+    failing = [failure_text(case) for case in cases if case.fails]
+    failing += [one_line(f"{code.verdict.value}: {code.key}: {code.summary}", TEXT_LIMIT)
+                for code in joined.code if code.fails]  # fmt: skip
+    open_ones = [case for case in cases if is_unresolved(case) and not case.fails]
+    unresolved = [one_line(f"{case.verdict.value}: {case.key}: {case.summary}", TEXT_LIMIT) for case in open_ones]
+    lines: list[str] = []
+    for name, texts in (("failing", failing), ("unresolved", unresolved)):
+        lines += texts[:SHOWN]
+        lines += [f"and {len(texts) - SHOWN} more {name} cases"] if len(texts) > SHOWN else []
+    return lines
+
+
+def _written(joined: Joined, options: argparse.Namespace) -> list[str]:
+    """Write the files that were asked for; a line for each."""
+    from pytest_attnperf.records.atomic_file import write_atomically
+    from pytest_attnperf.reports.files import json_results
+
+    said: list[str] = []
+    if options.report is not None:
+        from pytest_attnperf.reports.files.folder import write
+
+        said += write(options.report, joined)
+    if options.markdown not in (None, "-"):
+        from pytest_attnperf.reports.files.markdown import summary
+
+        text = summary(joined)
+        write_atomically(Path(options.markdown), text.encode("utf-8", "replace"))
+        said.append(f"written: {options.markdown}")
+    if options.junit is not None:
+        from pytest_attnperf.reports.files.junit_xml import junit
+
+        write_atomically(options.junit, junit(joined))
+        said.append(f"written: {options.junit}")
+    if options.json is not None:
+        path: Path = options.json
+        names = [path, *(path.with_stem(f"{path.stem}-{number}") for number in range(2, len(joined.runs) + 1))]
+        for name, run in zip(names, joined.runs, strict=True):
+            json_results.write(name, run)
+            said.append(f"written: {name}")
+    return said

@@ -1,0 +1,251 @@
+"""`attnperf history`: what a store of many runs says of a case; importing into it, and forgetting."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.errors import UsageError
+
+if TYPE_CHECKING:
+    from pytest_attnperf.records.histories import CaseHistory
+    from pytest_attnperf.tools.history.queries import KnownCase
+    from pytest_attnperf.tools.history.store import HistoryStore
+    from pytest_attnperf.tools.history.text import ListedCase
+
+VARIABLE = "ATTNPERF_HISTORY"
+DEFAULT = ".attnperf/history.sqlite"
+LISTED_MAX = 60
+NEWEST_RUNS = 10
+
+EPILOG = f"""CASE is a case's key, a part that only one case has, or a pytest node id; without it the cases are listed.
+A store is a path, sqlite:///path or postgresql://user@host/database; {VARIABLE} is the default.
+
+exit status: 0 printed, 1 with --fail-on-change a slowdown, 2 the command, a file or the store is off
+
+examples:
+  attnperf history                                        the cases, and where each last changed
+  attnperf history triton.flash/prefill-b4-s512 --plot history.svg
+  attnperf history CASE --since 30d --fail-on-change      red, if its newest change is a slowdown
+  attnperf history --import .benchmarks results.json
+  attnperf history --prune --keep-days 365 --keep-runs 50 --dry-run
+"""
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "history",
+        help="a case over time: where it changed, by commit; importing and pruning",
+        description="What a store of many runs says of a case.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("case", nargs="?", default="", metavar="CASE", help="key, part of it, or node id")
+    parser.add_argument("--history", default="", metavar="URL", help=f"the store (default: {VARIABLE}, else {DEFAULT})")
+    parser.add_argument("--arch", default="", metavar="ARCH[/PRODUCT]", help="this device only")
+    parser.add_argument("--since", default="", metavar="WHEN", help="a date, or 30d for the last 30 days")
+    parser.add_argument("--limit", type=_count, default=0, metavar="N", help="the newest N runs; of the list, N cases")
+    parser.add_argument("--json", action="store_true", help="print JSON, with every point")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw CASE to a .svg or .png file")
+    parser.add_argument("--fail-on-change", type=_count, nargs="?", const=NEWEST_RUNS, default=0, metavar="N",
+                        help="exit 1 when the newest change of CASE is a slowdown within the last N runs "
+                        f"(default {NEWEST_RUNS})")  # fmt: skip
+    work = parser.add_mutually_exclusive_group()
+    work.add_argument("--import", dest="imports", nargs="+", type=Path, default=[], metavar="FILE",
+                      help="results.json files, and files or folders of pytest-benchmark")  # fmt: skip
+    work.add_argument("--prune", action="store_true", help="delete what --keep-days and --keep-runs do not keep")
+    work.add_argument("--migrate", action="store_true", help="bring an older store to this version's schema")
+    parser.add_argument("--keep-days", type=float, default=0.0, metavar="N", help="with --prune: younger runs stay")
+    parser.add_argument(
+        "--keep-runs", type=_count, default=0, metavar="N", help="with --prune: each case's newest stay"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="with --prune: only say what would be deleted")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what is asked for. Raises UsageError and HistoryError."""
+    from pytest_attnperf.tools.history.store import open_store
+
+    _check(options)
+    url = options.history or os.environ.get(VARIABLE, "") or DEFAULT
+    writes = bool(options.imports or options.prune or options.migrate)
+    if (options.prune or options.migrate) and "://" not in url and not Path(url).exists():
+        raise UsageError(f"history {url} is not there, so there is nothing to prune or migrate")
+    with open_store(url, read_only=not writes) as store:
+        if options.imports:
+            return _import(store, options.imports)
+        if options.prune:
+            return _prune(store, options)
+        if options.migrate:
+            sys.stdout.write(f"{store.shown} is of this version's schema\n")
+            return 0
+        return _case(store, options) if options.case else _list(store, options)
+
+
+def _count(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return number
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Options that go together. Raises UsageError."""
+    if options.prune and not (options.keep_days or options.keep_runs):
+        raise UsageError("--prune needs --keep-days N, --keep-runs N, or both: nothing is deleted without a rule")
+    if not options.prune and (options.keep_days or options.keep_runs or options.dry_run):
+        raise UsageError("--keep-days, --keep-runs and --dry-run belong to --prune, which was not given")
+    if (options.plot or options.fail_on_change) and not options.case:
+        raise UsageError("--plot and --fail-on-change are of one case; name it: attnperf history CASE")
+    if options.case and (options.imports or options.prune or options.migrate):
+        raise UsageError(f"CASE {options.case[:80]!r} is for looking; --import, --prune and --migrate are of all cases")
+
+
+def _since(text: str) -> str:
+    """A date as it is; '30d' as the moment so many days ago."""
+    days = re.fullmatch(r"(\d{1,5})d", text)
+    if days is None:
+        return text
+    return (datetime.now(timezone.utc) - timedelta(days=int(days.group(1)))).isoformat()
+
+
+def _width() -> int:
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+def _case(store: HistoryStore, options: argparse.Namespace) -> int:
+    from pytest_attnperf.tools.history import text as report
+    from pytest_attnperf.tools.history.change_points import with_changes
+
+    histories = _histories(store, options)
+    found = [with_changes(history) for history in histories]
+    if options.json:
+        _print(_json(report.plain(found)))
+    else:
+        _print(report.case_text(found, _width()))
+    if options.plot:
+        _plot(options, found)
+    return _status(found, options.fail_on_change)
+
+
+def _histories(store: HistoryStore, options: argparse.Namespace) -> list[CaseHistory]:
+    arch, _, product = options.arch.partition("/")
+    since = _since(options.since)
+    histories = store.history(options.case, arch=arch, product=product, since=since, limit=options.limit)
+    if not histories:
+        raise UsageError(f"{options.case[:200]!r} has no run since {options.since}")
+    return histories
+
+
+def _json(value: object) -> str:
+    import json
+
+    from pytest_attnperf.reports.text.figures import printable_json
+
+    return printable_json(json.dumps(value, indent=2, allow_nan=False))
+
+
+def _plot(options: argparse.Namespace, found: Sequence[CaseHistory]) -> None:
+    from pytest_attnperf.tools.history.plot import write_plot
+
+    left_out = write_plot(options.plot, found)
+    more = f"; {left_out} series more are not in it, choose by --arch" if left_out else ""
+    sys.stderr.write(f"written: {options.plot}{more}\n")
+
+
+def _status(found: Sequence[CaseHistory], newest_runs: int) -> int:
+    """1 where a series' newest change is a slowdown that began within its last runs."""
+    from pytest_attnperf.tools.history.text import change_line, suspect
+
+    status = 0
+    for history in found if newest_runs else ():
+        newest = history.changes[-1] if history.changes else None
+        if newest is not None and newest.ratio > 1 and newest.index >= len(history.points) - newest_runs:
+            sys.stderr.write(f"slower: {change_line(newest, history.points)}; {suspect(newest)}\n")
+            status = 1
+    return status
+
+
+def _list(store: HistoryStore, options: argparse.Namespace) -> int:
+    """The cases with the newest runs first where not all are shown, because changes are looked for in each."""
+    from pytest_attnperf.tools.history import text as report
+
+    arch, _, product = options.arch.partition("/")
+    known = store.cases(arch=arch, product=product)
+    most = options.limit or LISTED_MAX
+    newest = sorted(known, key=lambda one: one.last, reverse=True)[:most]
+    shown = [one for one in known if one in newest] if len(known) > most else known
+    listed = [_listed(store, one, _since(options.since)) for one in shown]
+    if options.json:
+        import dataclasses
+
+        _print(_json([dataclasses.asdict(one) for one in listed]))
+        return 0
+    notes = [f"{len(known)} case{'s' * (len(known) != 1)}, in {store.shown}"]
+    if len(known) > len(shown):
+        notes.append(f"the {len(shown)} with the newest runs are shown; --limit {len(known)} shows all")
+    _print(report.list_text(listed, notes, _width()))
+    return 0
+
+
+def _listed(store: HistoryStore, one: KnownCase, since: str) -> ListedCase:
+    from pytest_attnperf.tools.history.change_points import with_changes
+    from pytest_attnperf.tools.history.rows import seconds_of
+    from pytest_attnperf.tools.history.text import ListedCase
+
+    changes = [
+        (seconds_of(history.points[change.index].started), history.points[change.index].started, change)
+        for history in map(with_changes, store.history(one.case, arch=one.arch, product=one.product, since=since))
+        for change in history.changes
+    ]
+    _, at, change = max(changes, key=lambda found: found[0], default=(0.0, "", None))
+    return ListedCase(one.case, f"{one.arch}/{one.product}", one.points, one.wrong, one.last, change, at)
+
+
+def _import(store: HistoryStore, paths: Sequence[Path]) -> int:
+    """Raises HistoryError for a file that holds no run; what was stored before it stays, and a repetition skips it."""
+    from pytest_attnperf.reports.files import json_results
+    from pytest_attnperf.reports.text.figures import one_line
+    from pytest_attnperf.tools.history.importing import imported
+
+    rows = runs = 0
+    for path in paths:
+        for found in imported(path, json_results.decode):
+            if isinstance(found, str):
+                _print(f"skipped: {one_line(found, 400)}")
+                continue
+            done = store.append(found.run, source=found.source)
+            rows, runs = rows + done.rows, runs + (not done.already)
+            said = "was there already" if done.already else f"{done.rows} measurements of {len(found.run.cases)} cases"
+            _print(f"{one_line(str(found.path))}: {said}")
+            for line in found.skipped:
+                _print(f"  skipped: {one_line(line, 400)}")
+    _print(f"{rows} measurements of {runs} new run{'s' * (runs != 1)} added to {store.shown}")
+    return 0
+
+
+def _prune(store: HistoryStore, options: argparse.Namespace) -> int:
+    pruned = store.prune(keep_days=options.keep_days, keep_runs=options.keep_runs, dry_run=options.dry_run)
+    would = "would delete" if options.dry_run else "deleted"
+    _print(
+        f"{would} {pruned.measurements} measurements, and {pruned.runs} runs, {pruned.cases} cases and {pruned.facts} "
+        f"environments that none names any more; {pruned.kept} measurements stay"
+    )
+    if not options.dry_run and store.transactions.is_sqlite and pruned.measurements:
+        _print(f"VACUUM gave {store.compact()} bytes back to the disk")
+    return 0

@@ -1,0 +1,182 @@
+"""`attnperf merge`: results of several machines, of one architecture or many, as one file and one exit status."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.errors import UsageError
+
+if TYPE_CHECKING:
+    from pytest_attnperf.reports.files.merged import Merged
+    from pytest_attnperf.reports.run.joined import Joined
+    from pytest_attnperf.results import RunResult
+
+LINE_LIMIT = 1000
+
+EPILOG = """RESULTS are files that pytest --attnperf wrote. What was measured on devices of one architecture, product
+and fingerprint becomes one run: the shards of a suite that was split over machines. Runs of other devices stand beside
+it in the same file, which attnperf report, compare, gate and merge read; of one device it is an ordinary results file.
+Every verdict is the one that its run gave; attnperf gate judges anew.
+
+examples:
+  attnperf merge shard1.json shard2.json --out merged.json
+  attnperf merge shards/*.json --expect 4 --out merged.json --html DIR --junit junit.xml
+  attnperf merge h200.json mi300x.json --out merged.json --markdown - --strict
+
+exit status: 0 passed; 1 a case failed, a run is incomplete, a file is missing (--expect), shards are of different
+commits or versions of pytest-attnperf (--allow-commits), or, with --strict, a case is unresolved, there are findings
+or nothing was gated; 2 the command or a file is off, or there is no page because an extra is missing
+"""
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "merge",
+        help="results of several machines or shards as one file, one report and one exit status",
+        description="Joins results of several machines or shards into one file, one report and one exit status.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS", help="of pytest --attnperf")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="where the merged results are written")
+    parser.add_argument("--html", type=Path, metavar="DIR", help="write report.html and the other forms into DIR")
+    parser.add_argument("--markdown", metavar="FILE", help="write Markdown for a pull request; - prints it")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML")
+    parser.add_argument("--expect", type=int, metavar="N", help="fail where there are fewer runs than N")
+    parser.add_argument("--allow-commits", action="store_true", help="shards may be of different commits")
+    parser.add_argument("--strict", action=argparse.BooleanOptionalAction, help="fail by unresolved cases and "
+                        "findings, too (default: where CI is set)")  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> int:
+    """Merge, write, print a line per run. Raises UsageError and ResultsFileError."""
+    from pytest_attnperf.records.atomic_file import write_atomically
+    from pytest_attnperf.reports.files.merged import merge
+    from pytest_attnperf.reports.files.merged_file import encode_merged
+    from pytest_attnperf.reports.run.joined import join
+
+    found = _read(options)
+    merged = merge(found)
+    strict = _is_ci() if options.strict is None else options.strict
+    reasons = _reasons(merged, options, strict=strict)
+    runs = [_with_findings(one, merged, options) for _, one in merged.runs]
+    write_atomically(options.out, encode_merged(runs))
+    names = [name for name, _ in merged.runs]
+    missing_page = _written(join(list(zip(names, runs, strict=True))), reasons, options)
+    lines = [*merged.notes, *_lines(merged, options, strict=strict), f"written: {options.out}"]
+    stream = sys.stderr if options.markdown == "-" else sys.stdout
+    stream.write("".join(f"{line}\n" for line in map(_safe, [*lines, *(f"exit status 1: {why}" for why in reasons)])))
+    return 2 if missing_page else 1 if reasons else 0
+
+
+def _read(options: argparse.Namespace) -> list[tuple[str, RunResult]]:
+    """Raises UsageError for stored baselines, an output that is one of the inputs, and a wrong --expect."""
+    from pytest_attnperf.plugin.report_inputs import read_named
+    from pytest_attnperf.reports.run.overview import STORED
+
+    if options.expect is not None and options.expect < 1:
+        raise UsageError(f"--expect is {options.expect}, must be 1 or more: how many runs there should be")
+    if any(path.resolve() == options.out.resolve() for path in options.results):
+        raise UsageError(f"--out {options.out} is one of the files to be merged; name another")
+    for path in options.results:
+        if not path.is_file():
+            raise UsageError(f"{path} is no file; merge takes what pytest --attnperf wrote, .attnperf/results.json")
+    found = [named for path in options.results for named in read_named(path)]
+    for source, one in found:
+        if one.mode == STORED:
+            raise UsageError(f"{source} holds stored baselines; merge takes results of runs, of one mode or several")
+    return found
+
+
+def _reasons(merged: Merged, options: argparse.Namespace, *, strict: bool) -> list[str]:
+    """Why the whole fails; empty where it does not."""
+    from pytest_attnperf.reports.files.merged import why_failed
+
+    reasons = _of_shards(merged, options)
+    for source, one in merged.runs:
+        reasons += [f"{source}: {why}" for why in why_failed(one, strict=strict, fatal=_fatal(options))]
+    return reasons
+
+
+def _of_shards(merged: Merged, options: argparse.Namespace) -> list[str]:
+    """What the shards do not share, unless that is allowed, and how many are missing."""
+    from pytest_attnperf.reports.files.merged import MISSING
+
+    found = [] if options.allow_commits else list(merged.mixed)
+    there = sum(merged.shards)
+    if options.expect is not None and there < options.expect:
+        found.append(f"{MISSING} {there} of {options.expect} runs are there")
+    return found
+
+
+def _fatal(options: argparse.Namespace) -> tuple[str, ...]:
+    """Beginnings of findings that fail a run, strict or not."""
+    from pytest_attnperf.reports.files.merged import MISSING, MIXED
+    from pytest_attnperf.session.origin import OTHER_COMMIT
+
+    return (MISSING, OTHER_COMMIT, *(() if options.allow_commits else (MIXED,)))
+
+
+def _with_findings(one: RunResult, merged: Merged, options: argparse.Namespace) -> RunResult:
+    """The run with what is wrong with its shards as findings; what is allowed is a note."""
+    from dataclasses import replace
+
+    allowed = merged.mixed if options.allow_commits else ()
+    findings = dict.fromkeys((*one.findings, *_of_shards(merged, options)))
+    return replace(one, notes=(*one.notes, *allowed), findings=tuple(findings))
+
+
+def _lines(merged: Merged, options: argparse.Namespace, *, strict: bool) -> list[str]:
+    """What became of every run."""
+    from pytest_attnperf.reports.files.merged import why_failed
+    from pytest_attnperf.reports.run.run_text import one_line_of
+
+    lines = []
+    for (source, one), shards in zip(merged.runs, merged.shards, strict=True):
+        of = f" ({shards} shards)" if shards > 1 else ""
+        why = "; ".join(why_failed(one, strict=strict, fatal=_fatal(options))) or "passed"
+        lines.append(f"{one_line_of(one, source + of)}: {why}")
+    return lines
+
+
+def _written(joined: Joined, reasons: Sequence[str], options: argparse.Namespace) -> bool:
+    """Write the reports that were asked for; whether a page was, and could not be made."""
+    from dataclasses import replace
+
+    from pytest_attnperf.records.atomic_file import write_atomically
+    from pytest_attnperf.reports.files.folder import HTML, write
+    from pytest_attnperf.reports.files.junit_xml import junit
+    from pytest_attnperf.reports.files.markdown import summary
+
+    joined = replace(joined, failed_by=tuple(reasons))
+    said: list[str] = []
+    if options.html is not None:
+        said += write(options.html, joined)
+    if options.junit is not None:
+        write_atomically(options.junit, junit(joined))
+        said.append(f"written: {options.junit}")
+    if options.markdown == "-":
+        sys.stdout.write(summary(joined))
+    elif options.markdown is not None:
+        write_atomically(Path(options.markdown), summary(joined).encode("utf-8", "replace"))
+        said.append(f"written: {options.markdown}")
+    for line in said:
+        sys.stderr.write(f"{_safe(line)}\n")
+    return options.html is not None and not (options.html / HTML).exists()
+
+
+def _safe(line: str) -> str:
+    from pytest_attnperf.reports.text.figures import one_line
+
+    return one_line(line, LINE_LIMIT)
+
+
+def _is_ci() -> bool:
+    """Whether a CI system runs us, as for pytest --attnperf."""
+    return os.environ.get("CI", "").lower() not in ("", "0", "false")

@@ -1,0 +1,248 @@
+"""`attnperf merge-baselines`: the merge driver of baseline files, and what else keeps their diffs fit to be read."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.errors import BaselineError, UsageError
+
+if TYPE_CHECKING:
+    from pytest_attnperf.baselines.three_way import Conflict
+
+DRIVER = "attnperf"
+ATTRIBUTES = f"baselines/**/*.json merge={DRIVER}"
+STAGES = (1, 2, 3)
+"""Of a file in conflict git's index holds the common ancestor, our side and theirs under these numbers."""
+
+GIT_SECONDS = 60.0
+PREFERENCES = ("ours", "theirs", "newer")
+
+EPILOG = f"""An entry that one side changed is taken from that side. One that both changed differently is written twice,
+between git's conflict markers; keep one and run git add, or settle all of a file at once:
+  attnperf merge-baselines --resolve FILE --prefer newer && git add FILE
+--resolve works on any baseline file that git left in conflict, also where the driver was not set up. Where neither
+side's time is that of the merged code, measure again: pytest --update-baselines NODEID, or attnperf accept.
+
+Once per clone: attnperf merge-baselines --install; .gitattributes needs the line
+  {ATTRIBUTES}
+
+examples:
+  attnperf merge-baselines --install
+  attnperf merge-baselines --resolve baselines/sm_90/h200/prefill.json --prefer theirs
+  attnperf merge-baselines --rewrite baselines          put summary lines into files that have none
+  attnperf merge-baselines BASE OURS THEIRS             three files; the result is written to OURS
+
+exit status: 0 merged or done, 1 conflicts are left and marked, 2 the command or a file is off (given PATH, as by git,
+OURS then holds the merge by lines, and git says CONFLICT)
+"""
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The bytes of three versions of one file, and what it is called; `base` is empty where there is none."""
+
+    base: bytes
+    ours: bytes
+    theirs: bytes
+    name: str
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "merge-baselines",
+        help="merge baseline files entry by entry, as git's merge driver or after a conflict",
+        description="Merges baseline files entry by entry, and never loses one.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="BASE OURS THEIRS [PATH], as git's %%O %%A "
+                        "%%B %%P; with --resolve and --rewrite: baseline files")  # fmt: skip
+    parser.add_argument("--prefer", choices=PREFERENCES, default="", help="settle conflicts: for a side, or for the "
+                        "entry that was recorded or accepted later")  # fmt: skip
+    work = parser.add_mutually_exclusive_group()
+    work.add_argument("--resolve", action="store_true", help="merge files again that git left in conflict")
+    work.add_argument("--rewrite", action="store_true", help="write files, or all of a folder, as this version does; "
+                      "nothing but summary lines and order can change")  # fmt: skip
+    work.add_argument("--install", action="store_true", help="set the driver up in this clone's git config")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Merge, rewrite or install. Raises UsageError and BaselineError."""
+    if options.install:
+        return _install(options.files)
+    if options.rewrite:
+        return _rewrite(options.files)
+    if options.resolve:
+        if not options.files:
+            raise UsageError("--resolve needs the files that are in conflict; git status names them")
+        return max([_merge(_staged(path), path, options.prefer) for path in options.files])
+    if len(options.files) not in (3, 4):
+        raise UsageError(
+            f"{len(options.files)} files were given; as a merge driver it takes BASE OURS THEIRS and the path that git "
+            "calls them, and else one of --resolve, --rewrite and --install"
+        )
+    from pytest_attnperf.baselines.opened import content_of
+
+    base, ours, theirs, *name = options.files
+    sides = Sides(content_of(base), content_of(ours), content_of(theirs), str(name[0] if name else ours))
+    try:
+        return _merge(sides, ours, options.prefer)
+    except BaselineError:
+        if name:  # git takes what OURS holds now for the merge: without their lines, `git add` would lose them unseen
+            with contextlib.suppress(UsageError):
+                _merge_lines(sides, ours)
+        raise
+
+
+def _merge(sides: Sides, into: Path, prefer: str) -> int:
+    """Write the merge of these; 1 where conflicts are left. Files without entries are merged by their lines."""
+    from pytest_attnperf.baselines.three_way import merged_text, three_way
+    from pytest_attnperf.records.atomic_file import write_atomically
+
+    ours, theirs = _read(sides.ours, f"our {sides.name}"), _read(sides.theirs, f"their {sides.name}")
+    if ours is None or theirs is None:
+        return _merge_lines(sides, into)
+    try:
+        base = _read(sides.base, f"base {sides.name}") if sides.base.strip() else {}
+    except BaselineError:  # a merge of merges may have an ancestor with markers in it: then neither side has one
+        base = {}
+    try:
+        merged = three_way(base or {}, ours, theirs, prefer)
+    except BaselineError as error:
+        raise BaselineError(f"{sides.name}: {error}") from error
+    data = merged_text(merged, _open_levels(ours))
+    if not merged.conflicts:
+        _read(data, f"the merged {sides.name}")
+    write_atomically(into, data)
+    sys.stdout.write("".join(f"{line}\n" for line in _told(sides.name, merged.conflicts)))
+    return 1 if merged.conflicts else 0
+
+
+def _told(name: str, conflicts: Sequence[Conflict]) -> list[str]:
+    """Both versions of each entry in conflict, in one line each, and how to settle them."""
+    from pytest_attnperf.reports.text.figures import one_line
+
+    lines = []
+    for one in conflicts:
+        lines.append(one_line(f"{name}: {one.key} was changed on both sides"))
+        lines += [one_line(f"  {side}: {_summary(entry)}", 400) for side, entry in
+                  (("ours", one.ours), ("theirs", one.theirs))]  # fmt: skip
+    if conflicts:
+        lines.append(
+            f"keep one of each in {name}, or: attnperf merge-baselines --resolve {shlex.quote(name)} --prefer newer; "
+            "then git add it. Where neither is the merged code's time: pytest --update-baselines"
+        )
+    return lines
+
+
+def _summary(entry: dict[str, Any] | None) -> str:
+    if entry is None:
+        return "taken away"
+    commit = str(entry.get("commit", ""))[:12]
+    recorded = f"recorded {entry.get('recorded', '?')}" + (f" from {commit}" if commit else "")
+    return str(entry.get("summary") or recorded)
+
+
+def _read(data: bytes, source: str) -> dict[str, Any] | None:
+    """A sound file of entries as plain JSON; None for another JSON file. Raises BaselineError for a damaged one."""
+    import msgspec
+
+    from pytest_attnperf.baselines import code_schema, schema
+
+    try:
+        plain = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BaselineError(f"{source}: is not readable as JSON ({error})") from error
+    if not isinstance(plain, dict) or "entries" not in plain or "schema" not in plain:
+        return None
+    (schema.decode if "suite" in plain else code_schema.decode)(data, source)
+    return plain
+
+
+def _open_levels(file: dict[str, Any]) -> int:
+    from pytest_attnperf.baselines import code_schema, schema
+
+    return schema.OPEN_LEVELS if "suite" in file else code_schema.OPEN_LEVELS
+
+
+def _merge_lines(sides: Sides, into: Path) -> int:
+    """What git would have done without us: ceilings and published figures are no entries."""
+    from pytest_attnperf.records.atomic_file import write_atomically
+
+    with tempfile.TemporaryDirectory(prefix="attnperf-merge-") as folder:
+        paths = [Path(folder) / name for name in ("ours", "base", "theirs")]
+        for path, data in zip(paths, (sides.ours, sides.base, sides.theirs), strict=True):
+            path.write_bytes(data)
+        answer = _git("merge-file", "-p", *map(str, paths))
+    if not 0 <= answer.returncode < 128:
+        raise UsageError(f"git merge-file failed on {sides.name}: {answer.stderr.decode(errors='replace').strip()}")
+    write_atomically(into, answer.stdout)
+    return 1 if answer.returncode else 0
+
+
+def _staged(path: Path) -> Sides:
+    """The three versions that git holds of a file in conflict. Raises UsageError for one that is in none."""
+    folder = path.parent if path.parent.is_dir() else Path()
+    versions = [_git("show", f":{stage}:./{path.name}", cwd=folder) for stage in STAGES]
+    if any(version.returncode for version in versions[1:]):
+        raise UsageError(f"{path} is in no conflict that has two sides; git status names the files that are")
+    base, ours, theirs = (version.stdout if version.returncode == 0 else b"" for version in versions)
+    return Sides(base, ours, theirs, str(path))
+
+
+def _rewrite(paths: Sequence[Path]) -> int:
+    """Raises UsageError without a file, and BaselineError where one is damaged or would lose fields."""
+    from pytest_attnperf.baselines.rewriting import rewritten
+
+    if not paths:
+        raise UsageError("--rewrite needs a baseline file or a folder of them, such as: baselines")
+    files = [file for path in paths for file in (sorted(path.rglob("*.json")) if path.is_dir() else [path])]
+    changed = [path for path in files if rewritten(path)]
+    sys.stdout.write("".join(f"rewritten: {path}\n" for path in changed))
+    sys.stdout.write(f"{len(changed)} of {len(files)} files were not as this version writes them\n")
+    return 0
+
+
+def _install(files: Sequence[Path]) -> int:
+    """Name the driver in this clone's config: git takes no command from a repository's own files."""
+    if files:
+        raise UsageError("--install is of this clone, and takes no file")
+    command = f"{shlex.quote(sys.executable)} -m pytest_attnperf.cli merge-baselines %O %A %B %P"
+    settings = {
+        "name": "baselines of pytest-attnperf, entry by entry",
+        "driver": command,
+        # The ancestor of two ancestors must not hold conflict markers.
+        "recursive": "binary",
+    }
+    for name, value in settings.items():
+        answer = _git("config", "--local", f"merge.{DRIVER}.{name}", value)
+        if answer.returncode:
+            raise UsageError(f"git config failed: {answer.stderr.decode(errors='replace').strip()}")
+    sys.stdout.write(f"merge.{DRIVER}.driver is set in this clone: {command}\n")
+    sys.stdout.write(f"{_attributes_line()}\n")
+    return 0
+
+
+def _attributes_line() -> str:
+    named = _git("check-attr", "merge", "--", "baselines/arch/product/suite.json").stdout.decode(errors="replace")
+    if named.rstrip().endswith(f": {DRIVER}"):
+        return ".gitattributes names it for baselines/**/*.json"
+    return f"add this line to .gitattributes and commit it, or git will not ask the driver:\n  {ATTRIBUTES}"
+
+
+def _git(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
+    """Raises UsageError where git is not there, or does not end."""
+    try:
+        return subprocess.run(["git", *arguments], capture_output=True, timeout=GIT_SECONDS, check=False, cwd=cwd)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"git {arguments[0]} could not be run: {error}") from error

@@ -1,0 +1,280 @@
+"""`attnperf occupancy`: how many waves of a kernel fit a SIMD of one architecture, why, and what would raise it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_attnperf.codeobject.arch import AgprRule, ArchLimits, limits_of
+from pytest_attnperf.codeobject.headroom import Raise, headroom, staircase
+from pytest_attnperf.codeobject.occupancy import (
+    Allocation,
+    Block,
+    Resources,
+    allocation,
+    block_of,
+    occupancy_of,
+    occupancy_with,
+    resources_of,
+)
+from pytest_attnperf.errors import CodeObjectError, UsageError
+from pytest_attnperf.records.code import KernelCode, Occupancy
+from pytest_attnperf.reports.text.figures import one_line, printable_json
+from pytest_attnperf.tools.occupancy import kernels as occupancy_kernels
+from pytest_attnperf.tools.occupancy.json_form import occupancy_json
+from pytest_attnperf.tools.occupancy.text import (
+    Ink,
+    LimitRow,
+    OverviewRow,
+    UseRow,
+    answer,
+    counted,
+    ink_for,
+    limit_table,
+    overview_table,
+    plot_lines,
+    savings_lines,
+    sizes_text,
+    use_table,
+)
+
+EPILOG = """LDS is what the launch asks for, with its dynamic part. Occupancy is a diagnosis, not a goal: matrix kernels
+run well at 1 or 2 waves per SIMD. docs/occupancy.md says how it is computed.
+
+exit status: 0 printed, 2 the command is off, or no kernel of the architecture can have such a value
+
+examples:
+  attnperf occupancy --arch gfx942 --vgprs 96 --agprs 0 --sgprs 40 --lds 8192 --threads 256
+  attnperf occupancy kernel.hsaco --threads 256 --dynamic-lds 32768
+  attnperf occupancy triton.prefill_forward-d256-f16-causal-ragged --arch gfx942
+  attnperf occupancy triton.prefill_forward-d256 --arch gfx942 --set BLOCK_M=128,BLOCK_N=64
+"""
+
+NO_LIMIT = "no limit"
+NUMBERS = ("vgprs", "sgprs", "lds", "wave_size")
+"""Options that describe a kernel which is not compiled."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One kernel on one architecture.
+
+    name   '' where it is given by numbers
+    """
+
+    name: str
+    arch: str
+    asked: Resources
+    occupancy: Occupancy
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "occupancy",
+        help="how many waves of a kernel fit a SIMD, why, and what would raise it",
+        description="How many waves of a kernel fit a SIMD of one architecture, why, and what would raise it.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    occupancy_kernels.add_to(parser)
+    parser.add_argument("--arch", metavar="ARCH", help="gfx90a, gfx942, gfx950, gfx1100, gfx1151, gfx1201 ...")
+    parser.add_argument("--vgprs", type=int, metavar="N", help="architectural VGPRs per lane, without AGPRs")
+    parser.add_argument("--agprs", type=int, default=0, metavar="N", help="accumulation VGPRs per lane (default 0)")
+    parser.add_argument("--sgprs", type=int, metavar="N", help="SGPRs per wave; they limit nothing from gfx10 on")
+    parser.add_argument("--lds", type=int, metavar="BYTES", help="LDS of a workgroup, static and dynamic")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads of a workgroup")
+    parser.add_argument("--wave-size", type=int, choices=(32, 64), help="lanes (default: the architecture's own)")
+    parser.add_argument("--cu-mode", action="store_true", help="a workgroup stays on one CU of a WGP (RDNA)")
+    parser.add_argument("--json", action="store_true", help="print one object instead of text")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the occupancy. Raises UsageError for a missing or needless option, CodeObjectError for a bad value."""
+    if options.what is None:
+        points = [point_by_numbers(options)]
+    else:
+        given = [name for name in NUMBERS if getattr(options, name) is not None]
+        given += [name for name in ("agprs", "cu-mode") if getattr(options, name.replace("-", "_"))]
+        if given:
+            flag = f"--{given[0].replace('_', '-')}"
+            raise UsageError(f"{flag} with {options.what}: a compiled kernel says that itself; drop one of them")
+        points = [_point(code) for code in occupancy_kernels.kernels_of(options)]
+    found = [occupancy_json(point.arch, point.asked, point.name) for point in points] if options.json else []
+    if options.json:
+        text = printable_json(json.dumps(found[0] if len(found) == 1 else found, indent=2))
+    elif len(points) == 1:
+        text = rendered(points[0], ink_for(sys.stdout.encoding))
+    else:
+        text = overview(points)
+    sys.stdout.write(f"{text}\n")
+    return 0
+
+
+def _point(code: KernelCode) -> Point:
+    """A compiled kernel. Raises CodeObjectError where its occupancy cannot be told."""
+    found = occupancy_of(code)
+    if found is None:
+        why = "has no known size of its workgroup; give --threads" if not code.workgroup else "is no AMD kernel"
+        raise CodeObjectError(f"{code.name} for {code.arch} {why}: its occupancy is not known")
+    return Point(code.name, code.arch, resources_of(code), found)
+
+
+def overview(points: Sequence[Point]) -> str:
+    """A line per kernel; one kernel alone is shown whole."""
+    rows = [OverviewRow(point.name, point.arch, *_asks(point), point.occupancy) for point in points]
+    return overview_table(rows)
+
+
+def _asks(point: Point) -> tuple[int, int, int, int, int]:
+    asked = point.asked
+    return asked.vgprs, asked.agprs, asked.sgprs, asked.lds_bytes, asked.threads
+
+
+def point_by_numbers(options: argparse.Namespace) -> Point:
+    """The kernel that the options describe. Raises UsageError and CodeObjectError."""
+    needed = {"--arch": options.arch, "--vgprs": options.vgprs, "--lds": options.lds, "--threads": options.threads}
+    missing = [name for name, value in needed.items() if value is None]
+    if missing:
+        raise UsageError(f"{', '.join(missing)} missing; a kernel is described by {', '.join(needed)} and --sgprs")
+    limits = limits_of(options.arch)
+    if options.sgprs is None and limits.sgprs_per_simd:
+        raise UsageError(f"--sgprs missing; the waves of a SIMD of {limits.arch} share {limits.sgprs_per_simd}")
+    if options.cu_mode and not limits.wgp:
+        raise UsageError(f"--cu-mode is for RDNA; {limits.arch} has no WGPs that a workgroup could spread over")
+    asked = Resources(
+        vgprs=options.vgprs,
+        agprs=options.agprs,
+        sgprs=options.sgprs or 0,
+        lds_bytes=options.lds,
+        threads=options.threads,
+        wave_size=options.wave_size or limits.wave_sizes[0],
+        wgp_mode=not options.cu_mode,
+    )
+    return Point("", limits.arch, asked, occupancy_with(limits.arch, asked))
+
+
+def rendered(point: Point, ink: Ink) -> str:
+    """The answer, what is used and what it allows, what would raise it, and a plot over VGPRs and over LDS."""
+    title = f"{one_line(point.name)}\n" if point.name else ""
+    return "\n\n".join(
+        (
+            title + answer(point.arch, point.occupancy),
+            use_table(use_rows(point)),
+            limit_table(limit_rows(point), point.occupancy.block),
+            "\n".join(raise_lines(point)),
+            _plot(point, "vgprs", "VGPRs per lane", _vgprs_shown(point), ink),
+            _plot(point, "lds_bytes", "bytes of LDS", point.asked.lds_bytes, ink),
+        )
+    )
+
+
+def _plot(point: Point, resource: str, unit: str, value: int, ink: Ink) -> str:
+    stairs = staircase(point.arch, point.asked.unreserved, resource)
+    return "\n".join(plot_lines(unit, stairs, value, point.occupancy.max_waves_per_simd, ink))
+
+
+def _vgprs_shown(point: Point) -> int:
+    """Where the kernel stands among VGPRs: at what it names, or at what is reserved for it where that is more."""
+    limits = limits_of(point.arch)
+    own, given = allocation(limits, point.asked.unreserved), allocation(limits, point.asked)
+    return point.asked.vgprs if given.vgprs == own.vgprs else min(given.vgprs, limits.addressable_vgprs)
+
+
+def use_rows(point: Point) -> list[UseRow]:
+    """What a workgroup asks for, and what it is given in the hardware's granules."""
+    limits, asked = limits_of(point.arch), point.asked
+    block, given = block_of(limits, asked), allocation(limits, asked)
+    together = " with the AGPRs" if limits.agpr_rule is AgprRule.UNIFIED and asked.agprs else ""
+    separate = ", and as many AGPRs" if limits.agpr_rule is AgprRule.SEPARATE else ""
+    trap = f", {limits.trap_sgprs} of them for the trap handler" if limits.trap_sgprs else ", always"
+    lds = f"{counted(given.lds_bytes, 'byte')} (granule {limits.lds_hardware_granule_bytes:,})"
+    vgprs = f"{given.vgprs} per lane{together}{separate} (granule {block.vgpr_granule})"
+    rows = [
+        UseRow("LDS", counted(asked.lds_bytes, "byte"), lds),
+        UseRow("VGPRs", f"{asked.vgprs} per lane", vgprs),
+        UseRow("AGPRs", f"{asked.agprs} per lane", ""),
+        UseRow("SGPRs", f"{asked.sgprs} per wave", f"{given.sgprs} per wave{trap}"),
+        UseRow("threads", f"{asked.threads:,}", f"{counted(block.waves_per_workgroup, 'wave')} of {block.wave_size}"),
+    ]
+    return [row for row in rows if row.resource != "AGPRs" or limits.agpr_rule is not AgprRule.NONE]
+
+
+def limit_rows(point: Point) -> list[LimitRow]:
+    """What each resource holds, what the kernel takes of it, and how many waves that allows."""
+    limits, found = limits_of(point.arch), point.occupancy
+    block, given = block_of(limits, point.asked), allocation(limits, point.asked)
+    rows = {
+        "lds": ("LDS", *_lds(limits, block, given, point.asked.lds_bytes)),
+        "vgprs": (
+            "VGPRs",
+            f"{block.vgprs_per_simd:,} per SIMD lane",
+            f"{given.vgprs} per lane",
+            f"{counted(block.vgprs_per_simd // given.vgprs, 'wave')} per SIMD",
+        ),
+        "sgprs": ("SGPRs", *_sgprs(limits, given)),
+        "workgroups": ("barriers", *_barriers(block)),
+        "slots": ("wave slots", *_slots(limits, block)),
+    }
+    return [LimitRow(*texts, found.limits[name], name in found.limiters) for name, texts in rows.items()]
+
+
+def _lds(limits: ArchLimits, block: Block, given: Allocation, asked_bytes: int) -> tuple[str, str, str]:
+    most = limits.lds_per_workgroup_bytes
+    if asked_bytes > most:
+        return f"{most:,} bytes per workgroup", counted(asked_bytes, "byte"), "no workgroup"
+    holds = counted(block.lds_bytes, "byte")
+    if not given.lds_bytes:
+        return holds, "none", NO_LIMIT
+    return holds, counted(given.lds_bytes, "byte"), counted(block.lds_bytes // given.lds_bytes, "workgroup")
+
+
+def _sgprs(limits: ArchLimits, given: Allocation) -> tuple[str, str, str]:
+    if not limits.sgprs_per_simd:
+        return f"{given.sgprs} for every wave", "", NO_LIMIT
+    fit = counted(limits.sgprs_per_simd // given.sgprs, "wave")
+    return f"{limits.sgprs_per_simd} per SIMD", f"{given.sgprs} per wave", f"{fit} per SIMD"
+
+
+def _barriers(block: Block) -> tuple[str, str, str]:
+    holds = counted(block.max_workgroups, "workgroup")
+    return (holds, "none: one wave", NO_LIMIT) if block.waves_per_workgroup == 1 else (holds, "1 workgroup", holds)
+
+
+def _slots(limits: ArchLimits, block: Block) -> tuple[str, str, str]:
+    slots, waves = block.simds * limits.max_waves_per_simd, block.waves_per_workgroup
+    return counted(slots, "wave"), counted(waves, "wave"), counted(slots // waves, "workgroup")
+
+
+def raise_lines(point: Point) -> list[str]:
+    """What one more wave per SIMD takes, and one more whole workgroup where that takes something else."""
+    found, free = point.occupancy, occupancy_with(point.arch, point.asked.unreserved)
+    if free.waves_per_simd > found.waves_per_simd:
+        given = allocation(limits_of(point.arch), point.asked)
+        return [
+            f"{counted(free.waves_per_simd, 'wave')} per SIMD without what the compiler reserves beyond the kernel's "
+            f"needs, {given.vgprs} VGPRs and {given.sgprs} SGPRs in all: it was told how many waves to aim for "
+            "(waves_per_eu, launch bounds)"
+        ]
+    room = headroom(point.arch, point.asked.unreserved)
+    lines: list[str] = []
+    if room.wave:
+        after = room.wave.after
+        idle = after is not None and after.workgroups == found.workgroups
+        still = f", though still {counted(found.workgroups, 'whole workgroup')} per {found.block}" if idle else ""
+        lines += _takes(f"one more wave per SIMD{still}", room.wave)
+    if room.workgroup and room.workgroup != room.wave:
+        lines += _takes(f"one more whole workgroup per {found.block}", room.workgroup)
+    return lines or ["nothing would raise it: every wave slot is taken"]
+
+
+def _takes(goal: str, needed: Raise) -> list[str]:
+    if needed.ways:
+        return savings_lines(goal, needed.ways)
+    if needed.threads and needed.after:
+        waves = f"{needed.after.whole_waves_per_simd:g} waves per SIMD"
+        return [f"{goal}: no saving would do; {sizes_text(needed.threads)} make {waves}"]
+    return [f"{goal}: no saving would do, and no other size of the workgroup"]

@@ -1,0 +1,304 @@
+"""`attnperf profile`: where GPU time goes and what binds kernels, from what profilers wrote or from results.json."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.cli.profile_output import SHOWN, write, write_json, write_roofline
+from pytest_attnperf.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_attnperf.environment.device_specs import DeviceSpec
+    from pytest_attnperf.records.profiles import Agent, Finding, ProfileComparison, ProfileSummary
+    from pytest_attnperf.records.rooflines import DeviceCeilings, KernelBound
+    from pytest_attnperf.tools.profilers.kernel_bounds import KernelWork
+    from pytest_attnperf.tools.profilers.peak_ratios import Peaks
+
+SNIFFED_BYTES = 4096
+PLOT_SUFFIXES = (".svg", ".png")
+BASELINES = Path("baselines")
+"""Where ceilings of a calibration lie, below the folder the command is typed in."""
+
+EPILOG = """PATH is a folder or a file: CSV of rocprofv3 (ROCm 6.2 and later) or rocprof, a rocpd database, a trace of
+torch.profiler (.json, .json.gz), or the results.json of pytest --attnperf --attnperf-profile.
+Which commands write them: docs/profiling.md.
+
+exit status: 0 printed, 1 a claim of --claims is contradicted, 2 the command or a file is off
+
+examples:
+  attnperf profile out/                                     where the time goes, kernel by kernel
+  attnperf profile before/ --against after/                 what a change changed
+  attnperf profile out/ --workload attn_fwd=prefill-b4-s4096-h32-d128-f16-causal   what binds this kernel
+  attnperf profile out/ --claims report.json                are the figures of a report possible?
+  attnperf profile .attnperf/results.json --plot roof.svg   what binds each profiled case
+"""
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "profile",
+        help="where GPU time goes, what binds kernels, and what contradicts itself",
+        description="Where GPU time goes, what binds kernels, and what contradicts itself, from profilers' files.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("path", type=Path, nargs="?", metavar="PATH", help="folder or file; none with --claims alone")
+    parser.add_argument(
+        "--against", type=Path, metavar="PATH", help="a second profile, taken after a change or elsewhere"
+    )
+    parser.add_argument(
+        "--claims", type=Path, metavar="FILE", help="figures of a report as JSON or YAML (docs/claims.md)"
+    )
+    parser.add_argument("--run", default="", metavar="PREFIX", help="which run, where a folder holds several")
+    parser.add_argument(
+        "--device", default="", metavar="NAME", help="what it ran on, e.g. MI300X; default: as the files say"
+    )
+    parser.add_argument("--against-device", default="", metavar="NAME", help="the same of the second profile")
+    parser.add_argument(
+        "--peaks",
+        default="",
+        metavar="FIGURES",
+        help="of a device without a row: mem_gb_s=212,f16_tflops=36.9,measured",
+    )
+    parser.add_argument("--against-peaks", default="", metavar="FIGURES", help="the same of the second profile")
+    parser.add_argument(
+        "--families", type=Path, metavar="FILE", help="rules of your own in front (docs/kernel-families.md)"
+    )
+    parser.add_argument(
+        "--warm-up", type=int, metavar="N", help="passes (without passes: dispatches of a kernel) to leave out"
+    )
+    parser.add_argument("--passes", type=int, metavar="N", help="forward passes that were profiled; default: inferred")
+    parser.add_argument("--layers", type=int, metavar="N", help="layers of the model; default: inferred")
+    parser.add_argument(
+        "--case", action="append", default=[], metavar="TEXT", help="of results.json: cases with TEXT only"
+    )
+    parser.add_argument(
+        "--workload",
+        action="append",
+        default=[],
+        metavar="KERNEL=ID",
+        help="kernels with KERNEL in their names do this workload: say what binds them; may be repeated",
+    )
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="of --workload or results.json: a roofline as .svg or .png"
+    )
+    parser.add_argument(
+        "--counters", type=Path, metavar="PATH", help="a run of the same with rocprofv3 --pmc, beside the trace"
+    )
+    parser.add_argument("--all", action="store_true", help="every kernel, not those that take longest")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--markdown", action="store_true", help="print Markdown")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what is asked for. Raises UsageError and ProfileError, naming the option or the file."""
+    _refuse_unused(options)
+    if options.path is None:
+        return _claims_alone(options)
+    if _is_results(options.path):
+        from pytest_attnperf.cli.profile_results import print_results
+
+        return print_results(options)
+    summary = _with_counters(_summary(options.path, options, options.device), options)
+    findings = _claims(options, summary)
+    if options.against is not None:
+        return _print_comparison(options, summary)
+    bounds = _bounds(options, summary)
+    if options.plot is not None:
+        write_roofline(options.plot, [(found.name, found.verdict) for found in bounds], str(options.path))
+    if options.json:
+        asked = {"bounds": bounds} if options.workload else {}
+        write_json({"profile": summary, **asked, **({"claims": findings} if options.claims is not None else {})})
+    else:
+        _print_profile(options, summary, bounds, _claim_lines(options, findings))
+    return _status(findings)
+
+
+def _with_counters(summary: ProfileSummary, options: argparse.Namespace) -> ProfileSummary:
+    """The summary with the counters of another run. Raises UsageError where that has none."""
+    if options.counters is None:
+        return summary
+    from pytest_attnperf.tools.profilers.reading import read_profile
+
+    counters = read_profile(options.counters).counters
+    if not counters:
+        raise UsageError(f"--counters {options.counters} holds no counters; rocprofv3 --pmc writes them")
+    return replace(summary, counters=(*summary.counters, *counters))
+
+
+def _print_profile(
+    options: argparse.Namespace, summary: ProfileSummary, bounds: Sequence[KernelBound], claims: Sequence[str]
+) -> None:
+    from pytest_attnperf.reports.run.profile_cases import kernel_bound_lines, kernel_bound_table
+    from pytest_attnperf.tools.profilers.text import LEGEND, conclusion_lines, profile_lines, profile_tables
+
+    lines = [*profile_lines(summary), *LEGEND]
+    tables = profile_tables(summary, shown=len(summary.kernels) if options.all else SHOWN)
+    tables += [kernel_bound_table(bounds)] if bounds else []
+    write(options, lines, tables, [*kernel_bound_lines(bounds), *conclusion_lines(summary), *claims])
+
+
+def _bounds(options: argparse.Namespace, summary: ProfileSummary) -> tuple[KernelBound, ...]:
+    """What binds the kernels whose work the user names, on the device that the files or the user name."""
+    if not options.workload:
+        return ()
+    from pytest_attnperf.tools.profilers.devices import spec_by
+    from pytest_attnperf.tools.profilers.kernel_bounds import kernel_bounds
+
+    spec = spec_by(options.device, summary.agents)
+    return kernel_bounds(summary, [_work(text) for text in options.workload], spec, _ceilings(spec))
+
+
+def _work(text: str) -> KernelWork:
+    """'attn_fwd=prefill-b1-s512-h8-d64-f16'. Raises UsageError for another form, WorkloadError for no workload."""
+    from pytest_attnperf.records import WorkloadFigures
+    from pytest_attnperf.tools.profilers.kernel_bounds import KernelWork
+    from pytest_attnperf.workloads.families import parse_workload
+
+    name, sign, identity = text.partition("=")
+    if not (name and sign and identity):
+        raise UsageError(f"--workload {text!r}: wanted is KERNEL=ID, e.g. attn_fwd=prefill-b4-s512-h8-d64-f16-causal")
+    work = parse_workload(identity)
+    figures = WorkloadFigures(work.flops, work.bytes_min, work.dtype, work.cache_state, work.definition())
+    return KernelWork(name, work.id, figures)
+
+
+def _ceilings(spec: DeviceSpec | None) -> DeviceCeilings | None:
+    from pytest_attnperf.baselines.ceilings_store import ceilings_for
+    from pytest_attnperf.records import DeviceInfo
+
+    if spec is None or not spec.products:
+        return None
+    device = DeviceInfo("", spec.arch, spec.products[0], compute_units=spec.compute_units)
+    return ceilings_for(BASELINES, device)
+
+
+def _refuse_unused(options: argparse.Namespace) -> None:
+    """Raise UsageError for options that would be passed over in silence."""
+    if options.path is None and options.claims is None:
+        raise UsageError("attnperf profile wants a PATH, or --claims FILE; see attnperf profile --help")
+    for name in ("claims", "workload", "counters"):
+        if options.against is not None and getattr(options, name):
+            raise UsageError(f"--{name} is of one profile: drop --against")
+    for name in ("warm_up", "passes", "layers"):
+        value, least = getattr(options, name), 0 if name == "warm_up" else 1
+        if value is not None and value < least:
+            raise UsageError(f"--{name.replace('_', '-')} {value} must be at least {least}")
+    if options.plot is not None and options.plot.suffix.lower() not in PLOT_SUFFIXES:
+        raise UsageError(f"--plot {options.plot}: known are {' and '.join(PLOT_SUFFIXES)}")
+    results = options.path is not None and _is_results(options.path)
+    own = (
+        ("case",)
+        if not results
+        else ("against", "claims", "workload", "counters", "run", "warm_up", "passes", "layers")
+    )
+    if not results and options.plot is not None and not options.workload:
+        raise UsageError("--plot wants work that is known: give --workload KERNEL=ID, or a results.json")
+    for name in ("against_device", "peaks", "against_peaks"):
+        if options.against is None and getattr(options, name):
+            raise UsageError(f"--{name.replace('_', '-')} compares two profiles: give --against, too")
+    if options.path is None:
+        own = (*own, "workload", "counters", "run", "warm_up", "passes", "layers", "device", "families", "all")
+    for name in own:
+        value = getattr(options, name)
+        if value is not False and value not in (None, "", []):
+            alone = options.path is None and name != "case"
+            of = "a profiler's files" if results or alone else "a results.json of pytest --attnperf --attnperf-profile"
+            is_not = "no PATH is given" if options.path is None else f"{options.path} is not that"
+            raise UsageError(f"--{name.replace('_', '-')} is of {of}, and {is_not}")
+
+
+def _is_results(path: Path) -> bool:
+    """Whether a file is our results.json: torch's traces are JSON, too, but say other things at their beginning."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        head = file.read(SNIFFED_BYTES)
+    return head.lstrip()[:1] == b"{" and b'"schema"' in head and b'"mode"' in head and b"traceEvents" not in head
+
+
+def _summary(path: Path, options: argparse.Namespace, device: str) -> ProfileSummary:
+    from pytest_attnperf.tools.profilers.devices import spec_by, spec_named, told
+    from pytest_attnperf.tools.profilers.kernel_families import Rules
+    from pytest_attnperf.tools.profilers.reading import read_profile
+    from pytest_attnperf.tools.profilers.summary import summarise
+
+    profile = read_profile(path, run=options.run)
+    if device:
+        profile = told(profile, spec_named(device))
+    return summarise(
+        replace(profile, name=str(path)),
+        rules=Rules.read(options.families) if options.families is not None else None,
+        warm_up=options.warm_up,
+        passes=options.passes,
+        layers=options.layers,
+        device=spec_by(device, profile.agents),
+    )
+
+
+def _peaks(text: str, name: str, agents: Sequence[Agent]) -> Peaks | None:
+    """As the user gives them, else of the device's data sheet."""
+    from pytest_attnperf.tools.profilers.devices import spec_by
+    from pytest_attnperf.tools.profilers.peak_ratios import Peaks, spec_peaks
+
+    if text:
+        return Peaks.parse(text)
+    spec = spec_by(name, agents)
+    return None if spec is None else spec_peaks(spec)
+
+
+def _claims_alone(options: argparse.Namespace) -> int:
+    findings = _claims(options, None)
+    if options.json:
+        write_json({"claims": findings})
+    else:
+        write(options, [f"claims: {options.claims}"], [], _claim_lines(options, findings))
+    return _status(findings)
+
+
+def _claims(options: argparse.Namespace, summary: ProfileSummary | None) -> tuple[Finding, ...]:
+    if options.claims is None:
+        return ()
+    from pytest_attnperf.tools.profilers.claims.page import check_claims, read_claims
+
+    return check_claims(read_claims(options.claims), summary)
+
+
+def _claim_lines(options: argparse.Namespace, findings: Sequence[Finding]) -> list[str]:
+    from pytest_attnperf.tools.profilers.findings_text import finding_lines
+
+    return finding_lines(findings) if options.claims is not None else []
+
+
+def _status(findings: Sequence[Finding]) -> int:
+    return 1 if any(found.holds is False for found in findings) else 0
+
+
+def _print_comparison(options: argparse.Namespace, before: ProfileSummary) -> int:
+    from pytest_attnperf.reports.text.figures import one_line
+    from pytest_attnperf.tools.profilers.comparison import compare
+    from pytest_attnperf.tools.profilers.comparison_text import TEXT_LIMIT, comparison_lines, comparison_tables
+
+    after = _summary(options.against, options, options.against_device or options.device)
+    found: ProfileComparison = compare(
+        before,
+        after,
+        before_peaks=_peaks(options.peaks, options.device, before.agents),
+        after_peaks=_peaks(options.against_peaks, options.against_device, after.agents),
+    )
+    if options.json:
+        write_json({"before": before, "after": after, "comparison": found})
+        return 0
+    shown = len(found.kernels) if options.all else SHOWN
+    problems = [
+        one_line(f"problem: {problem}", TEXT_LIMIT) for summary in (before, after) for problem in summary.problems
+    ]
+    write(options, comparison_lines(found), comparison_tables(found, shown=shown), problems)
+    return 0

@@ -1,0 +1,110 @@
+"""`attnperf report`: the tables and the closing lines of stored runs, or a page, Markdown or JUnit made of them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.errors import UsageError
+
+if TYPE_CHECKING:
+    from pytest_attnperf.reports.run.joined import Joined
+
+WIDTH = 110
+"""Columns where no terminal says how many it has."""
+
+BASELINES = Path("baselines")
+SHOWN_POINTS = 200
+
+EPILOG = """RESULTS are files that pytest --attnperf wrote, of one machine or several, of one architecture or many; or
+stored baselines (baselines/sm_90/h200/prefill.json, or the folder), of which the report says that nothing was measured
+for it.
+
+examples:
+  attnperf report .attnperf/results.json                      the tables again
+  attnperf report results.json --html DIR                     report.html, report.md, junit.xml into DIR
+  attnperf report mi300x.json h200.json --markdown - >> "$GITHUB_STEP_SUMMARY"
+  attnperf report baselines/sm_90/h200/prefill.json --html DIR
+
+exit status: 0 done, 1 a run that is shown had failures, 2 the command or a file is off, or there is no page because an
+extra is missing
+"""
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "report",
+        help="results again: tables, a page, Markdown or JUnit",
+        description="Reports of stored runs.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS", help="results.json files, or baselines")
+    parser.add_argument("--html", type=Path, metavar="DIR", help="write report.html and the other forms into DIR")
+    parser.add_argument("--markdown", metavar="FILE", help="write Markdown for a pull request; - prints it")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML")
+    parser.add_argument("--history", default="", metavar="URL|FILE", help="show each case's past in the page")
+    parser.add_argument("-q", "--quiet", action="count", default=0, help="what needs looking at only; -qq: one line")
+    parser.add_argument("-v", "--verbose", action="count", default=0, help="every row and more columns")
+    parser.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="auto: on a terminal, but not with NO_COLOR; in a pipe with FORCE_COLOR",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print or write. Raises UsageError, ResultsFileError, BaselineError and HistoryError."""
+    from pytest_attnperf.plugin.report_inputs import read_runs
+    from pytest_attnperf.reports.files.folder import HTML
+
+    if options.history and options.html is None:
+        raise UsageError("--history is shown in the page: add --html DIR")
+    joined = read_runs(options.results)
+    if not _written(joined, options):
+        sys.stdout.write(f"{_text(joined, options)}\n")
+    if options.html is not None and not (options.html / HTML).exists():
+        return 2
+    return 1 if joined.failed else 0
+
+
+def _text(joined: Joined, options: argparse.Namespace) -> str:
+    from pytest_attnperf.reports.run.run_text import run_text
+    from pytest_attnperf.reports.text.colour import Ink, wanted
+
+    ink = Ink.ansi() if wanted(sys.stdout, os.environ, options.color) else Ink.plain()
+    width = shutil.get_terminal_size((WIDTH, 24)).columns
+    return run_text(joined, width=width, ink=ink, verbosity=options.verbose - options.quiet)
+
+
+def _written(joined: Joined, options: argparse.Namespace) -> bool:
+    """Write the forms that were asked for; whether there were any."""
+    from pytest_attnperf.plugin.report_inputs import ceilings_of, histories_of
+    from pytest_attnperf.records.atomic_file import write_atomically
+    from pytest_attnperf.reports.files.folder import write
+    from pytest_attnperf.reports.files.junit_xml import junit
+    from pytest_attnperf.reports.files.markdown import summary
+    from pytest_attnperf.reports.run.terminal import TEXT_LIMIT
+    from pytest_attnperf.reports.text.figures import one_line
+
+    said: list[str] = []
+    if options.html is not None:
+        histories = histories_of(joined, options.history, SHOWN_POINTS) if options.history else ()
+        said += write(options.html, joined, histories=histories, ceilings=ceilings_of(joined, [BASELINES]))
+    if options.junit is not None:
+        write_atomically(options.junit, junit(joined))
+        said.append(f"written: {options.junit}")
+    if options.markdown == "-":
+        sys.stdout.write(summary(joined))
+    elif options.markdown is not None:
+        write_atomically(Path(options.markdown), summary(joined).encode("utf-8", "replace"))
+        said.append(f"written: {options.markdown}")
+    for line in said:
+        sys.stderr.write(f"{one_line(line, TEXT_LIMIT)}\n")
+    return bool(said) or options.markdown is not None

@@ -1,0 +1,358 @@
+"""`attnperf tune`: search the configuration of one backend, and write the files that its kernel and aiter read."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import hashlib
+import inspect
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.session.durations import seconds_of
+
+if TYPE_CHECKING:
+    from pytest_attnperf.environment.lease import Lease
+    from pytest_attnperf.plugin.tuning import TuningProject
+    from pytest_attnperf.tools.tuner.job import TuneJob, TunePools
+    from pytest_attnperf.tuning_records import Candidate, Tunable, TuningSpace, Value
+    from pytest_attnperf.workers.controller import Ready
+    from pytest_attnperf.workers.launch import LaunchPlan
+    from pytest_attnperf.workloads.base import Workload
+
+JOURNAL = "journal.jsonl"
+CACHE = Path(".attnperf") / "cache" / "compiled"
+VERSIONS = ("rocm", "torch", "triton", "aiter")
+"""Of software that a tuned rule was measured with, where it is there."""
+
+SOURCES = frozenset({".py", ".hip", ".h", ".cu", ".cpp"})
+WARM_MOST = 12
+"""Processes that compile at once: each holds some 0.5 GB of a GPU's memory beside its inputs."""
+
+INTERRUPTED = 130
+"""As a shell says of a command that was interrupted."""
+
+EPILOG = f"""Candidates are compiled, and thrown out where their code objects spill, ask for more LDS than
+there is or fit no launch; what is left is proven right and timed in fresh processes, and the best
+is held against the default in further ones, in turns, on every workload that the changed rule
+serves. Files are written only where it is better.
+
+DIR holds {JOURNAL} (an interrupted run goes on with it), tune.json, report.md, and
+configuration files as the kernel and, for aiter's, aiter reads them.
+
+exit status: 0 better, or no better than the default; 1 better on what was tuned and slower
+elsewhere (nothing is written); 2 the command is off, or nothing could be measured; {INTERRUPTED}
+interrupted
+
+examples:
+  attnperf tune triton.flash --workloads b=4,s=512,h=8,d=256,causal --budget 10m
+  attnperf tune triton.gemm --workloads sizes.csv --out tuned/gemm --strategy optuna --trials 200
+  attnperf tune triton.flash --workloads b=4,s=512,h=8,d=256,causal --static gfx942
+"""
+
+
+def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the subcommand."""
+    parser = subparsers.add_parser(
+        "tune",
+        help="search a backend's configuration, and write the files that its kernel reads",
+        description="Search one backend's configuration for some workloads, and hold the best against the default.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("backend", help="name of a registered backend, e.g. triton.flash")
+    add("--family", default="", help="op family, for a backend of several")
+    add(
+        "--workloads",
+        action="append",
+        default=[],
+        metavar="LINE|ID|FILE",
+        help="what to tune for, as --attnperf-workload takes it; repeatable (default: all of the suites)",
+    )
+    add("--out", type=Path, metavar="DIR", help="folder of the results (default .attnperf/tune/BACKEND)")
+    add("--budget", default="10m", metavar="TIME", help="e.g. 90s, 10m, 1h (default %(default)s)")
+    add("--strategy", default="auto", metavar="NAME", help="auto, race, optuna or exhaustive (default %(default)s)")
+    add("--trials", type=int, metavar="N", help="most trials: one candidate on one workload in one process")
+    add("--processes", type=int, default=5, metavar="N", help="fresh processes of the last survivors (default 5)")
+    add("--pairs", type=int, default=8, metavar="N", help="fresh pairs behind the verdict (default 8)")
+    add("--min-gain", type=float, default=1.0, metavar="PERCENT", help="least gain worth a change (default 1)")
+    add("--kernel", default="", metavar="NAME", help="of a backend with several")
+    add(
+        "--when",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="narrow the written rule, e.g. rows_max=65536",
+    )
+    add("--default", default="", metavar="K=V,...", help="start from these values instead of the stored ones")
+    add("--static", default="", metavar="ARCH", help="rank by code object for this architecture; times nothing")
+    add("--static-files", action="store_true", help="with --static: write the files of the first in rank all the same")
+    add("--gpus", default="1", metavar="N|all", help="GPUs to search on, one worker each (default 1)")
+    add("--seed", type=int, default=0, metavar="N", help="of every random order and draw")
+    add("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="compiling processes")
+    add("--suite", default="", metavar="PATH", help="tests of the project (default: suites/, or here)")
+    add("--device", choices=("auto", "gpu", "cpu"), default="auto", help="default: a GPU if there is one")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Tune, print, write. Raises UsageError for a command that is off, and what `tune` raises."""
+    _check(options)
+    from pytest_attnperf.plugin.tuning import collected
+
+    # A static run needs every workload of the suites, also those that are too large for this machine.
+    device = "gpu" if options.static else options.device
+    try:
+        return collected(
+            lambda project: _tuned(project, options),
+            options.backend,
+            options.family,
+            options.suite,
+            f"--attnperf-device={device}",
+        )
+    except KeyboardInterrupt:
+        _say("attnperf: interrupted")
+        return INTERRUPTED
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse numbers that are off, before anything is loaded."""
+    for name, least in (("trials", 1), ("processes", 1), ("pairs", 3), ("jobs", 1)):
+        value = getattr(options, name)
+        if value is not None and value < least:
+            raise UsageError(f"--{name} {value} must be at least {least}")
+    if not 0 <= options.min_gain < 100:
+        raise UsageError(f"--min-gain {options.min_gain:g} must be a percentage from 0 to below 100")
+    if options.static_files and not options.static:
+        raise UsageError("--static-files is for --static ARCH: a run that times writes files where they are better")
+    if options.gpus != "all" and not (options.gpus.isdecimal() and int(options.gpus) > 0):
+        raise UsageError(f"--gpus {options.gpus!r} must be 'all' or a number of at least 1")
+    seconds_of(options.budget)
+
+
+def _tuned(project: TuningProject, options: argparse.Namespace) -> int:
+    from pytest_attnperf.tools.tuner.tune import tune
+    from pytest_attnperf.tools.tuner.tuned_files import written
+    from pytest_attnperf.tuning_records import SLOWER_ELSEWHERE, Tunable
+
+    backend = project.backend
+    if not isinstance(backend, Tunable):
+        raise UsageError(
+            f"{backend.name} declares no tuning space; a backend that can be tuned implements "
+            "`pytest_attnperf.tuning_records.Tunable` beside `pinned`"
+        )
+    if not options.static and project.kind == "cpu" and not backend.times_on_cpu:
+        raise UsageError(
+            f"{backend.name} is interpreted without a GPU ({project.kind_reason}), and such a time says nothing; "
+            "--static ARCH ranks candidates by their code objects"
+        )
+    out = options.out or Path(".attnperf") / "tune" / backend.name
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {out}: no folder can be made there ({error.strerror}); give another") from error
+    if options.static and (out / JOURNAL).exists():
+        raise UsageError(f"--out {out} has the results of a run that timed; give another one for --static")
+    with contextlib.ExitStack() as stack:
+        result = tune(_job(project, backend, options, out, stack))
+    sys.stdout.write(f"{written(result, out)}\n")
+    return 1 if result.verdict == SLOWER_ELSEWHERE else 0
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What is searched on: leased GPUs, empty on a CPU, and what the first process said of it."""
+
+    plan: LaunchPlan
+    leases: Sequence[Lease]
+    ready: Ready
+
+    def pools(self) -> TunePools:
+        """A pool for each GPU, and three more on the first."""
+        from pytest_attnperf.tools.tuner.job import TunePools
+        from pytest_attnperf.workers.pool import WorkerPool
+
+        tokens = [lease.token for lease in self.leases]
+        first = tuple(tokens[:1])
+        lanes = [WorkerPool(self.plan, (token,), prefix=f"tune{number}-") for number, token in enumerate(tokens)]
+        return TunePools(
+            lanes=lanes or [WorkerPool(self.plan, prefix="tune0-")],
+            base=WorkerPool(self.plan, first, prefix="default-"),
+            new=WorkerPool(self.plan, first, prefix="winner-"),
+            warm=WorkerPool(self.plan, first, prefix="warm-"),
+        )
+
+
+def _job(
+    project: TuningProject, backend: Tunable, options: argparse.Namespace, out: Path, stack: contextlib.ExitStack
+) -> TuneJob:
+    from pytest_attnperf.plugin.launching import commit_of
+    from pytest_attnperf.tools.tuner.decide import DecisionRule
+    from pytest_attnperf.tools.tuner.job import Served, TuneJob
+    from pytest_attnperf.tools.tuner.settings import SearchSettings
+    from pytest_attnperf.workers.interleave import InterleavePlan
+
+    tuned = project.workloads(options.workloads)
+    every = {workload.id: workload for workload in (*tuned, *project.suite_workloads)}
+    machine = None if options.static else machine_of(project, options.gpus, list(every.values()), stack)
+    arch = options.static or _arch_of(machine)
+    when = _values(options.when, "--when")
+    space = backend.tuning_space(tuned, arch, kernel=options.kernel, when=when or None)
+    root = project.config.rootpath
+    return TuneJob(
+        backend=backend,
+        name=project.backend.name,
+        tuned={workload.id: Served(project.key(workload), workload) for workload in tuned},
+        suite={name: Served(project.key(workload), workload) for name, workload in every.items()},
+        elsewhere=project.other_families,
+        arch=arch,
+        root=root,
+        cache=root / CACHE,
+        journal=out / JOURNAL,
+        pools=_no_pools if machine is None else machine.pools,
+        source=_source(None if machine is None else machine.ready),
+        kernel=options.kernel,
+        when=when or None,
+        default=default_of(space, options.default),
+        identity={"commit": commit_of(root), "sources": sources_of(project.backend)},
+        static=bool(options.static),
+        static_files=options.static_files,
+        budget_s=seconds_of(options.budget),
+        settings=SearchSettings(
+            options.strategy, max_trials=options.trials, processes=options.processes, seed=options.seed
+        ),
+        decision=DecisionRule(min_gain=options.min_gain / 100),
+        pairs=InterleavePlan(pairs=options.pairs),
+        jobs=options.jobs,
+        warm_processes=min(options.jobs, WARM_MOST),
+        say=_say,
+    )
+
+
+def sources_of(backend: object) -> str:
+    """A hash over the files in the folder that a backend's class comes from: an edited kernel is another one."""
+    folder = Path(inspect.getfile(type(backend))).parent
+    files = [path for path in sorted(folder.rglob("*")) if path.suffix in SOURCES and path.is_file()]
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def machine_of(
+    project: TuningProject, gpus: str, workloads: Sequence[Workload], stack: contextlib.ExitStack
+) -> Machine:
+    """Lease the GPUs, and ask a first process what they are; both are given back with the stack.
+
+    gpus   how many, or 'all' that are free
+    """
+    from pytest_attnperf.environment.gpus import visible_gpus_here
+    from pytest_attnperf.workers.pool import WorkerPool
+
+    leases: Sequence[Lease] = ()
+    if project.kind == "gpu":
+        leases = leased(visible_gpus_here(), gpus)
+        for lease in leases:
+            stack.callback(lease.release)
+    plan = project.plan(workloads)
+    pool = WorkerPool(plan, [lease.token for lease in leases[:1]], prefix="first-")
+    stack.callback(pool.shutdown)
+    machine = Machine(plan, leases, pool.ready(0))
+    pool.shutdown()
+    return machine
+
+
+def leased(tokens: Sequence[str], wanted: str, folder: Path | None = None) -> list[Lease]:
+    """Lease as many GPUs as are wanted, or with 'all' every one that is free.
+
+    Raises GpuBusyError where none is free, UsageError where fewer are than were asked for; none is held then.
+    """
+    from pytest_attnperf.environment.lease import GpuBusyError, lease_gpu
+
+    most = len(tokens) if wanted == "all" else int(wanted)
+    found: list[Lease] = []
+    while len(found) < most:
+        rest = [token for token in tokens if token not in {lease.token for lease in found}]
+        try:
+            found.append(lease_gpu(rest, folder))
+        except GpuBusyError:
+            if not found:
+                raise
+            break
+    if wanted != "all" and len(found) < most:
+        for lease in found:
+            lease.release()
+        raise UsageError(
+            f"--gpus {wanted}: {len(found)} of {len(tokens)} visible GPUs are free; wait, or give --gpus {len(found)}"
+        )
+    return found
+
+
+def _arch_of(machine: Machine | None) -> str:
+    assert machine is not None
+    return machine.ready.device.arch
+
+
+def _no_pools() -> TunePools:
+    raise UsageError("a static run starts no process that measures")
+
+
+def _source(ready: Ready | None) -> str:
+    """What a tuned rule says of where its values come from."""
+    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    if ready is None:
+        return f"attnperf tune --static, {today}: by code object, nothing was timed"
+    device, named = ready.device, ready.fingerprint.named
+    versions = [f"{name} {named[name]}" for name in VERSIONS if not named.get(name, "none").startswith("none")]
+    return ", ".join([f"attnperf tune on {device.name or device.product}", *versions, today])
+
+
+def default_of(space: TuningSpace, text: str) -> Candidate | None:
+    """The space's default with some values replaced, read as the old ones' types; None for an empty text.
+
+    Raises UsageError for a name that the default does not have, and for a value of another type.
+    """
+    from pytest_attnperf.tuning_records import Candidate
+
+    if not text:
+        return None
+    given = _values(text.split(","), "--default")
+    known = space.default.values
+    unknown = sorted(given.keys() - known.keys())
+    if unknown:
+        raise UsageError(f"--default: {space.kernel} has no {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+    for name, value in given.items():
+        if type(value) is not type(known[name]):
+            raise UsageError(f"--default: {name}={value!r} must be like {known[name]!r}, which is stored")
+    return Candidate({**known, **given})
+
+
+def _values(texts: Sequence[str], option: str) -> dict[str, Value]:
+    """'K=V' texts by name: whole numbers, True and False (also as JSON spells them), and words. Raises UsageError."""
+    found: dict[str, Value] = {}
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not (name and equals and value):
+            raise UsageError(f"{option} {text!r}: expected NAME=VALUE, e.g. BLOCK_M=64")
+        if name in found:
+            raise UsageError(f"{option} gives {name} twice")
+        found[name] = _value(value)
+    return found
+
+
+def _value(text: str) -> Value:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    return int(text) if re.fullmatch(r"-?\d{1,18}", text) else text
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

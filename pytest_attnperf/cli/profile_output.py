@@ -1,0 +1,55 @@
+"""How `attnperf profile` prints: tables for a terminal, Markdown, JSON, and rooflines as files."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_attnperf.records.rooflines import BoundVerdict
+    from pytest_attnperf.reports.text.wide_tables import Table
+
+WIDTH = 120
+"""Columns where output goes into a file or a pipe."""
+
+SHOWN = 15
+"""Kernels in a table, unless --all asks for every one."""
+
+
+def write(options: argparse.Namespace, above: Sequence[str], tables: Sequence[Table], below: Sequence[str]) -> None:
+    """Lines, tables and lines, as the options ask."""
+    from pytest_attnperf.reports.text.wide_tables import markdown, terminal
+
+    if options.markdown:
+        said = "\n\n".join(filter(None, (markdown(above, tables), markdown(below, ()))))
+    else:
+        width = shutil.get_terminal_size((WIDTH, 24)).columns
+        said = "\n\n".join(filter(None, (terminal(above, tables, width), terminal(below, (), width))))
+    sys.stdout.write(f"{said}\n")
+
+
+def write_json(content: dict[str, object]) -> None:
+    """Records field by field."""
+    from pytest_attnperf.tools.profilers.json_form import profile_json
+
+    sys.stdout.write(profile_json(content))
+
+
+def write_roofline(path: Path, named: Sequence[tuple[str, BoundVerdict | None]], title: str) -> None:
+    """A roofline with a point for each of them. Raises UsageError where none has a point."""
+    from pytest_attnperf.tools.profilers.roofline_plot import write_plot
+
+    points = [
+        (name, found.point, found.bound) for name, found in named if found is not None and found.point is not None
+    ]
+    if not points:
+        raise UsageError("--plot: nothing has both a time and known work, so there is no point to draw")
+    write_plot(path, points, title)
+    sys.stderr.write(f"wrote {path}\n")

@@ -1,0 +1,1 @@
+"""Compares compiled kernels with stored ones: registers, spills, LDS, instruction classes."""

@@ -1,0 +1,254 @@
+"""Rules that a compiled kernel breaks by itself, whatever is stored of it and whichever compiler made it.
+
+Registers kept in memory, scratch, LDS that no workgroup can have, a launch that cannot succeed; and, of a kernel that
+does not do what it is for, no store of any kind and no matrix instructions where they are promised. Spills and scratch
+pass where the stored entry was accepted with at least as many, or with any by another compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from pytest_attnperf.baselines.code_schema import StoredKernel
+from pytest_attnperf.codeobject.arch import lds_limit_bytes
+from pytest_attnperf.codeobject.instructions import is_store
+from pytest_attnperf.codeobject.occupancy import occupancy_of
+from pytest_attnperf.errors import CodeObjectError
+from pytest_attnperf.gate.code.causes import counts_changed, lines_changed, lines_holding, sentence, settings_changed
+from pytest_attnperf.records import CaseKey
+from pytest_attnperf.records.code import CodeFinding, KernelCode, Occupancy
+
+MATRIX = "matrix"
+"""The class of MFMA, WMMA and the tensor cores' instructions."""
+
+SCRATCH = ("scratch_load", "scratch_store")
+
+RESOURCE_WORDS = {
+    "vgprs": "VGPRs",
+    "sgprs": "SGPRs",
+    "lds": "LDS",
+    "slots": "wave slots",
+    "workgroups": "barriers",
+}
+"""`Occupancy.limits` in a sentence."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A kernel as it was compiled now.
+
+    config     block sizes and options it was compiled with; `where` is the file they stand in
+    compiler   name and version, 'triton 3.9.0'
+    matrix     whether it promises matrix instructions
+    """
+
+    key: CaseKey
+    code: KernelCode
+    config: dict[str, str] = field(default_factory=dict)
+    compiler: str = ""
+    matrix: bool = False
+    where: str = ""
+
+
+Said: TypeAlias = CodeFinding | str
+"""A finding, or a note."""
+
+
+def broken_rules(now: Candidate, stored: StoredKernel | None = None, *, promised: bool | None = None) -> Iterator[Said]:
+    """What is wrong with a kernel by itself: failing findings, and notes of what was accepted or could not be checked.
+
+    `promised` replaces the candidate's own promise of matrix instructions.
+    """
+    yield from _spills(now, stored)
+    yield from _scratch(now, stored)
+    yield from _lds(now, stored)
+    yield from _never_launched(now, stored)
+    yield from _absent_instructions(now, stored, now.matrix if promised is None else promised)
+
+
+def occupancy_or_note(code: KernelCode) -> Occupancy | str:
+    """The kernel's occupancy, or a note saying why it is not known."""
+    try:
+        found = occupancy_of(code)
+    except CodeObjectError as error:
+        return f"not checked: occupancy ({error})"
+    why = "its workgroup's size is not known" if code.arch.startswith("gfx") else f"not known for {code.arch}"
+    return found or f"not checked: occupancy ({why})"
+
+
+def counted(count: int, word: str) -> str:
+    """'1 VGPR', '1,024 lanes'."""
+    return f"{count:,} {word}{'s' * (count != 1)}"
+
+
+def settings_of(now: Candidate, stored: StoredKernel | None) -> str:
+    """The settings that differ from the stored ones; without any stored, the file they stand in."""
+    if stored is None:
+        return f"configured in {now.where}" if now.where else ""
+    return settings_changed(now.config, stored.config, now.where)
+
+
+def _finding(kind: str, before: str, after: str, *parts: str) -> CodeFinding:
+    return CodeFinding(kind, True, before, after, sentence(*parts))
+
+
+def _spills(now: Candidate, stored: StoredKernel | None) -> Iterator[Said]:
+    spilled = _spilled(now.code)
+    unknown = [name for name, count in spilled.items() if count is None]
+    if unknown:
+        yield f"not checked: spilled {' and '.join(f'{name}s' for name in unknown)} (the object does not say)"
+    if not any(spilled.values()):
+        return
+    before = _spilled(stored.code) if stored else {}
+    after_text = ", ".join(counted(count, name) for name, count in spilled.items() if count)
+    no_more = all((count or 0) <= (before.get(name) or 0) for name, count in spilled.items())
+    if stored and stored.accepted and (no_more or stored.compiler != now.compiler):
+        yield f"spills {after_text}, accepted when it was recorded{_with(now, stored)} ({stored.accepted})"
+        return
+    before_text = ", ".join(counted(count, name) for name, count in before.items() if count) or "0 registers"
+    yield _finding(
+        "spills",
+        before_text if stored else "",
+        after_text,
+        f"spills {after_text}" + _was(stored, before_text),
+        settings_of(now, stored),
+        _scratch_lines(now.code),
+    )
+
+
+def _scratch(now: Candidate, stored: StoredKernel | None) -> Iterator[Said]:
+    if not now.code.scratch_bytes and not now.code.dynamic_stack:
+        return
+    after = _scratch_text(now.code)
+    if stored and stored.accepted and (stored.compiler != now.compiler or _covers_scratch(stored.code, now.code)):
+        yield f"{after} of scratch per lane, accepted when it was recorded{_with(now, stored)} ({stored.accepted})"
+        return
+    before = _scratch_text(stored.code) if stored else ""
+    stack = "it recurses, calls through pointers or sizes its stack at run time" if now.code.dynamic_stack else ""
+    yield _finding(
+        "scratch",
+        before,
+        after,
+        f"{after} of scratch per lane" + _was(stored, before),
+        stack,
+        settings_of(now, stored),
+        _scratch_lines(now.code),
+    )
+
+
+def _lds(now: Candidate, stored: StoredKernel | None) -> Iterator[Said]:
+    arch, asked = now.code.arch, now.code.lds_bytes
+    try:
+        limit = lds_limit_bytes(arch)
+    except CodeObjectError:
+        yield f"not checked: LDS against the limit of {arch}, which is not known"
+        return
+    if asked > limit:
+        yield _finding(
+            "lds_limit",
+            counted(stored.code.lds_bytes, "byte") if stored else "",
+            counted(asked, "byte"),
+            f"{asked:,} bytes of LDS, a workgroup on {arch} has {limit:,}: compiled without a word, "
+            "no launch would succeed",
+            settings_of(now, stored),
+        )
+
+
+def _never_launched(now: Candidate, stored: StoredKernel | None) -> Iterator[Said]:
+    """What no launch would accept for another reason than LDS; and whether the occupancy is known at all."""
+    code = now.code
+    if code.threads > code.max_threads > 0:
+        yield _finding(
+            "launch",
+            "",
+            counted(code.threads, "lane"),
+            f"launched with {counted(code.threads, 'lane')}, compiled for at most {code.max_threads:,}: "
+            "no launch would succeed",
+            settings_of(now, stored),
+        )
+    found = occupancy_or_note(code)
+    if isinstance(found, str):
+        yield found
+    elif not found.fits and found.limits.get("lds"):
+        waves = counted(found.waves_per_workgroup, "wave")
+        yield _finding(
+            "occupancy",
+            "",
+            "no workgroup fits",
+            f"not one workgroup of {waves} fits a {found.block}, for want of {in_words(found.limiters)}: "
+            "no launch would succeed",
+            settings_of(now, stored),
+        )
+
+
+def _absent_instructions(now: Candidate, stored: StoredKernel | None, promised: bool) -> Iterator[Said]:
+    """Stores and promised matrix instructions: what is there was seen, what is not may be in what was not decoded."""
+    code = now.code
+    stores = any(count and is_store(name) for name, count in code.instructions.items())
+    matrix = bool(code.instructions.get(MATRIX))
+    if code.undecoded or not code.instructions:
+        unseen = ["some instructions or loops"] if code.instructions else ["widths of loads", "loops"]
+        unseen += [] if stores else ["stores"]
+        unseen += ["promised matrix instructions"] if promised and not matrix else []
+        yield f"not checked: {', '.join(unseen)} ({code.undecoded or 'it was not disassembled'})"
+        return
+    total = counted(sum(code.instructions.values()), "instruction")
+    before = stored.code.instructions if stored else {}
+    if not stores:
+        yield _finding(
+            "store",
+            counted(sum(count for name, count in before.items() if is_store(name)), "store") if before else "",
+            "0 stores",
+            f"no store of any kind in {total}: nothing that it computes leaves it",
+            ", ".join(counts_changed(code.instructions, before, is_store)) if before else "",
+            settings_of(now, stored),
+            lines_changed(code.lines, stored.code.lines, is_store) if stored else "",
+        )
+    if promised and not matrix:
+        yield _finding(
+            "matrix",
+            counted(before.get(MATRIX, 0), "matrix instruction") if before else "",
+            "0 matrix instructions",
+            f"no matrix instructions in {total}, though it promises them",
+            settings_of(now, stored),
+            lines_changed(code.lines, stored.code.lines, is_matrix) if stored else "",
+        )
+
+
+def is_matrix(name: str) -> bool:
+    """Whether this is the class of matrix instructions."""
+    return name == MATRIX
+
+
+def in_words(limiters: tuple[str, ...]) -> str:
+    """'VGPRs and LDS'; 'nothing' where nothing binds."""
+    return " and ".join(RESOURCE_WORDS.get(name, name) for name in limiters) or "nothing"
+
+
+def _spilled(code: KernelCode) -> dict[str, int | None]:
+    return {"VGPR": code.vgpr_spills, "SGPR": code.sgpr_spills}
+
+
+def _scratch_text(code: KernelCode) -> str:
+    return counted(code.scratch_bytes, "byte") + (" and more at run time" if code.dynamic_stack else "")
+
+
+def _covers_scratch(stored: KernelCode, now: KernelCode) -> bool:
+    return now.scratch_bytes <= stored.scratch_bytes and now.dynamic_stack <= stored.dynamic_stack
+
+
+def _with(now: Candidate, stored: StoredKernel) -> str:
+    """Whose compiler's spills were accepted, where it is another's: how many there are is then not comparable."""
+    return "" if stored.compiler == now.compiler else f" with {stored.compiler}"
+
+
+def _was(stored: StoredKernel | None, before: str) -> str:
+    if stored is None:
+        return ""
+    return f" (stored: {before}" + (f", accepted: {stored.accepted})" if stored.accepted else ")")
+
+
+def _scratch_lines(code: KernelCode) -> str:
+    return lines_holding(code.lines, lambda name: name in SCRATCH)

@@ -1,0 +1,190 @@
+"""What a report is made from: results files, stored baselines, ceilings of the devices, and histories."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_attnperf.errors import BaselineError, UsageError
+from pytest_attnperf.records import CaseKey, CheckReport, DeviceInfo, ErrorFigures, Verdict, WorkloadFigures
+from pytest_attnperf.records.histories import CaseHistory
+from pytest_attnperf.records.regular_file import read_regular
+from pytest_attnperf.records.rooflines import Ceiling, DeviceCeilings
+from pytest_attnperf.reports.files import journal, json_results
+from pytest_attnperf.reports.run.joined import Joined, join
+from pytest_attnperf.reports.run.overview import STORED, rank
+from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
+
+HISTORIES_MAX = 1000
+"""Looking for changes takes some 3 ms a case."""
+
+
+def read_runs(paths: Sequence[Path]) -> Joined:
+    """Results files, files of stored baselines, and folders of these, as one.
+
+    Raises UsageError for a path that is none of them, and what reading a file raises.
+    """
+    return join([named for path in paths for file in _files(path) for named in read_named(file)])
+
+
+def read_named(path: Path) -> list[tuple[str, RunResult]]:
+    """The runs of one file with their names: one of most files, several of what `attnperf merge` wrote of several
+    devices. Raises as `read_run`."""
+    from pytest_attnperf.reports.files.merged_file import decode_merged
+
+    if path.suffix == ".jsonl":
+        return [(str(path), journal.read_journal(path))]
+    data = read_regular(path, json_results.BYTES_MAX)
+    merged = decode_merged(data, str(path))
+    return [(str(path), _run_of(path, data))] if merged is None else merged
+
+
+def read_run(path: Path) -> RunResult:
+    """One results file, or one file of stored baselines as a run whose cases are RECORDED.
+
+    Raises UsageError for what is no regular file or a too large one, ResultsFileError or BaselineError for one that
+    cannot be read.
+    """
+    if path.suffix == ".jsonl":
+        return journal.read_journal(path)
+    return _run_of(path, read_regular(path, json_results.BYTES_MAX))
+
+
+def _run_of(path: Path, data: bytes) -> RunResult:
+    return _stored_run(path, data) if _holds_baselines(data) else json_results.decode(data, str(path))
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    files = sorted(file for file in path.glob("*.json") if file.name != "code_objects.json")
+    if not files:
+        raise UsageError(f"{path} holds no .json file; name a results file, or a folder of stored baselines")
+    return files
+
+
+def _holds_baselines(data: bytes) -> bool:
+    """By the fields that only such a file has; anything else is left to the reader of results, which says why."""
+    import msgspec
+
+    try:
+        fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return {"suite", "entries", "environments"} <= set(fields)
+
+
+def _stored_run(path: Path, data: bytes) -> RunResult:
+    from pytest_attnperf.baselines import schema
+    from pytest_attnperf.environment.device_specs import all_specs
+
+    file = schema.decode(data, str(path))
+    units = {spec.compute_units for spec in all_specs() if spec.arch == file.arch and file.product in spec.products}
+    device = DeviceInfo("", file.arch, file.product, compute_units=units.pop() if len(units) == 1 else 0)
+    entries = file.entries.values()
+    newest = max((entry.recorded for entry in entries), default="")
+    commits = sorted({entry.commit for entry in entries if entry.commit})
+    environments = [file.environments[entry.environment] for entry in entries]
+    return RunResult(
+        schema=RESULTS_SCHEMA,
+        version=max((entry.harness_version for entry in entries), default=""),
+        mode=STORED,
+        started=newest,
+        command="",
+        commit=commits[0] if len(commits) == 1 else "",
+        device=device,
+        fingerprint=environments[0] if environments else None,
+        cases=tuple(_stored_case(file, key, entry, path) for key, entry in file.entries.items()),
+        selected=len(file.entries),
+        notes=("stored baselines: nothing was measured for this report",),
+    )
+
+
+def _stored_case(file: Any, key: str, entry: Any, path: Path) -> CaseResult:
+    backend, _, rest = key.partition("/")
+    workload, _, label = rest.partition("/")
+    check = entry.check
+    figures = ErrorFigures("stored", "worst", check.max_error_over_budget, 1.0, check.rms_error_over_budget, 1.0)
+    return CaseResult(
+        key=CaseKey(file.suite, backend, workload, label),
+        nodeid=f"{path.name}::{key}",
+        verdict=Verdict.RECORDED,
+        summary=f"stored on {entry.recorded}, of {len(entry.processes)} processes",
+        median_us=statistics.median(process.median_us for process in entry.processes),
+        first=entry.processes,
+        checks=(CheckReport((figures,), tolerance=check.tolerance),),
+        figures=_figures_of(workload, entry.workload),
+        floor_bound=entry.bound,
+        peak_memory_bytes=entry.peak_memory_bytes,
+        policy=file.policies[entry.policy],
+        fingerprint=file.environments[entry.environment],
+        config=entry.config,
+        launches=entry.launches,
+        notes=(entry.note,) if entry.note else (),
+    )
+
+
+def _figures_of(workload: str, definition: Mapping[str, Any]) -> WorkloadFigures | None:
+    """FLOPs and bytes of a workload that this version knows by its id, if it means the same as when it was stored."""
+    from pytest_attnperf.baselines.schema import plain
+    from pytest_attnperf.workloads.families import parse_workload
+
+    try:
+        known = parse_workload(workload)
+    except UsageError:
+        return None
+    if plain(known.definition()) != plain(definition):
+        return None
+    return WorkloadFigures(known.flops, known.bytes_min, known.dtype, known.cache_state, known.definition())
+
+
+def ceilings_of(joined: Joined, roots: Sequence[Path]) -> dict[str, tuple[Ceiling, ...]]:
+    """By device: what a calibration stored under one of `roots` reached, and the data sheet's peaks beside it."""
+    from pytest_attnperf.environment.device_specs import spec_for
+    from pytest_attnperf.roofline.points import roofs_of
+
+    found: dict[str, dict[Ceiling, None]] = {}
+    calibrated: dict[DeviceInfo, DeviceCeilings | None] = {}
+    for shown in joined.cases:
+        device, figures = shown.run.device, shown.case.figures
+        if device is None or figures is None or shown.case.median_us is None:
+            continue
+        if device not in calibrated:
+            calibrated[device] = _calibrated(device, roots)
+        ceilings = found.setdefault(shown.device, {})
+        ceilings.update(dict.fromkeys(roofs_of(figures, spec_for(device), calibrated[device]).every))
+    return {device: tuple(ceilings) for device, ceilings in found.items() if ceilings}
+
+
+def _calibrated(device: DeviceInfo, roots: Sequence[Path]) -> DeviceCeilings | None:
+    """What a calibration has stored of a device; None without one, and for one that cannot be read."""
+    from pytest_attnperf.baselines.ceilings_store import CeilingsStore
+
+    try:
+        stored = CeilingsStore(*roots).find(device) if roots else None
+    except BaselineError:
+        return None
+    return None if stored is None else stored.ceilings
+
+
+def histories_of(joined: Joined, url: str, points: int) -> list[CaseHistory]:
+    """The newest points of the cases that the store holds, with what changed among them; of the HISTORIES_MAX worst.
+
+    A case that it does not hold has no past: not that of another one, of whose name its own is a part.
+    """
+    from pytest_attnperf.tools.history.change_points import with_changes
+    from pytest_attnperf.tools.history.store import open_store
+
+    wanted = dict.fromkeys(
+        (str(shown.case.key), shown.run.device.arch, shown.run.device.product)
+        for shown in sorted(joined.cases, key=lambda shown: (not shown.case.fails, rank(shown.case.verdict)))
+        if shown.case.median_us and shown.run.device is not None
+    )
+    found = []
+    with open_store(url, read_only=True) as store:
+        known = {(one.case, one.arch, one.product) for one in store.cases() if one.points > 1}
+        for case, arch, product in [key for key in wanted if key in known][:HISTORIES_MAX]:
+            found += store.history(case, arch=arch, product=product, limit=points)
+    return [with_changes(history) for history in found if len(history.points) > 1]

@@ -1,0 +1,398 @@
+"""Frozen data of profiles: what profilers saw, and what is concluded from it. Standard library only.
+
+Times are integer nanoseconds, as every profiler writes them. What a profiler does not say is None, never 0. Shares are
+of the time that the GPU was seen working: the durations of all kernels, copies and memory sets added up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pytest_attnperf.records import Launch
+from pytest_attnperf.records.code import Occupancy
+from pytest_attnperf.records.counters import KernelCounter
+from pytest_attnperf.records.rooflines import BoundVerdict
+
+Size3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class KernelShape:
+    """What all dispatches of one kernel with the same sizes have in common.
+
+    name            as the profiler wrote it, without '.kd' and ' [clone .kd]'; of a copy its direction
+    kind            'kernel', 'copy' or 'set'
+    agent           the device as the file names it ('Agent 4', '8'), '' where it does not
+    workgroup       threads of a workgroup (block) in x, y, z
+    grid_items      WORK-ITEMS of the launch in x, y, z, as rocprofv3 counts; not workgroups
+    lds_bytes       LDS (shared memory) of a workgroup as the profiler says; see `caveats` in `ShapeTime`
+    scratch_bytes   private memory per work-item
+    vgprs           VGPRs per lane as ALLOCATED, in granules (registers per thread on NVIDIA)
+    accum_vgprs     AccVGPRs per lane, the same
+    sgprs           SGPRs per wave, the same; a constant 128 on gfx10 and later
+    bytes           of a copy or a memory set
+    """
+
+    name: str
+    kind: str = "kernel"
+    agent: str = ""
+    workgroup: Size3 | None = None
+    grid_items: Size3 | None = None
+    lds_bytes: int | None = None
+    scratch_bytes: int | None = None
+    vgprs: int | None = None
+    accum_vgprs: int | None = None
+    sgprs: int | None = None
+    bytes: int | None = None
+
+    @property
+    def threads(self) -> int | None:
+        """Threads of a workgroup."""
+        return None if self.workgroup is None else self.workgroup[0] * self.workgroup[1] * self.workgroup[2]
+
+    @property
+    def grid(self) -> Size3 | None:
+        """Workgroups in x, y, z, partial ones counted as whole; None where sizes are not known."""
+        if self.workgroup is None or self.grid_items is None or 0 in self.workgroup:
+            return None
+        x, y, z = (-(-items // size) for items, size in zip(self.grid_items, self.workgroup, strict=True))
+        return x, y, z
+
+    @property
+    def workgroups(self) -> int | None:
+        """Workgroups of the launch; None where sizes are not known."""
+        return None if self.grid is None else self.grid[0] * self.grid[1] * self.grid[2]
+
+    def launch(self, calls: float) -> Launch:
+        """As a call's launch that happens `calls` times."""
+        block = self.workgroup or () if self.grid is not None else ()
+        return Launch(self.name, self.kind, self.grid or (), block, self.lds_bytes or 0, calls)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Durations of several dispatches in nanoseconds. A stats file gives no median and no quartiles: these are None."""
+
+    calls: int
+    total_ns: int
+    median_ns: float | None = None
+    q1_ns: float | None = None
+    q3_ns: float | None = None
+    min_ns: int | None = None
+    max_ns: int | None = None
+    stddev_ns: float | None = None
+
+    @property
+    def mean_ns(self) -> float | None:
+        """None without calls."""
+        return self.total_ns / self.calls if self.calls else None
+
+    @property
+    def cv(self) -> float | None:
+        """Standard deviation (n-1) over mean; None where either is not known."""
+        mean = self.mean_ns
+        return self.stddev_ns / mean if self.stddev_ns is not None and mean else None
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file (or live profiler) that was read.
+
+    form      'rocprofv3 kernel_trace', 'rocprofv3 kernel_stats', 'rocpd', 'rocprof v1 results', 'torch.profiler', ...
+    version   what its columns say of the version that wrote it ('ROCm 7.0 or later'); '' where they say nothing
+    rows      that were used
+    """
+
+    path: str
+    form: str
+    version: str = ""
+    rows: int = 0
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something in a file that could not be used as it stands.
+
+    text    what, the value seen, and what was expected
+    used    what could still be used of the file; '' where nothing could
+    line    counted from 1, the line of columns included; None where the file as a whole is meant
+    """
+
+    path: str
+    text: str
+    used: str = ""
+    line: int | None = None
+    column: str = ""
+
+    def __str__(self) -> str:
+        where = ":".join(str(part) for part in (self.path, self.line) if part is not None)
+        column = f" column {self.column}:" if self.column else ""
+        return f"{where}:{column} {self.text}" + (f"; {self.used}" if self.used else "")
+
+
+@dataclass(frozen=True)
+class Agent:
+    """One device of a profile, as agent_info, rocpd or torch says. `name` as files refer to it ('Agent 4', '8'); `arch`
+    (gfx942, sm_90) and `product` (marketing name) are '' where they are not said."""
+
+    name: str
+    kind: str = "gpu"
+    arch: str = ""
+    product: str = ""
+    compute_units: int | None = None
+    wave_size: int | None = None
+    max_clock_mhz: float | None = None
+
+
+@dataclass(frozen=True)
+class StatsRow:
+    """One row of a *_stats file, or of an API trace summed up. domain: 'kernel', 'copy', 'api' or 'domain'."""
+
+    domain: str
+    name: str
+    spread: Spread
+    percentage: float | None = None
+
+
+@dataclass(frozen=True)
+class ShapeTime:
+    """One kernel at one size of launch: its time, its resources, and how many waves fit.
+
+    occupancy   calculated from the resources, an upper bound; None where they or the architecture do not suffice
+    caveats     what must be known of these resources before they are believed, a sentence each
+    """
+
+    shape: KernelShape
+    spread: Spread
+    occupancy: Occupancy | None = None
+    caveats: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """One kernel (or direction of copying), all sizes together.
+
+    spread     of all dispatches
+    steady     of those behind the warm-up; None where all are warm-up, or the order is not known (stats files)
+    first_ns   duration of the first dispatch; None where the order is not known
+    share      of all GPU time
+    """
+
+    name: str
+    family: str
+    kind: str
+    spread: Spread
+    share: float
+    steady: Spread | None = None
+    first_ns: int | None = None
+    shapes: tuple[ShapeTime, ...] = ()
+
+
+@dataclass(frozen=True)
+class FamilyTime:
+    """Kernels of one family. nature: 'compute', 'conversion', 'copy' (between or on devices), 'fill', 'communication'
+    or 'other': what a kernel that the runtime calls memory work really does."""
+
+    family: str
+    nature: str
+    kernels: int
+    calls: int
+    total_ns: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Amdahl's law for one kernel or family, exact.
+
+    limit         what the whole gains where this takes no time: 1 / (1 - share) - 1
+    partial       (gain of this alone, what the whole then gains), each as a fraction: +4 % of 1.5 % is +0.06 %
+    """
+
+    name: str
+    share: float
+    limit: float
+    partial: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How many forward passes (steps) a profile holds, inferred from counts of calls.
+
+    count       None where nothing fits
+    layers      that some kernels run once each per pass, as given or inferred
+    how         the reasoning in words
+    odd         'kernel: 113 calls do not divide by 5 passes' for every kernel that does not fit
+    """
+
+    count: int | None
+    how: str
+    layers: int | None = None
+    odd: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FirstCalls:
+    """What the first dispatches took apart from steady state.
+
+    excess_ns     by which the first dispatch of every kernel exceeds its median of the rest, where it does
+    host_ns       host time by what it went into ('allocation', 'loading and compiling', ...), from API stats or traces
+    before_ns     from the start of the profile's clock to the first dispatch, where an API trace tells; else None
+    """
+
+    excess_ns: int
+    kernels: int
+    host_ns: dict[str, int] = field(default_factory=dict)
+    before_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A contradiction, or a claim that was checked.
+
+    rule      name of the rule
+    holds     True: checked, and it is right; False: contradicted; None: cannot be checked from what is given
+    said      the claim or figure as given
+    should    what it should be, or what contradicts it; '' where it holds
+    text      the whole sentence
+    """
+
+    rule: str
+    holds: bool | None
+    said: str
+    should: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A recommendation with the figures of this profile that it rests on, and the most it could gain overall."""
+
+    text: str
+    evidence: str
+    gain: float | None = None
+
+
+@dataclass(frozen=True)
+class ProfileSummary:
+    """Everything concluded from one profile.
+
+    total_ns      durations of all kernels, copies and sets added up; `busy_ns` the time in which at least one ran;
+                  `span_ns` from the first start to the last end; None where there is no trace
+    warm_up       how many dispatches count as warm-up, and why, in words
+    """
+
+    name: str
+    sources: tuple[Source, ...]
+    agents: tuple[Agent, ...]
+    total_ns: int
+    calls: int
+    kernels: tuple[KernelTime, ...]
+    families: tuple[FamilyTime, ...]
+    gains: tuple[Gain, ...] = ()
+    span_ns: int | None = None
+    busy_ns: int | None = None
+    warm_up: str = ""
+    passes: Passes | None = None
+    first_calls: FirstCalls | None = None
+    host: tuple[StatsRow, ...] = ()
+    counters: tuple[KernelCounter, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    advice: tuple[Advice, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Change:
+    """One kernel or family in two profiles, per forward pass where both have passes, else in total.
+
+    share_of_change   of the whole difference in time; None where the whole did not change
+    note              'gone', 'new', 'within the spread', or how two names were matched; '' where nothing is to be said
+    """
+
+    name: str
+    before_ns: float
+    after_ns: float
+    before_calls: float
+    after_calls: float
+    share_of_change: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class PeakRatio:
+    """How two devices compare in one figure. Ratios are other / own. Kinds: 'data sheet' or 'measured'."""
+
+    what: str
+    own: float
+    other: float
+    unit: str
+    own_kind: str = ""
+    other_kind: str = ""
+
+    @property
+    def ratio(self) -> float:
+        """How many times as much the other has."""
+        return self.other / self.own
+
+
+@dataclass(frozen=True)
+class ProfileComparison:
+    """Two profiles side by side. per: 'pass' or 'profile'. speedup: before / after in GPU time of that unit."""
+
+    before: str
+    after: str
+    per: str
+    before_ns: float
+    after_ns: float
+    families: tuple[Change, ...]
+    kernels: tuple[Change, ...]
+    peaks: tuple[PeakRatio, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times as fast; None without time after."""
+        return self.before_ns / self.after_ns if self.after_ns else None
+
+
+@dataclass(frozen=True)
+class LiveKernel:
+    """One kernel, copy or set of a profiled call: durations of every time it ran, in the order they began."""
+
+    shape: KernelShape
+    durations_ns: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CaseProfile:
+    """What torch's profiler saw of a proven case, in a process that times nothing afterwards.
+
+    calls           that were profiled, behind the warm-up; durations are of all of them
+    kernels         on a CPU torch's operators (kind 'operator'), by their self time
+    profiler_ns     the profiler's own total of device time (self time on a CPU) over the same calls
+    build_ms        of preparing, and `first_call_ms` of the first call behind that, waited for
+    host_ns         self time of host operators and runtime calls over the profiled calls, by name
+    allocations     requests for memory per call, and their bytes; None where unknown
+    cache_state     'cold' where every call found its inputs out of the cache, as a cold workload is timed
+    notes           what must be known of these figures, a sentence each
+    """
+
+    calls: int
+    kernels: tuple[LiveKernel, ...]
+    profiler_ns: int
+    device: str = ""
+    build_ms: float = 0.0
+    first_call_ms: float = 0.0
+    host_ns: dict[str, int] = field(default_factory=dict)
+    allocations: int | None = None
+    allocated_bytes: int | None = None
+    bound: BoundVerdict | None = None
+    cache_state: str = "hot"
+    notes: tuple[str, ...] = ()
+
+    @property
+    def total_ns(self) -> int:
+        """All durations added up."""
+        return sum(sum(kernel.durations_ns) for kernel in self.kernels)

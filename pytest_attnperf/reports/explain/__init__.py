@@ -1,0 +1,1 @@
+"""Says in words why a case has its verdict."""

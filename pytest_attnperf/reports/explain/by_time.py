@@ -1,0 +1,274 @@
+"""What a verdict means that a time has decided, in words: SAME, FASTER, SLOWER, UNDECIDED, ENVIRONMENT; and what is
+said of a case that is not gated."""
+
+from __future__ import annotations
+
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.reports.explain import steps
+from pytest_attnperf.reports.explain.facts import Step, Told, Words
+from pytest_attnperf.reports.text.figures import format_change, format_us, one_line
+from pytest_attnperf.results import CaseResult
+
+UNCHANGED = "unchanged:"
+CHANGED = ("what ran has changed since the baseline", "what ran differs from the base side")
+RELEASES = "toolchain, base side -> here: "
+"""Begins the note of pairs whose sides stand on two releases."""
+
+BUDGET = "the budget of"
+TOOLCHAIN = "but the toolchain changed"
+NAME_LIMIT = 200
+
+
+def same(told: Told) -> Words:
+    """Within what is allowed."""
+    case = told.case
+    sentences = [
+        f"The result is right, and the call takes {_compared(told)}.",
+        f"That is within the {_allowed(told)} that this test allows, so nothing is said against it.",
+        _seen(told, "It does not mean that nothing changed: a slowdown"),
+    ]
+    if case.second:
+        sentences.append("The first look saw more; the second, by other processes, did not confirm it.")
+    sentences += _machine_code(case)
+    return Words(tuple(filter(None, sentences)), (steps.repeated(case), steps.history(case.key)))
+
+
+def faster(told: Told) -> Words:
+    """Better than stored."""
+    case = told.case
+    sentences = [
+        f"The result is right, and the call takes {_compared(told)}.",
+        "That is more than the threshold and more than noise makes, so it is real, or the machine is another one "
+        "today.",
+        "The test passes. Until the faster time is stored, the gate allows the slower one to come back unseen.",
+        "It is no sign of skipped work by itself: the result was proven, and a case that is faster is proven once more "
+        "on new inputs, and timed while they change.",
+        *_machine_code(case),
+    ]
+    return Words(
+        tuple(sentences),
+        (steps.recorded(case.nodeid, "keep the faster time as the new baseline:"), steps.repeated(case)),
+    )
+
+
+def slower(told: Told) -> Words:
+    """Slower, by pairs or by two looks."""
+    case = told.case
+    sentences = [f"The result is right, and the call takes {_compared(told)}."]
+    sentences += _by_pairs(told) if case.pairs else _by_looks(told)
+    sentences += _machine_code(case)
+    sentences += _another_path(case)
+    next_steps = [steps.bisected(told), steps.repeated(case), *steps.accepted(told), steps.quarantined()]
+    if not case.pairs:
+        next_steps.insert(0, steps.side_by_side(told))
+    return Words(tuple(sentences), tuple(next_steps))
+
+
+def undecided(told: Told) -> Words:
+    """More than allowed, but not for certain; or the noise is not known; or the time ran out."""
+    case = told.case
+    if BUDGET in case.summary:
+        return _out_of_time(told)
+    if case.ratio is None or case.threshold is None:
+        return _noise_unknown(told)
+    units = "pairs" if case.pairs else "processes"
+    sentences = [
+        f"The result is right, and the call takes {_compared(told)}.",
+        f"That is more than the {_allowed(told)} that this test allows, but only from {format_change(case.threshold)} "
+        "on is it certain that the code, and not chance, makes more: nobody can tell which it is.",
+        f"It is neither passed nor failed: the true change lies between {_interval(case)} 95 times in 100.",
+        _seen(told, "It does not mean that the kernel is fine: a slowdown"),
+        f"More {units} make that limit smaller; how many would decide it, and their time, stands below.",
+        *_machine_code(case),
+    ]
+    first = () if case.pairs else (steps.side_by_side(told),)
+    return Words(tuple(filter(None, sentences)), (*first, steps.repeated(case), steps.doctor(), steps.quarantined()))
+
+
+def environment(told: Told) -> Words:
+    """Slower, and the machine or the toolchain moved."""
+    case = told.case
+    sentences = [f"The result is right, and the call takes {_compared(told)}, which is beyond what noise makes."]
+    if TOOLCHAIN in case.summary:
+        changes = one_line(case.summary.partition("toolchain changed: ")[2], NAME_LIMIT)
+        sentences += [
+            f"But the toolchain is not the one that the baseline was recorded with: {changes}.",
+            "Against a stored time the code and the toolchain cannot be told apart, so the code is not blamed.",
+            "It is no acquittal either: the same run under the old toolchain could be as slow.",
+        ]
+    else:
+        sentences += [
+            "But a fixed kernel that does not change with your code, the canary, became slower with it, and without "
+            "that share the case would be within its limit.",
+            "So the machine moved: another card of the product, its power cap, its temperature, or a neighbour.",
+            "It is no acquittal either: a slowdown smaller than the machine's own shift could hide in it.",
+        ]
+    sentences += _machine_code(case)
+    after = steps.recorded(case.nodeid, "if only the environment changed, and for good:")
+    return Words(tuple(sentences), (steps.side_by_side(told), steps.doctor(), after))
+
+
+def recorded(told: Told) -> Words:
+    """Measured and stored."""
+    case = told.case
+    over = f", {format_change(case.ratio)} against what was stored before" if case.ratio else ", the first of its case"
+    count = len(case.first)
+    return Words(
+        (
+            f"The case was proven right, measured in {count} fresh process{'es' * (count != 1)} and stored{over}.",
+            "Recording judges nothing: whatever time was measured is what later runs are held to.",
+            "Where it is slower than before, the creep guard remembers the fastest time and says so.",
+            *_another_path(case),
+        ),
+        (steps.repeated(case), steps.history(case.key)),
+    )
+
+
+def right(told: Told) -> Words:
+    """Proven, and not gated."""
+    case = told.case
+    if case.unchanged:
+        return Words(
+            (
+                "The result is right, and the case was not timed: it ran the very machine code, with the launches and "
+                "the configuration, that its baseline was recorded with, under the same toolchain and machine.",
+                "The same code on the same machine takes the same time, so the case counts as judged.",
+                "It is not a measurement: a slower machine, or slower inputs, would not show here.",
+            ),
+            (Step("time it all the same:", steps.gated(case.nodeid)),),
+        )
+    why = f" ({one_line(case.summary, NAME_LIMIT)})" if case.summary else ""
+    return Words(
+        (
+            f"The result is right, and no time was held against anything{why}.",
+            "That is all that was asked: a run without --attnperf, a test that says timed=False, a calibration, a run "
+            "on all GPUs at once, or a process that may not gate.",
+            "It says nothing about speed.",
+        ),
+        (Step("time it and hold it against its baseline:", steps.gated(case.nodeid)),),
+    )
+
+
+def _compared(told: Told) -> str:
+    """'6.1 % longer than stored: 26.1 us now, 24.6 us then'."""
+    case = told.case
+    there, then = ("on the base side", "there") if case.pairs else ("when its baseline was recorded", "then")
+    if case.ratio is None or case.median_us is None or case.baseline_us is None:
+        return "a time that was held against nothing"
+    size = format_change(case.ratio).lstrip("+-")
+    way = "longer than" if case.ratio > 1 else "less time than"
+    if size == "0.0 %":
+        size, way = "as long", "as"
+    return f"{size} {way} {there}: {format_us(case.median_us)} us now, {format_us(case.baseline_us)} us {then}"
+
+
+def _allowed(told: Told) -> str:
+    tolerated = told.facts.tolerated
+    return "slowdown" if tolerated is None else format_change(tolerated)
+
+
+def _seen(told: Told, begin: str) -> str:
+    limit = told.case.detection_limit
+    if limit is None:
+        return f"{begin} of any size could have been missed here, because the noise is too large."
+    return f"{begin} smaller than {format_change(1 + limit).lstrip('+')} could have been missed here."
+
+
+def _interval(case: CaseResult) -> str:
+    if case.interval is None:
+        return "limits that are not known"
+    return " and ".join(format_change(end) for end in case.interval)
+
+
+def _by_looks(told: Told) -> list[str]:
+    case = told.case
+    fresh = len(case.second)
+    stored = f"{len(case.stored_us)} stored processes" + (
+        f" of {one_line(case.stored_at, 40)}" if case.stored_at else ""
+    )
+    return [
+        f"Two looks agree: the first made it a suspect, and {fresh} other fresh process{'es' * (fresh != 1)}, "
+        "which alone "
+        f"decide, put the change between {_interval(case)} (95 %).",
+        f"Unchanged code goes beyond {format_change(case.threshold)} in {_share(told)} of such looks, so it is not "
+        "noise "
+        "and not one slow process.",
+        f"It can still be the machine: the {stored} share nothing with today's but the code.",
+    ]
+
+
+def _by_pairs(told: Told) -> list[str]:
+    case = told.case
+    return [
+        f"Both revisions ran on the same device in the same minutes, in turns, in {len(case.pairs)} pairs of fresh "
+        f"processes: the change lies between {_interval(case)} (95 %).",
+        f"Unchanged code goes beyond {format_change(case.threshold)} in {_share(told)} of such looks.",
+        _between_sides(case),
+    ]
+
+
+def _between_sides(case: CaseResult) -> str:
+    """What can be behind a difference of two sides that ran in turns."""
+    against = one_line(case.against, NAME_LIMIT)
+    releases = next((note for note in case.notes if note.startswith(RELEASES)), "")
+    if releases:
+        return (
+            f"It is not the clock, the heat or the day, which both sides shared; it may be the toolchain, which is not "
+            f"that of {against}: {one_line(releases.removeprefix(RELEASES), NAME_LIMIT)}."
+        )
+    return (
+        f"It is not the driver, the clock, the heat or the day, which {against} shared: it is what differs between the "
+        "two trees."
+    )
+
+
+def _share(told: Told) -> str:
+    share = told.facts.share
+    return "few" if share is None else f"less than {100 * share:.2g} %"
+
+
+def _machine_code(case: CaseResult) -> list[str]:
+    """What the launch identity says of the change."""
+    if any(note.startswith(UNCHANGED) for note in case.notes):
+        return [
+            "The machine code and its launches are the same as before, so the kernel's code is not what changed: look "
+            "at the machine, at noise, and at the values passed to it."
+        ]
+    if any(note.startswith(CHANGED) for note in case.notes):
+        return ["What ran is not what ran before, as listed below: that is the first place to look."]
+    known = any(launch.isa_hash for launch in case.launches)
+    if case.verdict in (Verdict.SLOWER, Verdict.UNDECIDED) and case.launches and not known:
+        return ["Whether its machine code changed is not known: the kernels of a library do not tell."]
+    return []
+
+
+def _another_path(case: CaseResult) -> list[str]:
+    found = [reason for reason in case.reasons if reason.startswith("another path ran: ")]
+    return [f"The library took another path: {one_line(found[0].partition(': ')[2], NAME_LIMIT)}."] if found else []
+
+
+def _out_of_time(told: Told) -> Words:
+    case = told.case
+    proven = bool(case.checks or case.first)
+    sentences = [
+        f"The run ended its time before this case was decided: {one_line(case.summary, NAME_LIMIT)}.",
+        f"Its first look saw {format_change(case.ratio)}, which made it a suspect, and no second look has settled it."
+        if case.ratio is not None
+        else "No look was taken that could say anything of its time.",
+        "The result was proven right." if proven else "Nothing is proven of it, not even that its result is right.",
+        "It is not passed: a suspect without a second look is as likely a slowdown as noise.",
+    ]
+    alone = Step("alone, without a budget:", steps.gated(case.nodeid))
+    return Words(tuple(sentences), (alone, steps.side_by_side(told), steps.quarantined()))
+
+
+def _noise_unknown(told: Told) -> Words:
+    case = told.case
+    sentences = [
+        f"The result is right, and the call takes {_compared(told)}.",
+        "Whether that is much cannot be said: how far apart processes of unchanged code lie is not known, because no "
+        f"case of this timer has two {'pairs' if case.pairs else 'stored processes'}.",
+        "It is neither passed nor failed, and no number of fresh runs decides it before the noise is known.",
+    ]
+    again = steps.recorded(case.nodeid, "record the baseline in several fresh processes, whose spread is the noise:")
+    return Words(tuple(sentences), (again, steps.side_by_side(told)))

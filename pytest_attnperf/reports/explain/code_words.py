@@ -1,0 +1,145 @@
+"""What the verdict of a compiled kernel means, in words, and its figures beside the stored ones. No GPU took part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.records.code import CodeResult, KernelCode
+from pytest_attnperf.reports.explain import steps
+from pytest_attnperf.reports.explain.facts import Step, Words
+from pytest_attnperf.reports.run.code_objects import waves_text
+from pytest_attnperf.reports.text.commands import repeatable
+from pytest_attnperf.reports.text.figures import ABSENT, one_line
+
+TEXT_LIMIT = 400
+AMD = "gfx"
+NO_NOISE = "A compiler makes the same machine code of the same source every time: no noise, no second look, no GPU."
+
+MEANS: dict[Verdict, tuple[str, ...]] = {
+    Verdict.WORSE: (
+        "The compiled kernel breaks a rule, or asks for more of the device than the stored one, in a way that its "
+        "policy "
+        "lets fail the test.",
+        NO_NOISE,
+        "It is not a measured slowdown: the kernel may run as fast as before, or slower only where occupancy binds it.",
+        "Usual causes, most likely first: a change of the kernel's source; other block sizes, warps or stages; another "
+        "compiler.",
+    ),
+    Verdict.SUSPICIOUS: (
+        "The compiled kernel cannot do what it is for: no store of any kind, or none of the matrix instructions it "
+        "promises.",
+        NO_NOISE,
+        "Its time, were it measured, would be that of something else.",
+    ),
+    Verdict.ERROR: (
+        "The kernel was not compiled, or what came out cannot be read, so nothing is known of it.",
+        "Usual causes: an error in its source, settings that the architecture does not take, a tool that is missing "
+        "(attnperf doctor says which).",
+        "It is not a change of the kernel by itself: nothing was compared.",
+    ),
+    Verdict.INCOMPARABLE: (
+        "Another compiler made the stored kernel, so what differs may be the compiler's doing: only rules that no "
+        "compiler may break were judged, and it breaks none.",
+        "It is neither passed nor failed.",
+        "If the new compiler is to stay, record the kernels with it; if not, compile with the old one.",
+    ),
+    Verdict.NO_BASELINE: (
+        "The kernel compiles and breaks no rule, and nothing is stored that it could be held against.",
+        "It is neither passed nor failed: registers, LDS and occupancy may be any.",
+        "Usual causes: a new configuration, or an architecture that no baseline was recorded for.",
+    ),
+    Verdict.UNSUPPORTED: (
+        "The kernel cannot be compiled for this architecture, and its author says why.",
+        "The test is skipped; nothing was compared.",
+        "It is no failure, unless a baseline has it.",
+    ),
+    Verdict.SAME: (
+        "The compiled kernel breaks no rule and asks for no more than the stored one.",
+        NO_NOISE,
+        "It says nothing of time: the same registers can hold slower code.",
+    ),
+    Verdict.RECORDED: (
+        "The kernel was compiled, breaks no rule that is not accepted, and is stored.",
+        "Later kernels are held to these figures.",
+        "What became worse against the entry before is listed, and was let through by recording it.",
+    ),
+    Verdict.RIGHT: (
+        "The kernel was compiled with settings of the command line and is held against nothing.",
+        "That is for trying: nothing is gated and nothing is stored.",
+        "It says nothing of time.",
+    ),
+}
+
+FIGURES: tuple[tuple[str, Callable[[KernelCode], object]], ...] = (
+    ("VGPRs", lambda code: code.vgprs),
+    ("AGPRs", lambda code: code.agprs),
+    ("SGPRs", lambda code: code.sgprs),
+    ("VGPR spills", lambda code: code.vgpr_spills),
+    ("SGPR spills", lambda code: code.sgpr_spills),
+    ("scratch bytes", lambda code: code.scratch_bytes),
+    ("LDS bytes", lambda code: code.lds_bytes),
+    ("code bytes", lambda code: code.code_bytes),
+    ("matrix instructions", lambda code: code.instructions.get("matrix", 0) if code.instructions else None),
+    ("threads", lambda code: code.workgroup),
+    ("ISA hash", lambda code: code.isa_hash[:12]),
+)
+
+
+def code_words(result: CodeResult) -> Words:
+    """Sentences and next steps for one compiled kernel."""
+    sentences = list(MEANS.get(result.verdict, MEANS[Verdict.SAME]))
+    sentences.insert(1, f"What was found: {one_line(result.summary, TEXT_LIMIT).rstrip('.')}.")
+    if result.unchanged:
+        sentences.append("Its machine code and its launch are the stored ones, bit for bit.")
+    repeat = repeatable(result.reproduce, result.nodeid) or f"pytest {steps.quoted(result.nodeid)}"
+    next_steps = [Step("compile it again:", repeat)]
+    if result.verdict in (Verdict.WORSE, Verdict.INCOMPARABLE, Verdict.NO_BASELINE):
+        accept = f"pytest --update-baselines --attnperf-accept=REASON {steps.quoted(result.nodeid)}"
+        next_steps.append(Step("if it is wanted, record it with the reason:", accept))
+    if result.code is not None and result.code.arch.startswith(AMD) and result.verdict is Verdict.WORSE:
+        next_steps.append(Step("what would raise its occupancy:", _occupancy(result.code)))
+    if result.verdict is Verdict.ERROR:
+        next_steps.append(steps.doctor())
+    return Words(tuple(sentences), tuple(next_steps))
+
+
+def code_inputs(result: CodeResult) -> list[tuple[str, str]]:
+    """(figure, 'stored -> now') of everything that is known on a side."""
+    rows = [("compiler", _arrow(result.stored_compiler, result.compiler))]
+    for name, get in FIGURES:
+        before, after = (_text(side, get) for side in (result.stored, result.code))
+        if {before, after} - {ABSENT, "0"}:
+            rows.append((name, _arrow(before if result.stored else "", after)))
+    if result.occupancy is not None:
+        before = "" if result.stored_occupancy is None else waves_text(result.stored_occupancy)
+        rows.append(("waves per SIMD", _arrow(before, waves_text(result.occupancy))))
+        rows.append(("limited by", one_line(", ".join(result.occupancy.limiters)) or "nothing: full occupancy"))
+    rows += [("policy", one_line(f"{name} {value}")) for name, value in sorted(result.policy.items())]
+    if result.accepted:
+        rows.append(("accepted", one_line(result.accepted)))
+    return [(name, value) for name, value in rows if value]
+
+
+def code_changes(result: CodeResult) -> list[str]:
+    """Findings, those that fail first, and notes."""
+    findings = sorted(result.findings, key=lambda finding: not finding.fails)
+    lines = [f"{'fails' if finding.fails else 'warning'}: {one_line(finding.text, TEXT_LIMIT)}" for finding in findings]
+    return lines + [one_line(note, TEXT_LIMIT) for note in result.notes]
+
+
+def _occupancy(code: KernelCode) -> str:
+    """The command that says what fits a SIMD, and what one register fewer would bring."""
+    sizes = {"vgprs": code.vgprs, "agprs": code.agprs, "sgprs": code.sgprs, "lds": code.lds_bytes}
+    asked = "".join(f" --{name} {value}" for name, value in sizes.items())
+    return f"attnperf occupancy --arch {steps.quoted(code.arch)}{asked} --threads {code.workgroup}"
+
+
+def _text(code: KernelCode | None, get: Callable[[KernelCode], object]) -> str:
+    value = None if code is None else get(code)
+    return ABSENT if value in (None, "") else one_line(str(value))
+
+
+def _arrow(before: str, after: str) -> str:
+    clean = [one_line(text) for text in (before, after)]
+    return clean[1] if not clean[0] or clean[0] == clean[1] else f"{clean[0]} -> {clean[1] or ABSENT}"

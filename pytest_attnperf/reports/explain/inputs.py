@@ -1,0 +1,195 @@
+"""Every input of a decision as (name, value) rows: policy, what is stored, the looks, the noise, and the limits."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+
+from pytest_attnperf.records import ProcessSummary
+from pytest_attnperf.reports.explain.by_proof import excess
+from pytest_attnperf.reports.explain.facts import Told
+from pytest_attnperf.reports.text.figures import format_change, format_interval, format_share, format_us, one_line
+from pytest_attnperf.results import CaseResult
+
+Row = tuple[str, str]
+
+SHOWN = 20
+TEXT_LIMIT = 400
+NOISE, CARDS = "noise:", "cards:"
+LIMIT = "threshold "
+
+
+def inputs_of(told: Told) -> list[Row]:
+    """Every row that the file has figures for."""
+    case = told.case
+    rows = [*_proof(case), *_policy(told), *_stored(case)]
+    rows += _look("first look", case.first, case) + _look("second look", case.second, case)
+    rows += [*_pairs(case), *_result(told), *_noise(told), *_machine(case)]
+    if case.seconds:
+        rows.append(("took", f"{case.seconds:.1f} s of the run, proving included"))
+    return rows
+
+
+def _proof(case: CaseResult) -> list[Row]:
+    """What was proven, and how close to its budget."""
+    shares = [excess(figures) for check in case.checks for figures in check.figures]
+    problems = sum(len(check.problems) for check in case.checks)
+    if not shares and not problems:
+        return []
+    worst = max(shares, default=0.0)
+    size = "NaN or Inf" if math.isinf(worst) else f"at most {worst:.2g} of the budget"
+    right = "right" if not problems else f"{problems} problem{'s' * (problems != 1)}"
+    outputs = f"{len(shares)} compared output{'s' * (len(shares) != 1)}"
+    return [("proof", f"{right} in {outputs}, {size}")]
+
+
+def _policy(told: Told) -> list[Row]:
+    policy, case = told.case.policy, told.case
+    parts = []
+    for name, unit in (("threshold_percent", " %"), ("floor_us", " us"), ("creep_percent", " %")):
+        value = policy.get(name)
+        if isinstance(value, (int, float)):
+            parts.append(f"{name.partition('_')[0]} {value:g}{unit}")
+    rows = [("policy", ", ".join(parts))] if parts else []
+    failing = policy.get("fail_on")
+    if isinstance(failing, (list, tuple)):
+        rows.append(("fails on", one_line(", ".join(map(str, failing)), TEXT_LIMIT) or "nothing"))
+    rate = policy.get("suite_false_alarm_rate")
+    if isinstance(rate, (int, float)) and told.facts.share is not None and case.threshold is not None:
+        cases = told.facts.cases
+        among = f"{100 * rate:g} % of runs, shared by {cases} case{'s' * (cases != 1)}"
+        z = "" if told.facts.z is None else f", {told.facts.z:.2f} standard errors"
+        rows.append(("false alarms", f"{among}: {100 * told.facts.share:.2g} % for this one{z}"))
+    return rows
+
+
+def _stored(case: CaseResult) -> list[Row]:
+    if not case.stored_us:
+        return []
+    where = "".join([
+        f", recorded {one_line(case.stored_at, 40)}" if case.stored_at else "",
+        f" from {one_line(case.stored_commit, 40)}" if case.stored_commit else "",
+    ])  # fmt: skip
+    return [("stored", f"{_spread(case.stored_us)}{where}"), ("", _listed(map(format_us, case.stored_us), "us"))]
+
+
+def _look(name: str, processes: Sequence[ProcessSummary], case: CaseResult) -> list[Row]:
+    if not processes:
+        return []
+    medians = [process.median_us for process in processes]
+    change = ""
+    if case.stored_us and statistics.median(case.stored_us) > 0:
+        change = f", {format_change(statistics.median(medians) / statistics.median(case.stored_us))} against stored"
+    blocks = statistics.median(len(process.block_us) for process in processes)
+    each = f", {blocks:g} blocks of {processes[0].calls_per_block} calls at {processes[0].placements} places"
+    rows = [(name, f"{_spread(medians)}{change}")]
+    if len(medians) > 1:
+        rows.append(("", _listed(map(format_us, medians), "us")))
+    return [*rows, ("", f"timer {one_line(processes[0].timer)}{each}")]
+
+
+def _pairs(case: CaseResult) -> list[Row]:
+    if not case.pairs:
+        return []
+    ratios = [pair.ratio for pair in case.pairs]
+    turns = sum(pair.seconds for pair in case.pairs)
+    quads = statistics.median(pair.quads for pair in case.pairs)
+    return [
+        ("pairs", f"{len(ratios)} against {one_line(case.against)}, {quads:g} quads each, {turns:.1f} s of turns"),
+        ("", _listed((f"{100 * (ratio - 1):+.2f}" for ratio in ratios), "%")),
+    ]
+
+
+def _result(told: Told) -> list[Row]:
+    case, facts = told.case, told.facts
+    rows = []
+    if case.ratio is not None:
+        interval = format_interval(case.interval)
+        rows.append(("change", f"{_precise(case.ratio)}{f' ({interval})' if interval else ''}, ratio {case.ratio:.4f}"))
+    if facts.tolerated is not None and case.ratio is not None:
+        rows.append(("allowed", f"up to {_precise(facts.tolerated)}: threshold, or floor over the stored time"))
+    if case.threshold is not None:
+        by = ""
+        if facts.tolerated is not None:
+            by = _set_by(case, facts.tolerated)
+        rows.append(("SLOWER", f"beyond {_precise(case.threshold)}{by}"))
+    if case.threshold is not None:
+        limit = case.detection_limit
+        found = "no slowdown, whatever its size" if limit is None else f"a slowdown of {_percent(limit)}"
+        rows.append(("detects", f"{found}, 99 times in 100"))
+    return rows
+
+
+def _set_by(case: CaseResult, tolerated: float) -> str:
+    """What sets the limit of SLOWER."""
+    assert case.threshold is not None
+    widened = tolerated if case.interval is None or not case.ratio else tolerated * case.ratio / case.interval[0]
+    if case.threshold > widened * (1 + 1e-3):
+        return ": noise sets it"
+    return ": from there on its whole interval is more than allowed"
+
+
+def _noise(told: Told) -> list[Row]:
+    case, facts = told.case, told.facts
+    rows = []
+    if case.standard_error is not None:
+        known = f", {case.degrees_of_freedom} degrees of freedom" if case.degrees_of_freedom is not None else ""
+        rows.append(("standard error", f"{_percent(case.standard_error)} of the change{known}"))
+    if facts.relative_sd is not None:
+        rows.append(("noise", f"{_percent(facts.relative_sd)} per {'pair' if case.pairs else 'process'}"))
+    rows += [("", one_line(reason, TEXT_LIMIT)) for reason in case.reasons if reason.startswith((NOISE, CARDS))]
+    if facts.stored is not None and facts.stored.noise:
+        rows.append(("", one_line(facts.stored.noise, TEXT_LIMIT)))
+    return rows
+
+
+def _machine(case: CaseResult) -> list[Row]:
+    """Canary, clocks, and the floor."""
+    rows = []
+    for name, processes in sorted(case.canary.items()):
+        if processes:
+            rows.append((f"canary {one_line(name, 20)}", _spread([process.median_us for process in processes])))
+    rows += [
+        ("", one_line(text, TEXT_LIMIT)) for text in case.reasons if "canary" in text or text.startswith("in cycles")
+    ]
+    looks = (("first look", case.first), ("second look", case.second))
+    clocks = [(name, [p.clock_mhz for p in processes if p.clock_mhz is not None]) for name, processes in looks]
+    known = [f"{statistics.median(mhz):.0f} MHz in the {name}" for name, mhz in clocks if mhz]
+    base, new = ([mhz for mhz in side if mhz is not None] for side in _pair_clocks(case))
+    if base and new:
+        known.append(f"{statistics.median(base):.0f} MHz base and {statistics.median(new):.0f} MHz new in the pairs")
+    rows += [("clock", ", ".join(known))] if known else []
+    if case.floor_us is not None and case.median_us:
+        share = format_share(case.floor_us / case.median_us)
+        rows.append(
+            ("floor", f"{format_us(case.floor_us)} us by {one_line(case.floor_bound)}: {share} of it is reached")
+        )
+    return rows
+
+
+def _pair_clocks(case: CaseResult) -> tuple[list[float | None], list[float | None]]:
+    return [pair.base_clock_mhz for pair in case.pairs], [pair.new_clock_mhz for pair in case.pairs]
+
+
+def _spread(values: Sequence[float]) -> str:
+    """'7 processes, median 24.6 us, sd 0.31 %'."""
+    count, centre = len(values), statistics.median(values)
+    text = f"{count} process{'es' * (count != 1)}, median {format_us(centre)} us"
+    mean = statistics.fmean(values)
+    return f"{text}, sd {_percent(statistics.stdev(values) / mean)}" if count > 1 and mean > 0 else text
+
+
+def _listed(values: Iterable[str], unit: str) -> str:
+    shown = list(values)
+    more = f" ... and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
+    return f"{' '.join(shown[:SHOWN])}{more} {unit}".rstrip()
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.2g} %" if fraction < 0.1 else f"{100 * fraction:.0f} %"
+
+
+def _precise(ratio: float) -> str:
+    """Signed percent with the decimals that pairs can tell apart."""
+    return f"{100 * (ratio - 1):+.2f} %"

@@ -1,0 +1,190 @@
+"""The journal of a run: a line for every case it has judged, so that whatever ends the run, these are on disk.
+
+JSON lines. The first is the header; each other one holds a case, a compiled kernel, or a case carried over from an
+earlier journal, as a results document of that one result (`json_results`). A line that a kill left half-written can
+only be the last, and is dropped; any other that cannot be read is an error.
+
+Format history: 1 = first published form.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records import CaseKey, DeviceInfo, Verdict
+from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.records.regular_file import read_regular
+from pytest_attnperf.reports.files import json_results
+from pytest_attnperf.reports.text.figures import one_line
+from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
+
+JOURNAL_SCHEMA = 1
+MARK = b'{"attnperf_journal":'
+"""What every journal begins with."""
+
+_GATED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.WORSE})
+
+
+class JournalError(UsageError):
+    """A journal cannot be read; names file and line."""
+
+
+@dataclass(frozen=True)
+class JournalHeader:
+    """What the run was, as far as its verdicts depend on it.
+
+    method      version of how numbers are made (`records.METHOD_VERSION`)
+    harness     digest of the plugin's own files
+    settings    what changes a verdict, by the option's name
+    tests       how many were selected, cases or not; `selected` how many of them are cases and compiled kernels
+    command     as it was typed, without credentials; `folder` where, from the root of the tree
+    started     UTC, in ISO form
+    refused     why it cannot be resumed; '' where it can
+    """
+
+    attnperf_journal: int
+    version: str
+    method: int
+    harness: str
+    mode: str
+    settings: dict[str, str]
+    tests: int
+    selected: int
+    command: str
+    commit: str
+    started: str
+    pid: int
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A result of a journal. `beside`: digests of its files' folders, of baselines, and of the tree's code."""
+
+    result: CaseResult
+    beside: dict[str, str]
+
+
+@dataclass
+class JournalContent:
+    """What a journal holds.
+
+    cases     judged by that run, the latest of each key
+    carried   judged by runs before it that it resumed, and not yet taken over
+    """
+
+    header: JournalHeader
+    cases: dict[CaseKey, Kept] = field(default_factory=dict)
+    carried: dict[CaseKey, Kept] = field(default_factory=dict)
+    code: dict[CaseKey, CodeResult] = field(default_factory=dict)
+
+    @property
+    def known(self) -> dict[CaseKey, Kept]:
+        """Everything that a run which resumes this one may take over."""
+        return {**self.carried, **self.cases}
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    case: msgspec.Raw = msgspec.Raw()
+    carried: msgspec.Raw = msgspec.Raw()
+    code: msgspec.Raw = msgspec.Raw()
+    beside: dict[str, str] = {}
+
+
+def header_line(header: JournalHeader) -> bytes:
+    """The first line."""
+    return msgspec.json.encode(header) + b"\n"
+
+
+def case_line(kept: Kept, *, carried: bool = False) -> bytes:
+    """A case, or one that an earlier run had judged. Raises ResultsFileError for a figure that JSON cannot hold."""
+    beside = msgspec.json.encode(kept.beside)
+    kind = b"carried" if carried else b"case"
+    return b'{"%b": %b, "beside": %b}\n' % (kind, _document(cases=(kept.result,)), beside)
+
+
+def code_line(result: CodeResult) -> bytes:
+    """A compiled kernel. Raises as `case_line`."""
+    return b'{"code": %b}\n' % _document(code=(result,))
+
+
+def read_content(path: Path) -> JournalContent:
+    """Everything in a journal. Raises JournalError naming the line, and OSError."""
+    data = read_regular(path, json_results.BYTES_MAX, JournalError)
+    lines = data.split(b"\n")[:-1]  # what follows the last line break was torn by a kill
+    if not lines or not data.startswith(MARK):
+        raise JournalError(f"{path} does not begin with the header of a run's journal; name a .jsonl of this plugin")
+    content = JournalContent(_header(lines[0], f"{path}, line 1"))
+    for number, line in enumerate(lines[1:], 2):
+        _add(content, line, f"{path}, line {number}")
+    return content
+
+
+def read_journal(path: Path) -> RunResult:
+    """The run as far as it came, `complete` False. Raises as `read_content`."""
+    content = read_content(path)
+    header, cases = content.header, tuple(kept.result for kept in content.cases.values())
+    code = tuple(content.code.values())
+    fingerprint = next((case.fingerprint for case in cases if case.fingerprint), None)
+    must = {} if fingerprint is None else fingerprint.must_match
+    verdicts = [case.verdict for case in cases] + [kernel.verdict for kernel in code]
+    return RunResult(
+        schema=RESULTS_SCHEMA,
+        version=header.version,
+        mode=header.mode,
+        started=header.started,
+        command=header.command,
+        commit=header.commit,
+        device=DeviceInfo("", must.get("arch", ""), must.get("product", "")) if must else None,
+        fingerprint=fingerprint,
+        cases=cases,
+        gated=sum(verdict in _GATED for verdict in verdicts) + sum(case.unchanged for case in cases),
+        selected=max(header.selected, len(verdicts)),
+        complete=False,
+        against=header.settings.get("--attnperf-against", ""),
+        code=code,
+        run_id=uuid.uuid5(uuid.NAMESPACE_URL, f"{header.started} {header.pid} {header.command}").hex,
+    )
+
+
+def _document(cases: Sequence[CaseResult] = (), code: Sequence[CodeResult] = ()) -> bytes:
+    """Results of one result in one line: line breaks are only ever between fields."""
+    run = RunResult(RESULTS_SCHEMA, "", "", "", "", "", None, None, cases=tuple(cases), code=tuple(code))
+    return json_results.encode(run).replace(b"\n", b"")
+
+
+def _header(line: bytes, where: str) -> JournalHeader:
+    try:
+        header = msgspec.json.decode(line, type=JournalHeader)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise JournalError(f"{where}: is no header of this version ({one_line(str(error))})") from error
+    if header.attnperf_journal != JOURNAL_SCHEMA:
+        raise JournalError(f"{where}: journal format {header.attnperf_journal}; this version reads {JOURNAL_SCHEMA}")
+    return header
+
+
+def _add(content: JournalContent, text: bytes, where: str) -> None:
+    try:
+        line = msgspec.json.decode(text, type=_Line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise JournalError(
+            f"{where}: cannot be read ({one_line(str(error))}); only the last line of a journal can be torn by a kill, "
+            "so the file was damaged otherwise. Remove it and start anew"
+        ) from error
+    try:
+        document = json_results.decode(bytes(line.case or line.carried or line.code), where)
+    except json_results.ResultsFileError as error:
+        raise JournalError(str(error)) from error
+    if line.code:
+        content.code.update({result.key: result for result in document.code})
+        return
+    kept = content.cases if line.case else content.carried
+    for result in document.cases:
+        kept.pop(result.key, None)  # the order is that of the latest
+        kept[result.key] = Kept(result, line.beside)

@@ -1,0 +1,241 @@
+"""results.json: a `RunResult` in its compact form (`compact_form`), the same bytes for the same run;
+docs/results.schema.json describes it.
+
+JSON has no NaN. Measured times and ratios are never one, and a file that holds one is refused; only the errors of a
+wrong output may be, and those are written as the strings "NaN", "Infinity" and "-Infinity" (as protobuf's JSON does).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+from pytest_attnperf.errors import AttnperfError
+from pytest_attnperf.records import ErrorFigures
+from pytest_attnperf.records.atomic_file import write_atomically
+from pytest_attnperf.records.regular_file import read_regular
+from pytest_attnperf.records.unique_keys import require_unique_keys
+from pytest_attnperf.reports.files.compact_form import COMPACT_SINCE, compact
+from pytest_attnperf.reports.files.compact_schema import describe_compact
+from pytest_attnperf.reports.files.full_form import BadReferenceError, in_full
+from pytest_attnperf.reports.text.figures import one_line
+from pytest_attnperf.results import RESULTS_SCHEMA, RunResult
+
+NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+FLOAT_FIELDS = tuple(field.name for field in dataclasses.fields(ErrorFigures) if field.type == "float")
+"""Fields of ErrorFigures that may hold one of NOT_FINITE."""
+
+BYTES_MAX = 1 << 30
+"""A results file of 10,000 cases has some tens of MB."""
+
+TWICE = "a run writes each once, so the file was edited; make it again with pytest --attnperf"
+ERROR_LIMIT = 400
+OWN_LINES = 3
+"""Fields of the run, cases, and fields of a case have lines of their own: a change of one shows as one."""
+
+Json: TypeAlias = Any
+
+
+class ResultsFileError(AttnperfError):
+    """A results file cannot be read or written; names the file, the field, and what to do."""
+
+
+class _Head(msgspec.Struct):
+    """What is looked at before anything else is."""
+
+    schema: Any = None
+    merged: Any = None
+
+
+def encode(run: RunResult) -> bytes:
+    """JSON, a line per field of a case, keys of mappings sorted. Raises ResultsFileError naming what cannot be stored.
+
+    What UTF-8 cannot say (half a surrogate pair, as in a path of other bytes) is written as its escape.
+    """
+    try:
+        try:
+            return _encoded(_values(run))
+        except UnicodeEncodeError:
+            return _encoded(_sayable(_values(run)))
+    except RecursionError as error:
+        raise ResultsFileError("results: some value is nested too deep to be written as JSON") from error
+
+
+def _values(run: RunResult) -> Json:
+    values = msgspec.to_builtins(run, order="deterministic")
+    _replace_error_figures(values, _to_text)
+    _refuse_not_finite(values, "results: $")
+    return {**values, "schema": RESULTS_SCHEMA}
+
+
+def _encoded(values: Json) -> bytes:
+    return _written(compact(values), OWN_LINES) + b"\n"
+
+
+def read(path: Path) -> RunResult:
+    """Read the file of one run. Raises UsageError for no regular file and a too large one, and as `decode`; OSError."""
+    return decode(read_regular(path, BYTES_MAX), str(path))
+
+
+def decode(data: bytes, where: str) -> RunResult:
+    """Read what `encode` wrote, now or under an earlier schema; `where` names the file in errors.
+
+    Raises ResultsFileError.
+    """
+    try:
+        found = _refuse_other_schema(data, where)
+        run = _decoded(data, found)
+        require_unique_keys(data, where, ResultsFileError, TWICE)
+        return replace(run, schema=RESULTS_SCHEMA)
+    except (msgspec.MsgspecError, BadReferenceError, UnicodeDecodeError, RecursionError) as error:
+        _refuse_not_finite_literals(data, where)
+        why = one_line(str(error), ERROR_LIMIT)
+        raise ResultsFileError(
+            f"{where} is no results file of this version: {why}; make it again with pytest --attnperf"
+        ) from error
+
+
+def _decoded(data: bytes, schema_found: int) -> RunResult:
+    values = msgspec.json.decode(data)
+    if schema_found >= COMPACT_SINCE:
+        values = in_full(values)
+    _replace_error_figures(values, _from_text)
+    return msgspec.convert(values, RunResult)
+
+
+def write(path: Path, run: RunResult) -> None:
+    """Write atomically: at any moment the old file or the new one is there, whole. Folders are made."""
+    write_atomically(path, encode(run))
+
+
+def schema() -> dict[str, Json]:
+    """JSON Schema of a results file (2020-12)."""
+    described = msgspec.json.schema(RunResult)
+    for definition in described["$defs"].values():
+        definition["description"] = inspect.cleandoc(definition.get("description", ""))
+    figures = described["$defs"][ErrorFigures.__name__]["properties"]
+    for name in FLOAT_FIELDS:
+        default = {key: figures[name].pop(key) for key in ("default",) if key in figures[name]}
+        figures[name] = {"anyOf": [figures[name], {"enum": list(NOT_FINITE)}], **default}
+    described["$defs"][RunResult.__name__]["properties"]["schema"] = {"const": RESULTS_SCHEMA}
+    describe_compact(described["$defs"])
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:pytest-attnperf:results:{RESULTS_SCHEMA}",
+        "title": f"pytest-attnperf results, schema {RESULTS_SCHEMA}",
+        **described,
+    }
+
+
+def schema_text() -> str:
+    """The schema as docs/results.schema.json holds it."""
+    return msgspec.json.format(msgspec.json.encode(schema(), order="deterministic"), indent=2).decode() + "\n"
+
+
+def _written(value: Json, levels: int, margin: str = "") -> bytes:
+    """JSON of `value`: what its first `levels` levels hold stands in lines of its own, everything deeper in one."""
+    if not levels or not value or not isinstance(value, (dict, list, tuple)):
+        return msgspec.json.encode(value)
+    inner = f"{margin} "
+    if isinstance(value, dict):
+        items = [msgspec.json.encode(key) + b": " + _written(item, levels - 1, inner) for key, item in value.items()]
+        opening, closing = b"{", b"}"
+    else:
+        items = [_written(item, levels - 1, inner) for item in value]
+        opening, closing = b"[", b"]"
+    between = f"\n{inner}".encode()
+    return b"".join((opening, between, (b"," + between).join(items), f"\n{margin}".encode(), closing))
+
+
+def _sayable(value: Json) -> Json:
+    """The same with every half of a surrogate pair as its escape."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_sayable(key): _sayable(item) for key, item in value.items()}
+    return [_sayable(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _refuse_other_schema(data: bytes, where: str) -> int:
+    """The schema of the file."""
+    try:
+        head = msgspec.json.decode(data, type=_Head)
+    except msgspec.ValidationError:  # no object
+        head = _Head()
+    found = head.schema
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise ResultsFileError(f"{where} has no integer field 'schema'; it is no results file of pytest-attnperf")
+    if found > RESULTS_SCHEMA:
+        raise ResultsFileError(
+            f"{where}: field 'schema' is {found}, this version reads up to {RESULTS_SCHEMA}; upgrade pytest-attnperf"
+        )
+    if found < 1:
+        raise ResultsFileError(f"{where}: field 'schema' is {found}; known: 1 to {RESULTS_SCHEMA}")
+    if head.merged is not None:
+        raise ResultsFileError(
+            f"{where} holds the runs of several devices, which attnperf merge put together: attnperf report, compare, "
+            "gate and merge read them, this takes one run: name the results file of one of them"
+        )
+    return found
+
+
+def _replace_error_figures(values: Json, change: Callable[[Json], Json]) -> None:
+    """Apply `change` to the float fields of every ErrorFigures in place; msgspec names what is malformed."""
+    for case in _items(values, "cases"):
+        for check in _items(case, "checks"):
+            for figures in _items(check, "figures"):
+                if isinstance(figures, dict):
+                    figures.update({name: change(figures[name]) for name in FLOAT_FIELDS if name in figures})
+
+
+def _items(value: Json, name: str) -> list[Json]:
+    items = value.get(name) if isinstance(value, dict) else None
+    return list(items) if isinstance(items, (list, tuple)) else []
+
+
+def _to_text(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _from_text(value: Json) -> Json:
+    return NOT_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+def _refuse_not_finite(value: Json, path: str) -> None:
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ResultsFileError(
+                f"{one_line(path, ERROR_LIMIT)} is {value}, which no measured figure can be and JSON cannot hold"
+            )
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if isinstance(item, (float, dict, list, tuple)):
+                _refuse_not_finite(item, f"{path}.{key}")
+    elif isinstance(value, (list, tuple)) and not _is_finite(value):
+        for index, item in enumerate(value):
+            _refuse_not_finite(item, f"{path}[{index}]")
+
+
+def _is_finite(values: Sequence[Json]) -> bool:
+    """Whether these are numbers whose sum is finite: then each of them is. Most of a file are lists of times."""
+    try:
+        return math.isfinite(sum(values))
+    except (TypeError, OverflowError):
+        return False
+
+
+def _refuse_not_finite_literals(data: bytes, where: str) -> None:
+    """Name the field that holds one of the words NaN and Infinity, which other writers take for JSON."""
+    with contextlib.suppress(ValueError, RecursionError):
+        _refuse_not_finite(json.loads(data), f"{where}: $")

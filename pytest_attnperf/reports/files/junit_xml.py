@@ -1,0 +1,162 @@
+"""JUnit XML of results alone: what `pytest --junitxml` would have written, where measuring and judging are apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
+
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.records.code import CODE_SUITE, CodeResult
+from pytest_attnperf.reports.files.junit import Property, properties
+from pytest_attnperf.reports.run.code_objects import code_failure_text, code_properties
+from pytest_attnperf.reports.run.joined import Joined
+from pytest_attnperf.reports.run.overview import STORED, device_of, held_against
+from pytest_attnperf.reports.run.terminal import failure_text
+from pytest_attnperf.results import CaseResult, RunResult
+
+NAME_LIMIT = 1_000
+TEXT_LIMIT = 20_000
+OWN_COUNTS = ("attnperf.quarantined", "attnperf.unchanged")
+"""Properties of cases that a testsuite counts in properties of its own."""
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML 1.0 cannot hold, and control characters that it had better not."""
+
+
+@dataclass(frozen=True)
+class _Test:
+    """A testcase: what it is called by pytest, and what became of it."""
+
+    nodeid: str
+    fallback: str
+    seconds: float
+    failure: str
+    skipped: str
+    properties: Sequence[Property]
+
+
+def junit(joined: Joined) -> bytes:
+    """A testsuite per device and suite, a testcase per case and compiled kernel; the same bytes for the same runs.
+
+    A case that fails its test is a failure with the text that the terminal shows, an unsupported one is skipped, and
+    every other passes: an undecided one says so in its properties alone, as in pytest's own file. A stored baseline,
+    for which nothing was measured, is skipped.
+    """
+    root = Element("testsuites", name="pytest-attnperf")
+    groups: dict[tuple[str, str], list[_Test]] = {}
+    for shown in joined.cases:
+        groups.setdefault((shown.device, shown.case.key.suite), []).append(_of_case(shown.case, shown.run.mode))
+    for (device, suite), tests in groups.items():
+        runs = [run for run in joined.runs if device_of(run) == device]
+        _add_suite(root, f"{suite} on {device}" if device else suite, runs, tests)
+    if joined.code:
+        _add_suite(root, CODE_SUITE, [run for run in joined.runs if run.code], list(map(_of_code, joined.code)))
+    _count(root, [test for tests in root for test in tests.iter("testcase")])
+    ElementTree.indent(root, " ")
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'.encode()
+
+
+def _of_case(case: CaseResult, mode: str) -> _Test:
+    reason = "; ".join(case.reasons) or case.summary
+    skipped = mode == STORED or case.verdict is Verdict.UNSUPPORTED
+    return _Test(
+        nodeid=case.nodeid,
+        fallback=str(case.key),
+        seconds=case.seconds,
+        failure=failure_text(case) if case.fails else "",
+        skipped=reason if skipped and not case.fails else "",
+        properties=properties(case),
+    )
+
+
+def _of_code(result: CodeResult) -> _Test:
+    return _Test(
+        nodeid=result.nodeid,
+        fallback=str(result.key),
+        seconds=result.seconds,
+        failure=code_failure_text(result) if result.fails else "",
+        skipped=result.summary if result.verdict is Verdict.UNSUPPORTED and not result.fails else "",
+        properties=code_properties(result),
+    )
+
+
+def _add_suite(root: Element, name: str, runs: Sequence[RunResult], tests: Sequence[_Test]) -> None:
+    suite = SubElement(root, "testsuite", name=xml_text(name, NAME_LIMIT))
+    started = _timestamp(runs)
+    if started:
+        suite.set("timestamp", started)
+    known = {
+        "version": [run.version for run in runs],
+        "mode": [run.mode for run in runs],
+        "commit": [run.commit for run in runs],
+        "against": [held_against(run) for run in runs],
+        "command": [run.command for run in runs],
+    }
+    listed = [(f"attnperf.{name}", ", ".join(dict.fromkeys(filter(None, values)))) for name, values in known.items()]
+    _add_properties(suite, [*((name, value) for name, value in listed if value), *_counted(tests)])
+    for test in tests:
+        _add_test(suite, test)
+    _count(suite, list(suite.iter("testcase")))
+
+
+def _counted(tests: Sequence[_Test]) -> list[Property]:
+    """How many tests are quarantined, and how many unchanged, where any are: JUnit knows neither."""
+    names = [name for test in tests for name, _ in test.properties]
+    return [(name, names.count(name)) for name in OWN_COUNTS if name in names]
+
+
+def _add_test(suite: Element, test: _Test) -> None:
+    classname, name = _names(test.nodeid or test.fallback)
+    element = SubElement(suite, "testcase", classname=classname, name=name, time=f"{test.seconds:.3f}")
+    _add_properties(element, test.properties)
+    if test.failure:
+        first = test.failure.partition("\n")[0]
+        failure = SubElement(element, "failure", message=xml_text(first, NAME_LIMIT))
+        failure.text = xml_text(test.failure, TEXT_LIMIT)
+    elif test.skipped:
+        skipped = SubElement(element, "skipped", type="pytest.skip", message=xml_text(test.skipped, NAME_LIMIT))
+        skipped.text = xml_text(test.skipped, TEXT_LIMIT)
+
+
+def _add_properties(parent: Element, found: Iterable[Property]) -> None:
+    listed = SubElement(parent, "properties")
+    for name, value in found:
+        SubElement(listed, "property", name=name, value=xml_text(str(value), TEXT_LIMIT))
+
+
+def _count(element: Element, tests: Sequence[Element]) -> None:
+    """The counts of a testsuite, or of all. Nothing is an error: what fails here fails its test."""
+    element.set("tests", str(len(tests)))
+    element.set("failures", str(sum(test.find("failure") is not None for test in tests)))
+    element.set("errors", "0")
+    element.set("skipped", str(sum(test.find("skipped") is not None for test in tests)))
+    element.set("time", f"{sum(float(test.get('time', '0')) for test in tests):.3f}")
+
+
+def _names(nodeid: str) -> tuple[str, str]:
+    """(classname, name) as pytest makes them: 'a/test_b.py::TestC::test_d[e]' -> 'a.test_b.TestC', 'test_d[e]'."""
+    path, bracket, parameters = xml_text(nodeid, NAME_LIMIT).partition("[")
+    file, *names = path.split("::")
+    first = file.replace("/", ".").removesuffix(".py")
+    if not names:
+        return first, f"{first}{bracket}{parameters}"
+    return ".".join([first, *names[:-1]]), f"{names[-1]}{bracket}{parameters}"
+
+
+def _timestamp(runs: Sequence[RunResult]) -> str:
+    """When the first of them started; '' where that is no time."""
+    started = min((run.started for run in runs), default="")
+    try:
+        return datetime.fromisoformat(started.replace("Z", "+00:00")).isoformat()
+    except ValueError:
+        return ""
+
+
+def xml_text(text: str, limit: int) -> str:
+    """What XML 1.0 can hold, control characters as pytest writes them: '#x1B'."""
+    shown = text if len(text) <= limit else f"{text[: limit - 3]}..."
+    return _NOT_XML.sub(lambda found: f"#x{ord(found.group()):02X}", shown)

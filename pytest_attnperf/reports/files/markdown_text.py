@@ -1,0 +1,112 @@
+"""Foreign text as GitHub-flavoured Markdown that shows it and does nothing else.
+
+A workload, a device or a commit may come from a pull request, and a comment is written with a token: such text must
+not end a cell, draw an image, link anywhere, notify anybody, or look like a verdict of ours.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+
+from pytest_attnperf.reports.text.figures import one_line
+
+LIMIT = 200
+LINE_LIMIT = 2000
+APART = "&#8203;"
+"""A space without width: what GitHub would make a link or a notification of is none with it inside.
+
+Renovate and Dependabot write it, too. A backslash does not help: names are looked for in the page, not in its source.
+"""
+
+PIECE = 6
+"""Hex digits that are too few for a commit."""
+
+_UNSEEN = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufffb"
+    "\ud800-\udfff\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
+)
+"""What takes no room or turns the direction of text, beyond what `one_line` takes out, and halves of pairs."""
+
+_MARKS = "\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
+_STACKED = re.compile(f"([{_MARKS}]{{3}})[{_MARKS}]+")
+"""Marks over one letter, enough of them to cover the lines above."""
+
+_MARKUP = {
+    "&": "&amp;",
+    "<": "&lt;",
+    "\\": "&#92;",
+    "|": "\\|",
+    "*": "\\*",
+    "`": "\\`",
+    "[": "\\[",
+    "~": "\\~",
+    "_": "\\_",
+    # As GitHub's pages on formulas say; a backslash is not enough outside of one.
+    "$": "<span>$</span>",
+}
+_ACTS = re.compile(
+    r"""
+      ^(?P<block>[-+#](?=[-+#\s]|$) | >)            # begins a list, a quote or a heading inside an item of a list
+    | ^(?P<number>\d)(?=\d{0,8}[.)](?:\s|$))        # begins a numbered list
+    | (?P<markup>[&<\\|*`\[~$]
+        | (?<![^\W_])_ | _(?![^\W_]))               # at the edge of a word it is emphasis, within 'head_dim' it is not
+    | (?P<link>:(?=//) | www(?=\.) | (?:mailto|xmpp)(?=:)
+        | @ | \bgh-(?=\d) | \#(?=\d)                # a person, a team, an issue
+        | :(?=[\w+-]+:))                            # a picture by its name
+    | (?P<commit>\b[0-9a-f]{7,40}\b)
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_PLAIN = re.compile(r"[^`|\\<&]+")
+_FENCE = re.compile(r"`{3,}")
+
+
+def visible(text: str, limit: int = LIMIT) -> str:
+    """One line of at most `limit` characters, none of which is there without being seen."""
+    clean = _STACKED.sub(r"\1", _UNSEEN.sub("", text[: 4 * limit]))
+    line = " ".join(one_line(clean, 4 * limit).split())
+    return line if len(line) <= limit and len(text) <= 4 * limit else f"{line[: limit - 3]}..."
+
+
+def cell(text: str, limit: int = LIMIT) -> str:
+    """Foreign prose for a cell, an item of a list or a sentence: `limit` characters of it, and no markup."""
+    return _ACTS.sub(_harmless, visible(text, limit))
+
+
+def code(text: str, limit: int = LIMIT) -> str:
+    """A foreign name in the letters of code, also inside of a table; '' for nothing."""
+    shown = visible(text, limit)
+    if not shown:
+        return ""
+    # Backticks cannot quote a stroke behind a backslash in a table, nor themselves without counting.
+    return f"`{shown}`" if _PLAIN.fullmatch(shown) else f"<code>{_ACTS.sub(_harmless, shown)}</code>"
+
+
+def html_code(text: str, limit: int = LIMIT) -> str:
+    """The same where Markdown is not read: between the tags of a <summary>."""
+    return f"<code>{html.escape(visible(text, limit))}</code>"
+
+
+def fenced(lines: Iterable[str], language: str = "") -> str:
+    """Lines as a block of code, whose fence none of them can close."""
+    shown = [visible(line, LINE_LIMIT) for line in lines]
+    longest = max((len(found) for line in shown for found in _FENCE.findall(line)), default=2)
+    fence = "`" * (longest + 1)
+    return "\n".join([f"{fence}{language}", *shown, fence])
+
+
+def row(cells: Sequence[str]) -> str:
+    """A row of a table, of cells that are Markdown already."""
+    return f"| {' | '.join(cells)} |"
+
+
+def _harmless(found: re.Match[str]) -> str:
+    text = found.group()
+    kind = found.lastgroup
+    if kind == "markup":
+        return _MARKUP[text]
+    if kind == "commit":
+        return APART.join(text[start : start + PIECE] for start in range(0, len(text), PIECE))
+    return f"\\{text}" if kind == "block" else f"{text}{APART}"

@@ -1,0 +1,220 @@
+"""Shards of one suite, measured by several machines, as one run; runs of other devices beside it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from pytest_attnperf.records import CaseKey, Verdict
+from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.records.gpus import GpuRecord
+from pytest_attnperf.reports.run.joined import Joined, join
+from pytest_attnperf.reports.run.overview import (
+    FAILS_BY_ITSELF,
+    UNKNOWN,
+    UNRESOLVED,
+    counted,
+    device_of,
+    is_unresolved,
+    only_new,
+)
+from pytest_attnperf.reports.text.figures import one_line
+from pytest_attnperf.results import CaseResult, RunResult
+
+Named = tuple[str, RunResult]
+
+MIXED, MISSING = "shards of different", "shards missing:"
+"""Begin findings about shards that are not of one thing, or not all there; they fail the whole, strict or not, also
+where the merged file is merged again."""
+
+GATED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.WORSE})
+NAMES_LIMIT = 600
+RUN_IDS = "merged_run_ids"
+SHOWN_COMMIT = 12
+
+
+@dataclass(frozen=True)
+class Merged:
+    """Runs with the names of their files, one per device and way of measuring.
+
+    shards   of each run, how many files it was made of
+    notes    what was left out, a line each
+    mixed    what the shards do not share and should, a line each
+    """
+
+    runs: tuple[Named, ...]
+    shards: tuple[int, ...]
+    notes: tuple[str, ...]
+    mixed: tuple[str, ...]
+
+
+def merge(found: Sequence[Named]) -> Merged:
+    """Join what was measured on one device in one mode under one fingerprint; the rest stands apart.
+
+    A run that is there twice counts once. A case that is there twice is shown by its worse verdict, and both are said.
+    """
+    once, notes = _once(found)
+    groups: dict[tuple[str, ...], list[Named]] = {}
+    for source, run in once:
+        groups.setdefault(_kind(run), []).append((source, run))
+    runs = [_joined(group) for group in groups.values()]
+    devices = Counter((device_of(run), run.mode) for _, run in runs)
+    for (device, mode), count in devices.items():
+        if count > 1:
+            notes.append(f"{count} runs of {device or 'no device'} ({mode}) stand apart: their fingerprints differ")
+    return Merged(tuple(runs), tuple(len(group) for group in groups.values()), tuple(notes), tuple(_mixed(once)))
+
+
+def why_failed(run: RunResult, *, strict: bool, fatal: Sequence[str] = (MIXED, MISSING)) -> list[str]:
+    """Why a run fails, as it would have by itself; empty where it does not. A finding that begins with one of `fatal`
+    fails it, strict or not; so does what no run writes: a case lost, or a wrong one that is said to have passed."""
+    failing: list[CaseResult | CodeResult] = [
+        *(case for case in run.cases if case.fails or _should_fail(case)),
+        *(result for result in run.code if result.fails),
+    ]
+    reasons = [f"failed: {counted(failing)}"] if failing else []
+    judged = len(run.cases) + len(run.code)
+    if not run.complete:
+        reasons.append("incomplete: a shard ended before all of its cases were judged")
+    elif judged < run.selected:
+        reasons.append(f"incomplete: {judged} of {run.selected} results are in the file, which says it is complete")
+    reasons += [finding for finding in run.findings if finding.startswith(tuple(fatal))]
+    if not strict or run.mode != "gate":
+        return reasons
+    open_ones = [case.verdict.value for case in run.cases if is_unresolved(case)]
+    open_ones += [result.verdict.value for result in run.code if result.verdict in UNRESOLVED]
+    reasons += [f"strict: {len(open_ones)} cases are {', '.join(sorted(set(open_ones)))}"] if open_ones else []
+    reasons += [f"strict: {len(run.findings)} findings"] if run.findings else []
+    return [*reasons, *([] if run.gated or only_new(run) else [f"strict: gated 0 of {run.selected}"])]
+
+
+def _should_fail(case: CaseResult) -> bool:
+    """Whether its verdict fails a test by the policy in the file, or without one by any; a quarantine is for times."""
+    if case.verdict not in FAILS_BY_ITSELF or (case.quarantined and case.verdict is Verdict.SLOWER):
+        return False
+    by_policy = case.policy.get("fail_on")
+    return not isinstance(by_policy, list) or case.verdict.value in by_policy
+
+
+def _once(found: Sequence[Named]) -> tuple[list[Named], list[str]]:
+    """Every run once, in the order of their start; and what was left out. An id alone hides nothing: what differs from
+    the run of that id is kept beside it."""
+    kept: dict[str, Named] = {}
+    notes: list[str] = []
+    for number, (source, run) in enumerate(found):
+        name = run.run_id or f"no id {number}"
+        if name not in kept:
+            kept[name] = (source, run)
+        elif kept[name][1] == run:
+            notes.append(one_line(f"{source} is the run of {kept[name][0]}: it counts once", NAMES_LIMIT))
+        else:
+            said = f"{source} has the id of {kept[name][0]}, and is not the same run: both count"
+            notes.append(one_line(said, NAMES_LIMIT))
+            kept[f"{name} {number}"] = (source, run)
+    return sorted(kept.values(), key=lambda named: named[1].started), notes
+
+
+def _kind(run: RunResult) -> tuple[str, ...]:
+    must = {} if run.fingerprint is None else run.fingerprint.must_match
+    return (device_of(run), run.mode, *(f"{name}={value}" for name, value in sorted(must.items())))
+
+
+def _mixed(runs: Sequence[Named]) -> list[str]:
+    """What all shards should share: the commit, and the version that made the numbers."""
+    found = []
+    fields: dict[str, Callable[[RunResult], str]] = {
+        "commits": lambda run: run.commit[:SHOWN_COMMIT] or UNKNOWN,
+        "versions of pytest-attnperf": lambda run: run.version,
+    }
+    for what, field in fields.items():
+        by_value: dict[str, str] = {}
+        for source, run in runs:
+            by_value.setdefault(field(run), source)
+        if len(by_value) > 1:
+            said = ", ".join(f"{value} in {source}" for value, source in by_value.items())
+            found.append(one_line(f"{MIXED} {what}: {said}", NAMES_LIMIT))
+    return found
+
+
+def _joined(group: Sequence[Named]) -> Named:
+    """Shards of one device as one run; a single one as it is."""
+    if len(group) == 1:
+        return group[0]
+    joined = join(group)
+    runs = joined.runs
+    first, longest = runs[0], max(run.seconds for run in runs)
+    said = (
+        f"merged from {len(runs)} shards: {', '.join(joined.sources)}; the longest took {longest:.0f} s, all together "
+        f"{sum(run.seconds for run in runs):.0f} s"
+    )
+    cases = tuple(shown.case for shown in joined.cases)
+    ids = sorted(run.run_id for run in runs)
+    return ", ".join(joined.sources), replace(
+        first,
+        version=_shared(runs, lambda run: run.version, first.version),
+        command=_shared(runs, lambda run: run.command, "; ".join(dict.fromkeys(run.command for run in runs))),
+        commit=_shared(runs, lambda run: run.commit, UNKNOWN),
+        cases=cases,
+        code=joined.code,
+        findings=tuple(dict.fromkeys(finding for run in runs for finding in run.findings)),
+        gated=sum(run.gated for run in runs) - _counted_twice(joined, runs),
+        selected=sum(run.selected for run in runs) - _repeated(joined, runs),
+        complete=all(run.complete for run in runs),
+        seconds=longest,
+        baseline_paths=tuple(dict.fromkeys(path for run in runs for path in run.baseline_paths)),
+        device_state=None,
+        against=_shared(runs, lambda run: run.against, ", ".join(dict.fromkeys(r.against for r in runs if r.against))),
+        notes=(one_line(said, NAMES_LIMIT), *joined.notes, *dict.fromkeys(note for run in runs for note in run.notes)),
+        run_id=hashlib.sha256(" ".join(ids).encode()).hexdigest()[:32],
+        provenance=_provenance(runs),
+        tier=_shared(runs, lambda run: run.tier, ""),
+        left_to_nightly=_left(runs, cases),
+        gpus=_gpus(runs),
+    )
+
+
+def _shared(runs: Sequence[RunResult], field: Callable[[RunResult], str], otherwise: str) -> str:
+    values = {field(run) for run in runs}
+    return values.pop() if len(values) == 1 else otherwise
+
+
+def _repeated(joined: Joined, runs: Sequence[RunResult]) -> int:
+    """Results that are there beside another one of the same case."""
+    return sum(len(run.cases) + len(run.code) for run in runs) - len(joined.cases) - len(joined.code)
+
+
+def _counted_twice(joined: Joined, runs: Sequence[RunResult]) -> int:
+    """Gated results among these, as far as their verdicts say it."""
+
+    def counts(verdicts: Sequence[Verdict], unchanged: Sequence[CaseResult]) -> int:
+        return sum(verdict in GATED for verdict in verdicts) + sum(case.unchanged for case in unchanged)
+
+    every = [case for run in runs for case in run.cases]
+    codes = [result.verdict for run in runs for result in run.code]
+    shown = [one.case for one in joined.cases]
+    before = counts([*(case.verdict for case in every), *codes], every)
+    return before - counts([*(case.verdict for case in shown), *(one.verdict for one in joined.code)], shown)
+
+
+def _provenance(runs: Sequence[RunResult]) -> dict[str, str]:
+    """What all say alike, and the ids of the runs."""
+    alike = set.intersection(*(set(run.provenance.items()) for run in runs))
+    ids = ", ".join(run.run_id for run in runs if run.run_id)
+    return {**dict(sorted(alike)), **({RUN_IDS: ids} if ids else {})}
+
+
+def _left(runs: Sequence[RunResult], cases: Sequence[CaseResult]) -> tuple[CaseKey, ...]:
+    """Cases that every shard left to nightly runs: what one has measured was not left out."""
+    measured = {case.key for case in cases}
+    return tuple(dict.fromkeys(key for run in runs for key in run.left_to_nightly if key not in measured))
+
+
+def _gpus(runs: Sequence[RunResult]) -> tuple[GpuRecord, ...]:
+    found: dict[str, GpuRecord] = {}
+    for run in runs:
+        for gpu in run.gpus:
+            before = found.get(gpu.device_id)
+            found[gpu.device_id] = gpu if before is None else replace(before, cases=before.cases + gpu.cases)
+    return tuple(found.values())

@@ -1,0 +1,168 @@
+"""One case of a results file, found without reading the others whole: names first, then the one that was meant.
+
+A file of 10,000 cases takes most of a second to decode; their names, and one of them in full, a fraction of that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal, TypeVar
+
+import msgspec
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records import CaseKey, Verdict
+from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.records.unique_keys import require_unique_keys
+from pytest_attnperf.reports.files.json_results import TWICE, ResultsFileError, decode
+from pytest_attnperf.reports.run.overview import rank
+from pytest_attnperf.reports.text.figures import one_line
+from pytest_attnperf.results import CaseResult, RunResult
+
+Kind = Literal["cases", "code"]
+KINDS: tuple[Kind, ...] = ("cases", "code")
+"""Fields of a run that hold what has a verdict."""
+
+LISTED = 20
+NEAREST = 5
+COMPARED_MOST = 200
+"""Names that share most words with what was typed, among which the nearest are looked for letter by letter."""
+
+NOT_TIMED = "not timed: its test says"
+"""Begins a note of a case that takes no part in the run's false alarms."""
+
+NAME_LIMIT = 400
+_WORDS = re.compile(r"[^A-Za-z0-9]+")
+_Read = TypeVar("_Read")
+
+
+class _Named(msgspec.Struct):
+    """What a case, or a compiled kernel, is found by."""
+
+    key: CaseKey
+    nodeid: str
+    verdict: Verdict
+    fails: bool = False
+    ratio: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One case or compiled kernel of a file; `place` is its index there, and `ratio` new / stored."""
+
+    kind: Kind
+    place: int
+    key: CaseKey
+    nodeid: str
+    verdict: Verdict
+    fails: bool
+    ratio: float | None = None
+    timed: bool = True
+
+
+@dataclass(frozen=True)
+class ResultsIndex:
+    """A results file of which only the names have been read."""
+
+    where: str
+    entries: tuple[Entry, ...]
+    _top: dict[str, msgspec.Raw]
+    _raw: dict[str, list[msgspec.Raw]]
+
+    @property
+    def timed(self) -> int:
+        """Cases that a run shares its false-alarm rate among; at least 1."""
+        return max(1, sum(entry.kind == "cases" and entry.timed for entry in self.entries))
+
+    def run_with(self, entry: Entry) -> RunResult:
+        """The run with this case, or this kernel, alone. Raises ResultsFileError as `json_results.decode` does."""
+        held = {kind: [raw[entry.place]] if kind == entry.kind else [] for kind, raw in self._raw.items()}
+        alone = {**self._top, **{kind: msgspec.Raw(msgspec.json.encode(raw)) for kind, raw in held.items()}}
+        return decode(msgspec.json.encode(alone), self.where)
+
+    def worst(self) -> Entry:
+        """What failed, then what is unresolved, by verdict and size. Raises UsageError where there is nothing."""
+        if not self.entries:
+            raise UsageError(
+                f"{self.where} holds no case: nothing was selected, or the run ended before any was judged"
+            )
+        return min(self.entries, key=lambda e: (not e.fails, rank(e.verdict), -(e.ratio or 0.0), str(e.key)))
+
+    def find(self, what: str) -> Entry:
+        """The one that `what` names: its node id, its key, its key without the suite, or a part of these that no other
+        has. Raises UsageError listing what it may be where several, or none, are named so."""
+        exact = [e for e in self.entries if what in (e.nodeid, str(e.key), e.key.entry)]
+        found = exact or [e for e in self.entries if what in e.nodeid or what in str(e.key)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise UsageError(f"{_shown(what)} is part of {len(found)} cases of {self.where}; name one:\n{_list(found)}")
+        raise UsageError(self._nothing(what))
+
+    def _nothing(self, what: str) -> str:
+        said = f"{self.where} has no case {_shown(what)}"
+        names = nearest(what, [name for e in self.entries for name in (str(e.key), e.nodeid)])
+        if names:
+            return "\n".join(
+                [f"{said}; the nearest names are:", *(f"  {one_line(name, NAME_LIMIT)}" for name in names)]
+            )
+        backends = Counter(f"{e.key.suite}/{e.key.backend}" for e in self.entries)
+        listed = ", ".join(f"{one_line(name)} ({count})" for name, count in backends.most_common(LISTED))
+        return f"{said}; it holds {len(self.entries)}: {listed or 'none'}"
+
+
+def read_index(data: bytes, where: str) -> ResultsIndex:
+    """The names of everything in a results file. Raises ResultsFileError for one that is none."""
+    top = _checked(data, dict[str, msgspec.Raw], where)
+    require_unique_keys(data, where, ResultsFileError, TWICE)
+    decode(msgspec.json.encode({**top, **{kind: msgspec.Raw(b"[]") for kind in KINDS if kind in top}}), where)
+    raw: dict[str, list[msgspec.Raw]] = {}
+    entries: list[Entry] = []
+    for kind in KINDS:
+        held = top.get(kind, msgspec.Raw(b"[]"))
+        raw[kind] = _checked(held, list[msgspec.Raw], where)
+        named = _checked(held, list[_Named], where)
+        entries += [_entry(kind, place, one) for place, one in enumerate(named)]
+    return ResultsIndex(where, tuple(entries), top, raw)
+
+
+def nearest(what: str, names: Sequence[str]) -> list[str]:
+    """At most NEAREST names that are spelt much like `what`, the nearest first."""
+    wanted = set(_WORDS.split(what))
+    known = sorted(dict.fromkeys(names), key=lambda name: -len(wanted & set(_WORDS.split(name))))
+    return get_close_matches(what, known[:COMPARED_MOST], NEAREST, 0.5)
+
+
+def _entry(kind: Kind, place: int, one: _Named) -> Entry:
+    timed = not any(note.startswith(NOT_TIMED) for note in one.notes)
+    return Entry(kind, place, one.key, one.nodeid, one.verdict, one.fails, one.ratio, timed)
+
+
+def _checked(data: bytes | msgspec.Raw, kind: type[_Read], where: str) -> _Read:
+    """Raises ResultsFileError: that of the whole file where the file has one, which names the field."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        text = one_line(str(error), NAME_LIMIT)
+        raise ResultsFileError(f"{where} is no results file of this version: {text}") from error
+
+
+def _list(entries: Sequence[Entry]) -> str:
+    lines = [f"  {entry.verdict.value:12} {one_line(str(entry.key), NAME_LIMIT)}" for entry in entries[:LISTED]]
+    more = len(entries) - LISTED
+    return "\n".join([*lines, f"  ... and {more} more"] if more > 0 else lines)
+
+
+def _shown(what: str) -> str:
+    return repr(one_line(what, NAME_LIMIT))
+
+
+def held_alone(run: RunResult) -> CaseResult | CodeResult:
+    """The one case or kernel of a run that holds one alone."""
+    held: tuple[CaseResult | CodeResult, ...] = (*run.cases, *run.code)
+    return held[0]

@@ -1,0 +1,1 @@
+"""Says what a run found, on a terminal."""

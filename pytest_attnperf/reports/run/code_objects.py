@@ -1,0 +1,214 @@
+"""Compiled kernels in words and tables: what each asks of a compute unit, what changed, and why a test failed."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.records.code import CodeFinding, CodeResult, KernelCode, Occupancy
+from pytest_attnperf.reports.text.colour import PLAIN, Ink
+from pytest_attnperf.reports.text.commands import repeatable, typed
+from pytest_attnperf.reports.text.figures import ABSENT, one_line, safe_lines
+from pytest_attnperf.reports.text.grid import Column, Group, Row, grid
+
+Property = tuple[str, str | float | int]
+
+ORDER = (
+    Verdict.ERROR,
+    Verdict.SUSPICIOUS,
+    Verdict.WORSE,
+    Verdict.INCOMPARABLE,
+    Verdict.NO_BASELINE,
+    Verdict.UNSUPPORTED,
+    Verdict.SAME,
+    Verdict.RECORDED,
+    Verdict.RIGHT,
+)
+"""Verdicts of code objects, worst first."""
+
+WORDS = {Verdict.NO_BASELINE: "without baseline", Verdict.RIGHT: "tried, not gated"}
+TEXT_LIMIT = 2000
+LOG_LINES = 40
+NOTE_LINES = 12
+SHOWN_WARNINGS = 8
+BYTES_PER_KIB = 1024
+_BETWEEN_CAUSES = re.compile(r"; (?=[^`]*(?:`[^`]*`[^`]*)*$)")
+"""What joins the parts of a finding, but not the statements of a source line that it quotes."""
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column, and what it shows of a kernel."""
+
+    column: Column
+    cell: Callable[[CodeResult], str]
+
+
+def _of(get: Callable[[KernelCode], object]) -> Callable[[CodeResult], str]:
+    def cell(result: CodeResult) -> str:
+        value = None if result.code is None else get(result.code)
+        return ABSENT if value is None else str(value)
+
+    return cell
+
+
+def _spills(code: KernelCode) -> str | None:
+    """'0', or VGPRs and SGPRs apart; scratch that no spill explains is named."""
+    if code.vgpr_spills or code.sgpr_spills:
+        return f"{code.vgpr_spills or 0}v {code.sgpr_spills or 0}s"
+    if code.scratch_bytes:
+        return f"{code.scratch_bytes} B scratch"
+    return None if code.vgpr_spills is None or code.sgpr_spills is None else "0"
+
+
+def _matrix(code: KernelCode) -> str | None:
+    """'0', or matrix instructions, those in loops behind the stroke."""
+    if not code.instructions:
+        return None
+    count = code.instructions.get("matrix", 0)
+    return f"{count}/{code.in_loops.get('matrix', 0)}" if count else "0"
+
+
+def waves_text(occupancy: Occupancy | None) -> str:
+    """'2 of 8', with the whole-workgroup form behind it where that is less: '3 (2) of 8'."""
+    if occupancy is None:
+        return ABSENT
+    whole = f"{occupancy.whole_waves_per_simd:g}"
+    forms = str(occupancy.waves_per_simd) if whole == str(occupancy.waves_per_simd) else None
+    return f"{forms or f'{occupancy.waves_per_simd} ({whole})'} of {occupancy.max_waves_per_simd}"
+
+
+def _limiter(result: CodeResult) -> str:
+    return ABSENT if result.occupancy is None else one_line(", ".join(result.occupancy.limiters)) or "full"
+
+
+def _is_unchanged(result: CodeResult) -> bool:
+    """A kernel that breaks a rule as it did before, or that was only tried, may be unchanged without being SAME."""
+    return result.unchanged and result.verdict is Verdict.SAME
+
+
+def _verdict(result: CodeResult) -> str:
+    return "SAME, unchanged" if _is_unchanged(result) else result.verdict.value
+
+
+COLUMNS = (
+    _Column(Column("verdict", align="left"), _verdict),
+    _Column(Column("VGPRs", rank=2), _of(lambda code: code.vgprs)),
+    _Column(Column("AGPRs", rank=8), _of(lambda code: code.agprs)),
+    _Column(Column("SGPRs", rank=9), _of(lambda code: code.sgprs)),
+    _Column(Column("spills", rank=1), _of(_spills)),
+    _Column(Column("LDS B", rank=4), _of(lambda code: code.lds_bytes)),
+    _Column(Column("waves/SIMD", rank=3), lambda result: waves_text(result.occupancy)),
+    _Column(Column("limited by", align="left", rank=5), _limiter),
+    _Column(Column("matrix", rank=6), _of(_matrix)),
+    _Column(Column("KiB", rank=7), _of(lambda code: f"{code.code_bytes / BYTES_PER_KIB:.1f}")),
+)
+"""`waves/SIMD` in the compiler's form, in brackets what whole workgroups leave of it; `matrix` instructions in the
+kernel and, behind the stroke, in its loops."""
+
+TABLE_WIDTH = 110
+
+
+def code_table(results: Sequence[CodeResult], *, width: int = TABLE_WIDTH, ink: Ink = PLAIN) -> str:
+    """One architecture and kernel after the other, a line per configuration; '' without results.
+
+    Columns that are empty or 0 for every result are left out, and then those of the highest rank that do not fit.
+    """
+    shown = [column for column in COLUMNS if any(column.cell(result) not in (ABSENT, "0") for result in results)]
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for result in results:
+        row = Row(result.key.workload, tuple(column.cell(result) for column in shown), result.verdict)
+        groups.setdefault((result.key.label, result.key.backend), []).append(row)
+    headed = [Group(" ".join(group), tuple(rows)) for group, rows in groups.items()]
+    return grid(headed, [column.column for column in shown], corner="config", width=width, ink=ink)
+
+
+def code_line(results: Sequence[CodeResult]) -> str:
+    """'code objects: 1 worse, 23 same (20 unchanged) on gfx942'; '' without results."""
+    if not results:
+        return ""
+    counts = Counter(result.verdict for result in results)
+    parts = []
+    for verdict in ORDER:
+        if counts[verdict]:
+            unchanged = sum(_is_unchanged(result) for result in results) if verdict is Verdict.SAME else 0
+            aside = f" ({unchanged} unchanged)" if unchanged else ""
+            parts.append(f"{counts[verdict]} {WORDS.get(verdict, verdict.value.lower())}{aside}")
+    archs = ", ".join(dict.fromkeys(result.key.label for result in results))
+    return f"code objects: {', '.join(parts)} on {one_line(archs)}"
+
+
+def code_warning_lines(results: Iterable[CodeResult]) -> list[str]:
+    """What changed for the worse without failing its test, the first few; and how many more."""
+    found = [
+        one_line(f"warning: {result.key}: {finding.text}", TEXT_LIMIT)
+        for result in results
+        if not result.fails
+        for finding in result.findings
+    ]
+    more = [f"warning: {len(found) - SHOWN_WARNINGS} more, see the results"] if len(found) > SHOWN_WARNINGS else []
+    return found[:SHOWN_WARNINGS] + more
+
+
+def code_failure_text(result: CodeResult, *, own: bool = False) -> str:
+    """What a failing test shows: verdict, every finding with before and after, and a command that repeats it.
+
+    own: it was compiled in this run, so that the command may hold whatever its user typed.
+    """
+    lines = [f"{result.verdict.value}: {one_line(str(result.key))}", one_line(result.summary, TEXT_LIMIT)]
+    lines += _finding_lines(sorted(result.findings, key=lambda finding: not finding.fails))
+    lines += [f"  note: {one_line(note, TEXT_LIMIT)}" for note in result.notes[:NOTE_LINES]]
+    if len(result.notes) > NOTE_LINES:
+        lines.append(f"  note: ... and {len(result.notes) - NOTE_LINES} more")
+    if result.compiler:
+        made = (
+            f", the baseline by {result.stored_compiler}" if result.stored_compiler not in ("", result.compiler) else ""
+        )
+        lines.append(f"  compiled by {one_line(result.compiler)}{one_line(made)}")
+    if result.log:
+        lines += ["end of the worker's log:", *(f"  | {line}" for line in safe_lines(result.log, LOG_LINES))]
+    if repeat := typed(result.reproduce) if own else repeatable(result.reproduce, result.nodeid):
+        lines += ["reproduce with:", repeat]
+    return "\n".join(lines)
+
+
+def code_properties(result: CodeResult) -> list[Property]:
+    """JUnit properties: ('attnperf.verdict', 'WORSE'), ('attnperf.vgprs', 236), ...: what is known."""
+    code, occupancy = result.code, result.occupancy
+    values: dict[str, str | float | int | None] = {
+        "verdict": result.verdict.value,
+        "summary": result.summary,
+        "kernel": result.key.backend,
+        "config": result.key.workload,
+        "arch": result.key.label,
+        "compiler": result.compiler or None,
+        "isa_hash": code.isa_hash if code else None,
+        "vgprs": code.vgprs if code else None,
+        "agprs": code.agprs if code else None,
+        "sgprs": code.sgprs if code else None,
+        "vgpr_spills": code.vgpr_spills if code else None,
+        "sgpr_spills": code.sgpr_spills if code else None,
+        "scratch_bytes": code.scratch_bytes if code else None,
+        "lds_bytes": code.lds_bytes if code else None,
+        "code_bytes": code.code_bytes if code else None,
+        "waves_per_simd": occupancy.waves_per_simd if occupancy else None,
+        "reproduce": repeatable(result.reproduce, result.nodeid) or None,
+    }
+    return [(f"attnperf.{name}", value) for name, value in values.items() if value is not None]
+
+
+def _finding_lines(findings: Sequence[CodeFinding]) -> list[str]:
+    """Each finding, and below it what explains it, said once: several have the same settings and source lines behind
+    them.
+    """
+    lines: list[str] = []
+    said: set[str] = set()
+    for finding in findings:
+        first, *causes = _BETWEEN_CAUSES.split(one_line(finding.text, TEXT_LIMIT))
+        lines.append(f"  {'' if finding.fails else 'warning: '}{first}")
+        lines += [f"      {cause}" for cause in causes if cause not in said]
+        said.update(causes)
+    return lines

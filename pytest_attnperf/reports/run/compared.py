@@ -1,0 +1,100 @@
+"""Two sets of results side by side as text: worst first, by case, backend or suite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_attnperf.records import CaseKey, Verdict
+from pytest_attnperf.reports.text.colour import PLAIN, Ink
+from pytest_attnperf.reports.text.figures import ABSENT, format_change, format_us, one_line
+from pytest_attnperf.reports.text.grid import Column, Group, Row, grid
+from pytest_attnperf.reports.text.text_width import both_ends, wrapped
+
+COLOURS = {"slower": Verdict.SLOWER, "faster": Verdict.FASTER, "undecided": Verdict.UNDECIDED}
+"""Whose colour a word is shown in."""
+
+LISTED = 5
+REASON_LIMIT = 300
+
+
+@dataclass(frozen=True)
+class ComparedRow:
+    """One case, microseconds per call; `change` is second / first, `limit` the ratio from which on it looks slower."""
+
+    name: str
+    looks: str
+    base_us: float
+    new_us: float
+    change: float
+    interval95: tuple[float, float] | None
+    limit: float | None
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """Cases of one backend or suite: the geometric mean of their changes, and how many look how."""
+
+    name: str
+    change: float
+    cases: int
+    slower: int
+    faster: int
+
+
+CASE_COLUMNS = (
+    Column("looks", "left"),
+    Column("first us", rank=2),
+    Column("second us", rank=1),
+    Column("change"),
+    Column("95 %", rank=3),
+    Column("limit", rank=4),
+)
+GROUP_COLUMNS = (Column("cases"), Column("mean change"), Column("look slower"), Column("look faster"))
+
+
+def case_table(rows: Sequence[ComparedRow], *, width: int, ink: Ink = PLAIN) -> str:
+    """One line per case, in the order given; '' without any."""
+    return grid([Group("", tuple(map(_case, rows)))], CASE_COLUMNS, corner="case", width=width, ink=ink)
+
+
+def group_table(rows: Sequence[GroupRow], corner: str, *, width: int, ink: Ink = PLAIN) -> str:
+    """One line per backend or suite."""
+    shown = tuple(
+        Row(row.name, (str(row.cases), format_change(row.change), str(row.slower), str(row.faster))) for row in rows
+    )
+    return grid([Group("", shown)], GROUP_COLUMNS, corner=corner, width=width, ink=ink, before=0)
+
+
+def listed(what: str, names: Sequence[CaseKey], width: int, most: int = LISTED) -> list[str]:
+    """'only in the first: 7 cases', and the first few of them."""
+    if not names:
+        return []
+    lines = [f"{what}: {len(names)} case{'s' * (len(names) != 1)}"]
+    shown = [f"  {line}" for name in names[:most] for line in wrapped(both_ends(str(name)), width - 2)]
+    return [*lines, *shown, *([f"  and {len(names) - most} more"] if len(names) > most else [])]
+
+
+def reasons(found: Sequence[tuple[CaseKey, str]], width: int) -> list[str]:
+    """What cannot be compared, by reason, each with how many cases and one of them."""
+    by_reason: dict[str, list[CaseKey]] = {}
+    for key, why in found:
+        by_reason.setdefault(why, []).append(key)
+    lines: list[str] = []
+    for why, keys in sorted(by_reason.items(), key=lambda item: -len(item[1])):
+        text = f"cannot be compared: {len(keys)} case{'s' * (len(keys) != 1)}, {one_line(why, REASON_LIMIT)}"
+        lines += wrapped(f"{text} ({both_ends(str(keys[0]))}{', ...' * (len(keys) > 1)})", width)
+    return lines
+
+
+def _case(row: ComparedRow) -> Row:
+    interval = ABSENT if row.interval95 is None else " .. ".join(map(format_change, row.interval95))
+    cells = (
+        row.looks,
+        format_us(row.base_us),
+        format_us(row.new_us),
+        format_change(row.change),
+        interval,
+        ABSENT if row.limit is None else format_change(row.limit),
+    )
+    return Row(row.name, cells, COLOURS.get(row.looks))

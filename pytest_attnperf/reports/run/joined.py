@@ -1,0 +1,114 @@
+"""Several runs as one: of one machine or many, of one architecture or many, each case once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.reports.run.overview import device_of, rank
+from pytest_attnperf.reports.text.figures import one_line
+from pytest_attnperf.results import CaseResult, RunResult
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A case, and the run that it is shown from. device: 'sm_90/h200', '' where nothing was measured."""
+
+    run: RunResult
+    case: CaseResult
+    device: str
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What a report is made of.
+
+    runs      in the order of their start; `sources` are their files, in the same order
+    cases     each (device, case) once, runs in this order and cases in theirs
+    code      each compiled kernel once
+    notes     what had to be decided to join them, a line each
+    failed_by why whoever judges the whole fails it, also where no case does, as under --strict
+    """
+
+    runs: tuple[RunResult, ...]
+    sources: tuple[str, ...]
+    cases: tuple[Shown, ...]
+    code: tuple[CodeResult, ...] = ()
+    notes: tuple[str, ...] = ()
+    failed_by: tuple[str, ...] = ()
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Every device, in the order of `runs`."""
+        return tuple(dict.fromkeys(device for run in self.runs if (device := device_of(run))))
+
+    @property
+    def failed(self) -> bool:
+        """Whether any test failed."""
+        return any(shown.case.fails for shown in self.cases) or any(result.fails for result in self.code)
+
+
+def join(runs: Sequence[tuple[str, RunResult]]) -> Joined:
+    """Runs with their files' names as one.
+
+    A case that is there twice on one device is shown once, by its worse verdict, and by the later run where these are
+    equal, so that no failure is hidden by a repetition; that is said.
+    """
+    ordered = sorted(runs, key=lambda pair: pair[1].started)
+    cases: dict[tuple[str, str], tuple[Shown, str]] = {}
+    code: dict[str, tuple[CodeResult, str]] = {}
+    notes: list[str] = []
+    for source, run in ordered:
+        device = device_of(run)
+        for case in run.cases:
+            _keep_case(cases, Shown(run, case, device), source, notes)
+        for result in run.code:
+            _keep_code(code, result, source, notes)
+    return Joined(
+        runs=tuple(run for _, run in ordered),
+        sources=tuple(source for source, _ in ordered),
+        cases=tuple(shown for shown, _ in cases.values()),
+        code=tuple(result for result, _ in code.values()),
+        notes=tuple(notes),
+    )
+
+
+def of_one(run: RunResult, source: str = "") -> Joined:
+    """One run."""
+    return join([(source, run)])
+
+
+def _keep_case(cases: dict[tuple[str, str], tuple[Shown, str]], shown: Shown, source: str, notes: list[str]) -> None:
+    key = (shown.device, str(shown.case.key))
+    before = cases.get(key)
+    if before is None:
+        cases[key] = shown, source
+        return
+    worse = _is_worse(shown.case.verdict, shown.case.fails, before[0].case.verdict, before[0].case.fails)
+    where = f" on {shown.device}" if shown.device else ""
+    notes.append(_twice(f"{key[1]}{where}", (before[1], before[0].case.verdict), (source, shown.case.verdict)))
+    if worse:
+        cases[key] = shown, source
+
+
+def _keep_code(code: dict[str, tuple[CodeResult, str]], result: CodeResult, source: str, notes: list[str]) -> None:
+    key = str(result.key)
+    before = code.get(key)
+    if before is None:
+        code[key] = result, source
+        return
+    notes.append(_twice(key, (before[1], before[0].verdict), (source, result.verdict)))
+    if _is_worse(result.verdict, result.fails, before[0].verdict, before[0].fails):
+        code[key] = result, source
+
+
+def _is_worse(new: Verdict, new_fails: bool, old: Verdict, old_fails: bool) -> bool:
+    """Whether the later of two results is shown: it is worse, or as bad."""
+    return (not new_fails, rank(new)) <= (not old_fails, rank(old))
+
+
+def _twice(what: str, *found: tuple[str, Verdict]) -> str:
+    said = " and ".join(f"{verdict.value} in {one_line(source) or 'a run'}" for source, verdict in found)
+    return f"{one_line(what, 400)} is there twice, {said}: the worse one is shown, or the later of two equal ones"

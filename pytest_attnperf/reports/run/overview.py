@@ -1,0 +1,220 @@
+"""What every report says first: how many cases of each verdict, where, against what, and which was slowest."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.reports.text.figures import format_change, format_interval, one_line
+from pytest_attnperf.results import EXPIRED, CaseResult, RunResult
+
+if TYPE_CHECKING:
+    from pytest_attnperf.reports.run.joined import Joined
+
+ORDER = (
+    Verdict.INCORRECT,
+    Verdict.ERROR,
+    Verdict.SUSPICIOUS,
+    Verdict.WORSE,
+    Verdict.SLOWER,
+    Verdict.UNDECIDED,
+    Verdict.ENVIRONMENT,
+    Verdict.INCOMPARABLE,
+    Verdict.NO_BASELINE,
+    Verdict.UNSUPPORTED,
+    Verdict.SAME,
+    Verdict.FASTER,
+    Verdict.RECORDED,
+    Verdict.RIGHT,
+)
+"""Verdicts, worst first."""
+
+WORDS = {Verdict.NO_BASELINE: "without baseline", Verdict.RIGHT: "right, not gated"}
+JUDGED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.UNDECIDED, Verdict.ENVIRONMENT})
+"""Verdicts whose change against the baseline may be named the slowest."""
+
+UNRESOLVED = frozenset({Verdict.UNDECIDED, Verdict.NO_BASELINE, Verdict.INCOMPARABLE, Verdict.ENVIRONMENT})
+"""Neither passed nor failed: strict runs fail by them."""
+
+COMPARED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.WORSE, Verdict.UNDECIDED})
+"""Verdicts of what was held against something: without any of them nothing has passed."""
+
+STORED = "baselines"
+"""Mode of a run that is made of stored baselines: nothing was measured for it."""
+
+DID = {"update": "RECORDED", "calibrate": "CALIBRATED", "check": "CHECKED", STORED: "STORED BASELINES"}
+"""What a run that compares nothing did, by its mode."""
+
+NAME_LIMIT = 200
+COMMIT_LENGTH = 12
+UNKNOWN = "unknown"
+"""The commit of a tree without git history."""
+
+QUARANTINED, UNCHANGED, NEW = "quarantined", "unchanged", "new"
+"""Words of cases whose verdict does not fail, of those that were not timed, and of those that the base side lacks: they
+are counted apart."""
+
+FAILS_BY_ITSELF = frozenset({Verdict.SLOWER, Verdict.WORSE, Verdict.INCORRECT, Verdict.ERROR, Verdict.SUSPICIOUS})
+"""Verdicts of cases that nobody takes for passed where their quarantine is over."""
+
+_RANK = {verdict: rank for rank, verdict in enumerate(ORDER)}
+
+
+def rank(verdict: Verdict) -> int:
+    """0 is worst."""
+    return _RANK[verdict]
+
+
+def word(verdict: Verdict) -> str:
+    """As it stands behind a count: '2 slower', '1 without baseline'."""
+    return WORDS.get(verdict, verdict.value.lower())
+
+
+def word_of(result: CaseResult | CodeResult) -> str:
+    """The word that a result is counted under: its verdict's, or, where it does not fail, quarantined or unchanged;
+    of one that fails only because its quarantine is over, that."""
+    if isinstance(result, CaseResult):
+        if result.fails and result.summary.startswith(EXPIRED) and result.verdict not in FAILS_BY_ITSELF:
+            return EXPIRED
+        if not result.fails and (result.quarantined or result.unchanged):
+            return QUARANTINED if result.quarantined else UNCHANGED
+        if is_new(result):
+            return NEW
+    return word(result.verdict)
+
+
+def is_unresolved(case: CaseResult) -> bool:
+    """Whether a strict run fails by the case: it neither passed nor failed, and is neither quarantined nor new."""
+    return case.verdict in UNRESOLVED and not case.quarantined and not is_new(case)
+
+
+def is_new(case: CaseResult) -> bool:
+    """Whether there is nothing that the case could be slower than: the base side does not have it."""
+    return case.new and case.verdict is Verdict.NO_BASELINE and not case.fails
+
+
+def only_new(run: RunResult) -> bool:
+    """Whether a whole run gated nothing because its cases are new, apart from those that are not timed anyway."""
+    untimed = (Verdict.UNSUPPORTED, Verdict.RIGHT)
+    plain = all(is_new(case) or case.verdict in untimed for case in run.cases)
+    return run.complete and not run.gated and not run.code and plain and any(map(is_new, run.cases))
+
+
+def verdict_text(case: CaseResult) -> str:
+    """The verdict's word; a case that was proven right and not timed says so, and one that is quarantined."""
+    said = word_of(case)
+    if said in (EXPIRED, QUARANTINED, UNCHANGED, NEW):
+        return f"{case.verdict.value}, {said}"
+    if case.verdict is Verdict.RIGHT and case.median_us is None:
+        return f"{case.verdict.value}, not timed"
+    return case.verdict.value
+
+
+def quarantined_lines(cases: Iterable[CaseResult]) -> list[str]:
+    """'prefill/...: SLOWER, quarantined: LINK until DATE' of each that a quarantine keeps from failing, worst first."""
+    held = worst_first(case for case in cases if case.quarantined)
+    return [f"{case.key}: {case.verdict.value}, quarantined: {case.quarantined}" for case in held]
+
+
+def worst_first(cases: Iterable[CaseResult]) -> list[CaseResult]:
+    """Failing cases before others, by verdict, the slowest of each verdict first; ties by name."""
+    return sorted(cases, key=lambda case: (not case.fails, rank(case.verdict), -(case.ratio or 0.0), str(case.key)))
+
+
+def slowest(cases: Sequence[CaseResult]) -> CaseResult | None:
+    """The worst SLOWER case; without one the worst that was judged and is slower than stored at all."""
+    judged = [case for case in cases if case.verdict in JUDGED and case.ratio is not None and case.ratio > 1]
+    failing = [case for case in judged if case.verdict is Verdict.SLOWER]
+    return max(failing or judged, key=lambda case: case.ratio or 0.0, default=None)
+
+
+def counts(verdicts: Iterable[Verdict]) -> str:
+    """'2 slower, 1 undecided, 41 same', worst first; 'no cases'."""
+    counted = Counter(verdicts)
+    return ", ".join(f"{counted[verdict]} {word(verdict)}" for verdict in ORDER if counted[verdict]) or "no cases"
+
+
+def counted(results: Iterable[CaseResult | CodeResult]) -> str:
+    """As `counts`, with quarantined, new and unchanged cases counted as such: '1 slower, 2 new, 30 unchanged'."""
+    found = Counter(map(word_of, results))
+    words = [EXPIRED, *(word(verdict) for verdict in ORDER)]
+    at = words.index(word(Verdict.UNSUPPORTED))
+    words[at:at] = [QUARANTINED, NEW]
+    return ", ".join(f"{found[name]} {name}" for name in [*words, UNCHANGED] if found[name]) or "no cases"
+
+
+def verdict_word(joined: Joined) -> str:
+    """The whole in a word: FAILED, INCOMPLETE, NO CASES, PASSED, QUARANTINED where every case is, or what was done
+    where nothing was held against anything: RECORDED, CALIBRATED, CHECKED, STORED BASELINES, else NOT COMPARED. A
+    quarantined case has not passed, and one that is unchanged has.
+    """
+    verdicts = {shown.case.verdict for shown in joined.cases if not shown.case.quarantined}
+    verdicts |= {result.verdict for result in joined.code}
+    if joined.failed or joined.failed_by:
+        return "FAILED"
+    if not all(run.complete for run in joined.runs):
+        return "INCOMPLETE"
+    if not joined.cases and not joined.code:
+        return "NO CASES"
+    if not verdicts:
+        return QUARANTINED.upper()
+    if verdicts & COMPARED or any(shown.case.unchanged for shown in joined.cases):
+        return "PASSED"
+    did = {DID.get(run.mode, "NOT COMPARED") for run in joined.runs}
+    return did.pop() if len(did) == 1 else "NOT COMPARED"
+
+
+def device_of(run: RunResult) -> str:
+    """'sm_90/h200'; '' where nothing was measured."""
+    return "" if run.device is None else f"{run.device.arch}/{run.device.product}"
+
+
+def held_against(run: RunResult) -> str:
+    """What the cases were compared with: the base side's name, or the commit that the baselines were recorded from.
+
+    '' where nothing was compared, or where that is not known.
+    """
+    if run.against:
+        return one_line(run.against, NAME_LIMIT)
+    stored = (case.stored_commit for case in run.cases if case.stored_us)
+    commits = Counter(commit for commit in stored if commit not in ("", UNKNOWN))
+    if not commits:
+        return ""
+    (most, _), *others = commits.most_common()
+    more = f" and {len(others)} more commit{'s' * (len(others) != 1)}" if others else ""
+    commit, plus, dirty = one_line(most, NAME_LIMIT).partition("+")
+    return f"{commit[:COMMIT_LENGTH]}{plus}{dirty[:COMMIT_LENGTH]}{more}"
+
+
+def verdict_line(run: RunResult) -> str:
+    """The run in one line: '2 slower, 41 same on sm_90/h200 against 4f2c1ab; slowest: prefill/... +6.1 % (...)'."""
+    device, base = device_of(run), held_against(run)
+    where = f" on {one_line(device)}" if device else ""
+    line = f"{counted(run.cases)}{where}{f' against {base}' if base else ''}"
+    worst = slowest(run.cases)
+    if worst is None:
+        return line
+    interval = format_interval(worst.interval)
+    spread = f" ({interval})" if interval else ""
+    return f"{line}; slowest: {one_line(str(worst.key), NAME_LIMIT)} {format_change(worst.ratio)}{spread}"
+
+
+def compared(cases: Iterable[CaseResult]) -> list[CaseResult]:
+    """Cases that were held against something."""
+    return [case for case in cases if case.ratio is not None or case.detection_limit is not None]
+
+
+def median_detection_limit(cases: Iterable[CaseResult]) -> float | None:
+    """The slowdown, as a fraction, that at least half of the compared cases' looks would have found.
+
+    None where nothing was compared, and where the noise of more than half of the cases hides any slowdown.
+    """
+    limits = [math.inf if case.detection_limit is None else case.detection_limit for case in compared(cases)]
+    # Of two in the middle the lower one: between them lies a slowdown that no half has found.
+    median = statistics.median_low(limits) if limits else math.inf
+    return median if math.isfinite(median) else None

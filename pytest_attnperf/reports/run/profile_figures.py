@@ -1,0 +1,77 @@
+"""Nanoseconds, shares and gains of profiles as text: every rounding of their reports is here."""
+
+from __future__ import annotations
+
+import math
+
+from pytest_attnperf.records.code import Occupancy
+from pytest_attnperf.records.profiles import Size3
+from pytest_attnperf.reports.text.figures import ABSENT, format_ms, format_speedup, format_us
+
+NS_PER_US = 1e3
+KIB = 1024
+
+
+def ns_as_us(ns: float | None) -> str:
+    """Nanoseconds as microseconds with four significant digits: 30100 -> '30.10'."""
+    return ABSENT if ns is None else format_us(ns / NS_PER_US)
+
+
+def ns_as_ms(ns: float | None) -> str:
+    """Nanoseconds as milliseconds with four significant digits: 157160000 -> '157.2'."""
+    return ABSENT if ns is None else format_ms(ns / NS_PER_US)
+
+
+def percent(share: float | None) -> str:
+    """A share as percent, more digits the smaller it is: 0.776 -> '77.6 %', 0.015 -> '1.50 %', 0.00058 -> '0.058 %'."""
+    if share is None:
+        return ABSENT
+    value = share * 100
+    if not math.isfinite(value):
+        return "without limit"
+    if value == 0:
+        return "0 %"
+    size = abs(value)
+    return f"{value:.1f} %" if size >= 9.95 else f"{value:.2f} %" if size >= 0.0995 else f"{value:.2g} %"
+
+
+def gain(limit: float | None) -> str:
+    """A gain of the whole: 0.0152 -> '+1.52 %'; from twice as fast on as a factor: 4.21 -> '5.21x'."""
+    if limit is None:
+        return ABSENT
+    return f"+{percent(limit)}" if limit < 1 else "without limit" if math.isinf(limit) else format_speedup(1 + limit)
+
+
+def signed_percent(ratio: float | None) -> str:
+    """Signed percent of a ratio after / before: 0.957 -> '-4.3 %'."""
+    if ratio is None or not math.isfinite(ratio):
+        return ABSENT
+    text = f"{(ratio - 1) * 100:+.1f}"
+    return "0.0 %" if text in ("+0.0", "-0.0") else f"{text} %"
+
+
+def count(number: float | None) -> str:
+    """A count with separators; per pass it may be a fraction: 1953 -> '1,953', 0.8 -> '0.8'."""
+    if number is None:
+        return ABSENT
+    return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.2f}".rstrip("0")
+
+
+def size3(size: Size3 | None) -> str:
+    """(32, 8, 1) -> '32x8', (256, 1, 1) -> '256'."""
+    if size is None:
+        return ABSENT
+    kept = list(size)
+    while len(kept) > 1 and kept[-1] == 1:
+        kept.pop()
+    return "x".join(map(str, kept))
+
+
+def waves(occupancy: Occupancy | None) -> str:
+    """'8/16 vgprs': waves per SIMD as whole workgroups, of how many, and what keeps more out; '16/16' where nothing."""
+    if occupancy is None:
+        return ABSENT
+    if not occupancy.fits:
+        return "does not fit"
+    limit = f" {'+'.join(occupancy.limiters)}" if occupancy.limiters else ""
+    return f"{occupancy.whole_waves_per_simd:.3g}/{occupancy.max_waves_per_simd}{limit}"

@@ -1,0 +1,111 @@
+"""Runs as text: sections per device and suite, compiled kernels, and closing lines, in four degrees of detail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.records.code import CODE_SUITE
+from pytest_attnperf.reports.run.code_objects import code_line, code_table
+from pytest_attnperf.reports.run.joined import Joined
+from pytest_attnperf.reports.run.overview import STORED, verdict_line
+from pytest_attnperf.reports.run.tables import suite_table
+from pytest_attnperf.reports.run.terminal import TEXT_LIMIT, closing_lines
+from pytest_attnperf.reports.run.worst import worst_table
+from pytest_attnperf.reports.text.colour import PLAIN, Ink
+from pytest_attnperf.reports.text.figures import one_line
+from pytest_attnperf.reports.text.text_width import wrapped
+from pytest_attnperf.results import CaseResult, RunResult
+
+MOST_ROWS = 200
+"""Longer tables leave out what is as it was, unless they are verbose."""
+
+LONG = 40
+"""Where there are more rows than this, the worst of them stand before the tables."""
+
+NOT_TIMED = "not timed: its test says"
+"""Beginning of the note of a case whose test asked for its proof alone."""
+
+
+@dataclass(frozen=True)
+class SuiteSection:
+    """One suite on one device, '' where nothing was measured: all its cases, and its table as text."""
+
+    suite: str
+    device: str
+    cases: tuple[CaseResult, ...]
+    text: str
+
+
+def run_text(joined: Joined, *, width: int, ink: Ink = PLAIN, verbosity: int = 0) -> str:
+    """Everything there is to say of the runs.
+
+    verbosity   as pytest's: -2 one line per run; -1 what failed or is unresolved, and the closing lines; 0 tables;
+                1 tables with every case, with intervals before other figures, and what was noted of the runs
+    """
+    if verbosity <= -2:
+        return "\n".join(one_line_of(run, source) for run, source in _runs(joined))
+    worst = worst_table(joined, width=width, ink=ink)
+    if verbosity < 0:
+        blocks = [worst]
+    else:
+        tables = suite_sections(joined, width=width, ink=ink, verbose=verbosity > 0)
+        blocks = [worst if is_long(joined) else ""]
+        several = len(joined.devices) > 1
+        blocks += [f"{ink.bold(section_title(part, several=several))}\n{part.text}" for part in tables]
+        if joined.code:
+            blocks.append(f"{ink.bold(CODE_SUITE)}\n{code_table(joined.code, width=width, ink=ink)}")
+    notes = dict.fromkeys(note for run in joined.runs for note in run.notes if run.mode == STORED or verbosity > 0)
+    noted = [one_line(note, TEXT_LIMIT) for note in (*joined.notes, *notes)]
+    blocks.append("\n".join(line for note in noted for line in wrapped(note, width)))
+    blocks += ["\n".join(closing_lines(run, source, ink=ink)) for run, source in _runs(joined)]
+    return "\n\n".join(filter(None, blocks))
+
+
+def one_line_of(run: RunResult, source: str = "") -> str:
+    """A run in one line, after its file's name where that is given."""
+    lines = [verdict_line(run)] if run.cases or not run.code else []
+    lines += [code_line(run.code)] if run.code else []
+    return one_line(": ".join(filter(None, [one_line(source), "; ".join(lines)])), TEXT_LIMIT)
+
+
+def is_long(joined: Joined) -> bool:
+    """Whether the tables are so long that what is worst must stand before them."""
+    return len(joined.cases) + len(joined.code) > LONG
+
+
+def suite_sections(joined: Joined, *, width: int, ink: Ink = PLAIN, verbose: bool = False) -> Iterator[SuiteSection]:
+    """One table after the other: never one over two devices, whose times say nothing of each other."""
+    parts: dict[tuple[str, str], list[CaseResult]] = {}
+    for device in dict.fromkeys(shown.device for shown in joined.cases):
+        for shown in joined.cases:
+            if shown.device == device:
+                parts.setdefault((device, shown.case.key.suite), []).append(shown.case)
+    for (device, suite), cases in parts.items():
+        timed = [case for case in cases if not _only_proven(case) and not _is_unchanged(case)]
+        most_rows = None if verbose else MOST_ROWS
+        table = suite_table(timed, width=width, ink=ink, verbose=verbose, most_rows=most_rows)
+        proven, unchanged = sum(map(_only_proven, cases)), sum(map(_is_unchanged, cases))
+        said = [f"{proven} cases right, and not timed: their tests say timed=False"] if proven else []
+        said += [f"{unchanged} cases right, and not timed: unchanged since their baseline"] if unchanged else []
+        yield SuiteSection(suite, device, tuple(cases), "\n".join(filter(None, [table, *said])))
+
+
+def section_title(part: SuiteSection, *, several: bool) -> str:
+    """'prefill', or 'prefill on sm_90/h200' where there are several devices."""
+    return one_line(f"{part.suite} on {part.device}" if several and part.device else part.suite)
+
+
+def _runs(joined: Joined) -> Iterator[tuple[RunResult, str]]:
+    return zip(joined.runs, joined.sources, strict=True)
+
+
+def _only_proven(case: CaseResult) -> bool:
+    """Whether all there is to say of a case is that it is right, as of hundreds of a layer's tests."""
+    return case.verdict is Verdict.RIGHT and not case.fails and any(note.startswith(NOT_TIMED) for note in case.notes)
+
+
+def _is_unchanged(case: CaseResult) -> bool:
+    """Whether a case is right and runs what its baseline ran; one that fails all the same stands in the table."""
+    return case.unchanged and not case.fails

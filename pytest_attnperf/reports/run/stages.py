@@ -1,0 +1,201 @@
+"""Where the time of calls goes, in tables: a row per backend, and, in full, a row per stage.
+
+Stages are timed alone, on values kept from one call, and the call in turns with them; a stage that launches nothing
+takes no time. What is not known is '-'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pytest_attnperf.records import Launch
+from pytest_attnperf.records.stages import Breakdown, StageTime
+from pytest_attnperf.reports.run.ladder_cases import is_timed
+from pytest_attnperf.reports.text.figures import (
+    ABSENT,
+    BYTES_PER_MIB,
+    format_share,
+    format_speedup,
+    format_us,
+    one_line,
+)
+from pytest_attnperf.reports.text.wide_tables import Column, Table, terminal
+from pytest_attnperf.results import CaseResult
+
+WIDTH = 110
+NAME_LIMIT = 44
+RUNS_LIMIT = 56
+TITLE_LIMIT = 200
+
+WHOLE_COLUMNS = ("call us", "first ms", "build ms", "launches", "allocs", "sum/call")
+STAGE_COLUMNS = ("us", "of call", "launches", "allocs", "MiB", "cache", "runs")
+LEFT = frozenset({"cache", "runs"})
+
+LEGEND = (
+    "call us: the whole call, timed in turns with its stages; first ms: the first call behind the build, which is no "
+    "part of any other time; build ms: compiling, converting and copying before it, without what the process had built",
+    "stages: us of each run alone on values kept from one call; sum/call: all of them together over the whole; "
+    "launches (on a CPU torch's operators) and allocs: of one whole call",
+)
+
+Groups = dict[str, list[CaseResult]]
+"""Workload, and label where it has one -> its cases that have a breakdown, in canonical order."""
+
+
+def groups_of(cases: Iterable[CaseResult]) -> Groups:
+    """Cases with a breakdown by workload, without those whose times say nothing, as of a wrong result."""
+    found: Groups = {}
+    for case in cases:
+        if case.breakdown is not None and is_timed(case):
+            title = f"{case.key.workload}/{case.key.label}" if case.key.label else case.key.workload
+            found.setdefault(title, []).append(case)
+    return found
+
+
+def stage_text(cases: Iterable[CaseResult], width: int = WIDTH) -> str:
+    """What stands behind a suite's table: a table per workload that has cases with a breakdown; '' without any."""
+    groups = groups_of(cases)
+    if not groups:
+        return ""
+    tables = [fitting(title, members, width) for title, members in groups.items()]
+    return terminal(("where the time goes", *LEGEND), tables, width)
+
+
+def fitting(title: str, cases: Sequence[CaseResult], width: int) -> Table:
+    """The table of `overview`, its stages in a part of their own where it is too wide."""
+    table = overview(title, cases)
+    longest = max(map(len, terminal((), [table], 10 * WIDTH * len(table.columns)).splitlines()[1:]), default=0)
+    return table if longest <= width else overview(title, cases, apart=True)
+
+
+def overview(title: str, cases: Sequence[CaseResult], *, apart: bool = False) -> Table:
+    """A row per backend: the whole call, what came before it, and its stages, attention's own summed up.
+
+    apart   the stages begin a part of the table that a terminal shows by itself
+    """
+    summed = {case.key: _summed(case.breakdown) for case in cases}
+    names = list(dict.fromkeys(name for stages in summed.values() for name in stages))
+    idle = [name for name in names if all(stages.get(name, (0.0, 0))[0] == 0 for stages in summed.values())]
+    shown = [name for name in names if name not in idle]
+    columns = [Column(header) for header in WHOLE_COLUMNS]
+    columns += [Column(one_line(name, NAME_LIMIT), begins=apart and name == shown[0]) for name in shown]
+    rows = tuple(
+        (one_line(case.key.backend, NAME_LIMIT), *_whole(case.breakdown), *(_cell(summed[case.key], n) for n in shown))
+        for case in cases
+        if case.breakdown is not None
+    )
+    notes = [f"launch nothing here: {one_line(', '.join(idle), TITLE_LIMIT)}"] if idle else []
+    return Table(one_line(title, TITLE_LIMIT), "backend", tuple(columns), rows, (*notes, *_without_stages(cases)))
+
+
+def in_full(title: str, case: CaseResult) -> Table:
+    """Every stage of one backend, and the call below them."""
+    found = case.breakdown
+    assert found is not None, "cases are chosen by having a breakdown"
+    columns = tuple(Column(name, align="left" if name in LEFT else "right") for name in STAGE_COLUMNS)
+    rows = [_stage_row(stage, found) for stage in found.stages]
+    rows.append(("sum of stages", *_total(found)))
+    count, size = _count(found.launch_count), _mib(found.allocated_bytes)
+    rows.append(("whole call", format_us(found.call_us), "", count, _count(found.allocations), size, "", ""))
+    before = f"{case.key.backend}: build {_ms(found.build_ms)} ms, first call {_ms(found.first_call_ms)} ms"
+    notes = (f"{before}, timer {found.timer}",)
+    return Table(one_line(f"{title}: {case.key.backend}", TITLE_LIMIT), "stage", columns, tuple(rows), notes)
+
+
+def _total(found: Breakdown) -> tuple[str, ...]:
+    launches = [stage.launch_count for stage in found.stages]
+    counts = [stage.allocations for stage in found.stages]
+    sizes = [stage.allocated_bytes for stage in found.stages]
+    return (
+        format_us(found.sum_us),
+        format_share(found.share),
+        ABSENT if None in launches else _count(sum(count or 0 for count in launches)),
+        ABSENT if None in counts else _count(sum(count or 0 for count in counts)),
+        ABSENT if None in sizes else _mib(sum(size or 0 for size in sizes)),
+        "",
+        "",
+    )
+
+
+def _stage_row(stage: StageTime, found: Breakdown) -> tuple[str, ...]:
+    return (
+        one_line(stage.name, NAME_LIMIT),
+        _us(stage.median_us),
+        format_share(stage.median_us / found.call_us if found.call_us else None),
+        _count(stage.launch_count),
+        _count(stage.allocations),
+        _mib(stage.allocated_bytes),
+        stage.cache_state,
+        _runs(stage.launches),
+    )
+
+
+def _whole(found: Breakdown | None) -> tuple[str, ...]:
+    assert found is not None, "cases are chosen by having a breakdown"
+    return (
+        format_us(found.call_us),
+        _ms(found.first_call_ms),
+        _ms(found.build_ms),
+        _count(found.launch_count),
+        _count(found.allocations),
+        format_share(found.share),
+    )
+
+
+def _summed(found: Breakdown | None) -> dict[str, tuple[float, int]]:
+    """Stage -> (microseconds, number of stages); those within another one ('attention.x') under its name."""
+    sums: dict[str, tuple[float, int]] = {}
+    for stage in found.stages if found is not None else ():
+        name = stage.name.partition(".")[0]
+        us, count = sums.get(name, (0.0, 0))
+        sums[name] = (us + stage.median_us, count + 1)
+    return sums
+
+
+def _cell(sums: dict[str, tuple[float, int]], name: str) -> str:
+    if name not in sums:
+        return ABSENT
+    us, count = sums[name]
+    return f"{_us(us)} ({count})" if count > 1 else _us(us)
+
+
+def _without_stages(cases: Sequence[CaseResult]) -> list[str]:
+    names = [case.key.backend for case in cases if case.breakdown is not None and not case.breakdown.stages]
+    return [f"no stages of their own: {one_line(', '.join(names), TITLE_LIMIT)}"] if names else []
+
+
+def _us(us: float) -> str:
+    return "0" if us == 0 else format_us(us)
+
+
+def _ms(ms: float) -> str:
+    """Milliseconds of something that happened once: three digits of it say nothing more."""
+    return f"{ms:.2f}" if ms < 10 else f"{ms:.0f}"
+
+
+def _count(count: float | None) -> str:
+    return ABSENT if count is None else f"{count:g}"
+
+
+def _mib(size: int | None) -> str:
+    return ABSENT if size is None else "0" if size == 0 else f"{size / BYTES_PER_MIB:.3g}"
+
+
+def _runs(launches: Sequence[Launch] | None) -> str:
+    """A kernel that a stage runs, of those the one launched most often, and how many kinds more: their order is not
+    known."""
+    if not launches:
+        return ABSENT if launches is None else "nothing"
+    first = one_line(max(launches, key=lambda one: (one.kind == "kernel", one.calls)).name, RUNS_LIMIT)
+    return f"{first} +{len(launches) - 1}" if len(launches) > 1 else first
+
+
+def over_cpu(title: str, cases: Sequence[CaseResult], cpu_us: float | None, cpu_backend: str) -> Table:
+    """How many times as fast each backend is as `cpu_backend` on a CPU, which takes `cpu_us`; None: nobody knows."""
+    notes = () if cpu_us is not None else (f"the CPU's results hold no time of {cpu_backend} on this workload",)
+    rows = [(f"{cpu_backend} on the CPU", format_us(cpu_us), format_speedup(1.0))] if cpu_us is not None else []
+    for case in cases:
+        ratio = cpu_us / case.median_us if cpu_us is not None and case.median_us else None
+        rows.append((one_line(case.key.backend, NAME_LIMIT), format_us(case.median_us), format_speedup(ratio)))
+    heading = one_line(f"{title}: over a CPU", TITLE_LIMIT)
+    return Table(heading, "backend", (Column("us"), Column("times as fast")), tuple(rows), notes)

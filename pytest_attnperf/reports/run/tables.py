@@ -1,0 +1,211 @@
+"""Tables of a run: one per suite, what is worst of all suites, and published figures, never mixed into either."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.reports.run.overview import ORDER, verdict_text
+from pytest_attnperf.reports.text.colour import PLAIN, Ink
+from pytest_attnperf.reports.text.figures import (
+    ABSENT,
+    format_bytes,
+    format_change,
+    format_interval,
+    format_ms,
+    format_rate,
+    format_share,
+    format_speedup,
+    format_tolerance,
+    one_line,
+)
+from pytest_attnperf.reports.text.grid import Column, Group, Row, grid
+from pytest_attnperf.reports.text.text_width import wrapped
+from pytest_attnperf.results import CaseResult
+
+REFERENCE_BACKEND = "native.eager_fp32"
+DEFAULT_WIDTH = 110
+NAME_LIMIT = 60
+SOURCE_LIMIT = 300
+QUIET = frozenset({Verdict.SAME, Verdict.RECORDED, Verdict.RIGHT})
+"""Verdicts that a long table leaves out."""
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column, and what it shows of a case beside the reference of its workload."""
+
+    column: Column
+    cell: Callable[[CaseResult, CaseResult | None], str]
+
+
+def tflops(case: CaseResult) -> float | None:
+    """TFLOP/s by useful FLOPs; None for a case without a time or without known FLOPs."""
+    if not case.median_us or case.figures is None or case.figures.flops is None:
+        return None
+    return case.figures.flops / case.median_us / 1e6
+
+
+def gb_s(case: CaseResult) -> float | None:
+    """GB/s (1e9 bytes) by unique bytes; None for a case without a time or without known bytes."""
+    if not case.median_us or case.figures is None or case.figures.bytes_min is None:
+        return None
+    return case.figures.bytes_min / case.median_us / 1e3
+
+
+def share_of_floor(case: CaseResult) -> float | None:
+    """Least possible time / measured time: 1 is as fast as the device can be."""
+    return case.floor_us / case.median_us if case.median_us and case.floor_us is not None else None
+
+
+def processes_text(case: CaseResult) -> str:
+    """How much the deciding look rests on: '3', or '12 pairs' of processes of an interleaved one."""
+    if case.pairs:
+        return f"{len(case.pairs)} pairs"
+    return str(len(case.second or case.first) or ABSENT)
+
+
+def _speedup(case: CaseResult, reference: CaseResult | None) -> str:
+    if reference is None or reference.median_us is None or not case.median_us:
+        return ABSENT
+    return format_speedup(reference.median_us / case.median_us)
+
+
+def _finds(case: CaseResult, _: CaseResult | None) -> str:
+    return ABSENT if case.detection_limit is None else format_change(1 + case.detection_limit)
+
+
+def _interval(case: CaseResult, _: CaseResult | None) -> str:
+    return format_interval(case.interval).removeprefix("95 %: ") or ABSENT
+
+
+COLUMNS = (
+    _Column(Column("verdict", align="left"), lambda case, _: verdict_text(case)),
+    _Column(Column("ms"), lambda case, _: format_ms(case.median_us)),
+    _Column(Column("change", rank=1), lambda case, _: format_change(case.ratio)),
+    _Column(Column("speedup", rank=5), _speedup),
+    _Column(Column("TFLOP/s", rank=6), lambda case, _: format_rate(tflops(case))),
+    _Column(Column("floor", rank=7), lambda case, _: format_share(share_of_floor(case))),
+    _Column(Column("peak MiB", rank=8), lambda case, _: format_bytes(case.peak_memory_bytes)),
+    _Column(Column("GB/s", rank=9), lambda case, _: format_rate(gb_s(case))),
+    _Column(Column("95 %", rank=12), _interval),
+    _Column(Column("finds", rank=13), _finds),
+    _Column(Column("processes", rank=14), lambda case, _: processes_text(case)),
+)
+"""`finds` is the slowdown that the deciding look would have found, `processes` how many it rests on."""
+
+HOW_SURE = 10
+"""What is taken from the rank of the last three columns where a table is verbose: they come next after the change."""
+
+
+def suite_table(
+    cases: Sequence[CaseResult],
+    *,
+    reference_backend: str = REFERENCE_BACKEND,
+    width: int = DEFAULT_WIDTH,
+    ink: Ink = PLAIN,
+    verbose: bool = False,
+    most_rows: int | None = None,
+) -> str:
+    """One suite's cases of one device, grouped by workload in the order given; '' without cases.
+
+    `speedup` is against `reference_backend` of the same workload and label, `change` against the baseline. A column
+    without a single figure is left out, and so is what does not fit `width`: after verdict, name, time and change as
+    many columns as there is room for, in the order of `COLUMNS`. `verbose` puts interval, detection limit and number
+    of processes before the others, and wraps no note. Of more than `most_rows` cases only those are shown that have
+    something to say, not `QUIET` ones; how many these are is said. Below stands what `tolerance_notes` says.
+    """
+    hidden = [case for case in cases if case.verdict in QUIET] if _is_long(cases, most_rows) else []
+    references = {_twin(case): case for case in cases if case.key.backend == reference_backend}
+    called = headings(dict.fromkeys(case.key.workload for case in cases))
+    groups: dict[str, list[Row]] = {workload: [] for workload in called}
+    for case in cases:
+        if not hidden or case.verdict not in QUIET:
+            cells = tuple(column.cell(case, references.get(_twin(case))) for column in COLUMNS)
+            groups[case.key.workload].append(Row(_backend(case), cells, case.verdict))
+    shown = [Group(called[workload], tuple(rows)) for workload, rows in groups.items() if rows]
+    columns = [replace(column.column, rank=_rank(column.column, verbose)) for column in COLUMNS]
+    notes = [line for note in tolerance_notes(cases) for line in ([note] if verbose else wrapped(note, width))]
+    table = grid(shown, columns, corner="config", width=width, ink=ink)
+    return "\n".join(filter(None, [table, _hidden_line(hidden), *notes]))
+
+
+def tolerance_notes(cases: Iterable[CaseResult]) -> list[str]:
+    """Once per backend, every tolerance that has a source: a wider budget is named also where all is well."""
+    sourced = dict.fromkeys(
+        (case.key.backend, check.tolerance) for case in cases for check in case.checks if check.tolerance.source
+    )
+    return [
+        f"{one_line(backend, NAME_LIMIT)}: {one_line(format_tolerance(tolerance), SOURCE_LIMIT)}"
+        for backend, tolerance in sourced
+    ]
+
+
+class PublishedRow(Protocol):
+    """A figure from somebody's report: config, backend, the time as printed there, and where that is."""
+
+    @property
+    def config(self) -> str: ...  # noqa: D102
+    @property
+    def backend(self) -> str: ...  # noqa: D102
+    @property
+    def time(self) -> str: ...  # noqa: D102
+    @property
+    def source(self) -> str: ...  # noqa: D102
+
+
+def published_table(rows: Sequence[PublishedRow], *, width: int = DEFAULT_WIDTH, ink: Ink = PLAIN) -> str:
+    """Published figures with numbered sources below; '' without rows. Shown for orientation and never gated."""
+    numbers = {source: number for number, source in enumerate(dict.fromkeys(row.source for row in rows), 1)}
+    body = tuple(
+        Row(
+            row.config,
+            (one_line(row.backend, NAME_LIMIT), one_line(row.time, NAME_LIMIT), f"[{numbers[row.source]}]"),
+        )
+        for row in rows
+    )
+    columns = (Column("backend", align="left"), Column("time"), Column("source", align="left"))
+    table = grid([Group("", body)], columns, corner="published elsewhere, never gated", width=width, ink=ink, before=0)
+    notes = [f"[{number}] {one_line(source, SOURCE_LIMIT)}" for source, number in numbers.items()]
+    return "\n".join(filter(None, [table, *(line for note in notes for line in wrapped(note, width))]))
+
+
+def headings(workloads: Iterable[str]) -> dict[str, str]:
+    """Workload -> what its group is called: its id, without the op family where all share one.
+
+    The workload of `attnperf.gate()` is its test's name, which has no family: `test_softmax[16-1000]` stays whole.
+    """
+    ids = list(workloads)
+    families = {workload.partition("-")[0] for workload in ids}
+    shared = len(families) == 1 and all("-" in workload for workload in ids) and families.pop().isidentifier()
+    return {workload: workload.partition("-")[2] if shared else workload for workload in ids}
+
+
+def _is_long(cases: Sequence[CaseResult], most_rows: int | None) -> bool:
+    return most_rows is not None and len(cases) > most_rows
+
+
+def _hidden_line(hidden: Sequence[CaseResult]) -> str:
+    """'8012 cases SAME and 3 RIGHT are not shown (-v shows all)'; '' where everything is shown."""
+    counted = Counter(case.verdict for case in hidden)
+    first, *others = [f"{counted[verdict]} {verdict.value}" for verdict in ORDER if counted[verdict]] or [""]
+    if not first:
+        return ""
+    count, _, word = first.partition(" ")
+    return f"{' and '.join([f'{count} cases {word}', *others])} are not shown (-v shows all)"
+
+
+def _rank(column: Column, verbose: bool) -> int:
+    return column.rank - HOW_SURE if verbose and column.rank > HOW_SURE else column.rank
+
+
+def _twin(case: CaseResult) -> tuple[str, str]:
+    """What a case shares with the reference it is compared with."""
+    return case.key.workload, case.key.label
+
+
+def _backend(case: CaseResult) -> str:
+    return f"{case.key.backend}/{case.key.label}" if case.key.label else case.key.backend

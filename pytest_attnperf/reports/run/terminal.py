@@ -1,0 +1,243 @@
+"""What a run says in words: why a test failed, and the closing lines."""
+
+from __future__ import annotations
+
+import shlex
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from pytest_attnperf.records import ErrorFigures, ProcessSummary, Tolerance, Verdict
+from pytest_attnperf.reports.run.code_objects import code_line
+from pytest_attnperf.reports.run.overview import (
+    compared,
+    is_new,
+    median_detection_limit,
+    only_new,
+    quarantined_lines,
+    rank,
+    verdict_line,
+)
+from pytest_attnperf.reports.text.colour import PLAIN, Ink
+from pytest_attnperf.reports.text.commands import repeatable, typed
+from pytest_attnperf.reports.text.figures import (
+    format_around,
+    format_change,
+    format_interval,
+    format_tolerance,
+    format_us,
+    one_line,
+    safe_lines,
+)
+from pytest_attnperf.results import CaseResult, RunResult
+
+LOG_LINES = 40
+PROBLEM_LINES = 12
+QUARANTINED_LINES = 10
+REASON_LINES = 5
+SKIPPED_SHOWN = 5
+TIMING_MODES = ("gate", "update")
+TEXT_LIMIT = 2000
+
+
+def closing_lines(run: RunResult, results_path: str = "", *, ink: Ink = PLAIN) -> list[str]:
+    """The end of a run: one line that says it all, then what it would have found, findings, and what was written."""
+    lines = []
+    if run.cases or not run.code:
+        lines.append(ink.verdict(one_line(verdict_line(run), TEXT_LIMIT), _worst(_counting(run.cases))))
+    if run.code:
+        lines.append(ink.verdict(code_line(run.code), _worst(result.verdict for result in run.code)))
+    lines += limit_lines(run.cases)
+    lines += [*_not_timed_lines(run), *_quarantine_lines(run.cases), *_new_lines(run), *_skipped_lines(run.cases)]
+    if run.mode == "gate" and run.gated == 0 and not only_new(run):
+        lines.append(f"gated 0 of {run.selected}: nothing was compared with a baseline")
+    if not run.complete:
+        lines.append(f"incomplete: {len(run.cases) + len(run.code)} of {run.selected} selected cases have a result")
+    lines += [f"finding: {one_line(finding, TEXT_LIMIT)}" for finding in run.findings]
+    lines += [f"baseline written: {one_line(path, TEXT_LIMIT)}" for path in run.baseline_paths]
+    if results_path:
+        lines.append(f"results: {one_line(results_path, TEXT_LIMIT)}")
+    return lines
+
+
+def _not_timed_lines(run: RunResult) -> list[str]:
+    """How many cases count as gated without a time, why others have none, and how many the run's tier left out."""
+    unchanged, left = sum(case.unchanged for case in run.cases), len(run.left_to_nightly)
+    lines = [f"{max(0, run.gated - unchanged)} gated, {unchanged} unchanged (not timed)"] if unchanged else []
+    if run.mode in TIMING_MODES:
+        why = Counter(case.summary for case in run.cases if case.verdict is Verdict.RIGHT and not case.unchanged)
+        lines += [f"{count} right, {one_line(text, TEXT_LIMIT)}" for text, count in why.most_common(REASON_LINES)]
+    nightly = f"{left} case{'s' if left != 1 else ''} left to nightly runs (--attnperf-tier=nightly)"
+    return [*lines, nightly] if left else lines
+
+
+def _new_lines(run: RunResult) -> list[str]:
+    """How many cases the base side lacks, and that nothing was held against them."""
+    found = [case for case in run.cases if is_new(case)]
+    if not found:
+        return []
+    sides = ", ".join(dict.fromkeys(case.against for case in found))
+    gated = f"gated 0 of {run.selected}, because all that were timed are" if only_new(run) else f"{len(found)}"
+    said = f"{gated} new in this revision: not in {sides}, so proven and timed, and compared with nothing"
+    return [one_line(said, TEXT_LIMIT)]
+
+
+def _skipped_lines(cases: Sequence[CaseResult]) -> list[str]:
+    """Which cases were skipped before they were looked at, a line per reason."""
+    by_reason: dict[str, list[str]] = {}
+    for case in cases:
+        if case.skipped:
+            by_reason.setdefault(case.skipped, []).append(str(case.key))
+    return [
+        one_line(f"skipped by a mark, a fixture or the test itself ({reason}): {_first(names)}", TEXT_LIMIT)
+        for reason, names in by_reason.items()
+    ]
+
+
+def _first(names: Sequence[str]) -> str:
+    more = len(names) - SKIPPED_SHOWN
+    return ", ".join([*names[:SKIPPED_SHOWN], *([f"and {more} more"] if more > 0 else [])])
+
+
+def _quarantine_lines(cases: Sequence[CaseResult]) -> list[str]:
+    """Each quarantined case with its link, as far as a screen holds them."""
+    lines = [one_line(line, TEXT_LIMIT) for line in quarantined_lines(cases)]
+    left_out = len(lines) - QUARANTINED_LINES
+    return [*lines[:QUARANTINED_LINES], f"and {left_out} more quarantined cases"] if left_out > 0 else lines
+
+
+def limit_lines(cases: Sequence[CaseResult]) -> list[str]:
+    """How large a slowdown the comparisons would have shown: what 'same' is worth; nothing where none was made."""
+    limit = median_detection_limit(cases)
+    if limit is None:
+        return []
+    which = "half of the compared cases" if len(compared(cases)) > 1 else "the one compared case"
+    return [f"{which} would have shown a slowdown of {format_change(1 + limit).removeprefix('+')}"]
+
+
+def _counting(cases: Iterable[CaseResult]) -> Iterable[Verdict]:
+    """Verdicts of the cases that are neither quarantined nor new."""
+    return (case.verdict for case in cases if not case.quarantined and not is_new(case))
+
+
+def _worst(verdicts: Iterable[Verdict]) -> Verdict | None:
+    """The worst of what failed or is unresolved; None where nothing is."""
+    worst = min(verdicts, key=rank, default=None)
+    return worst if worst is not None and rank(worst) <= rank(Verdict.NO_BASELINE) else None
+
+
+def failure_text(case: CaseResult, *, own: bool = False) -> str:
+    """What a failing test shows: verdict, what changed with every figure behind it, and a command that repeats it.
+
+    own: the case was judged in this process, so that its command may hold whatever its user typed.
+    """
+    lines = [f"{case.verdict.value}: {one_line(str(case.key))}", one_line(case.summary, TEXT_LIMIT)]
+    lines += _fault_lines(case)
+    lines += _change_lines(case)
+    lines += _reason_lines(case)
+    if case.verdict is Verdict.INCORRECT:
+        lines += _problem_lines(case)
+    lines += [f"  note: {one_line(note, TEXT_LIMIT)}" for note in case.notes]
+    if case.log:
+        lines += ["end of the worker's log:", *(f"  | {line}" for line in safe_lines(case.log, LOG_LINES))]
+    if repeat := typed(case.reproduce) if own else repeatable(case.reproduce, case.nodeid):
+        lines += ["reproduce with:", repeat]
+        lines += [f"explained by: attnperf explain {one_line(shlex.quote(str(case.key)), TEXT_LIMIT)}"]
+    return "\n".join(lines)
+
+
+def _fault_lines(case: CaseResult) -> list[str]:
+    """What broke the process or the device, and how the kernel was found out, or why it was not."""
+    if case.fault is None or not case.fault.how:
+        return []
+    kernel = f"kernel {case.fault.kernel}" if case.fault.kernel else "no kernel named"
+    return [f"  {one_line(f'{case.fault.kind}: {kernel} ({case.fault.how})', TEXT_LIMIT)}"]
+
+
+def _change_lines(case: CaseResult) -> list[str]:
+    lines = []
+    if case.baseline_us is not None and case.median_us is not None:
+        interval = format_interval(case.interval)
+        allowed = f", allowed {format_change(case.threshold)}" if case.threshold is not None else ""
+        lines.append(
+            f"  {format_us(case.baseline_us)} us -> {format_us(case.median_us)} us per call, "
+            f"{format_change(case.ratio)}{f' ({interval})' if interval else ''}{allowed}"
+        )
+    looks = (("first look", case.first), ("second look", case.second))
+    lines += [_look_line(name, processes) for name, processes in looks if processes]
+    return [*lines, _pairs_line(case)] if case.pairs else lines
+
+
+def _reason_lines(case: CaseResult) -> list[str]:
+    """What the summary has not said, line by line: a reason may hold a traceback."""
+    lines = []
+    for reason in case.reasons:
+        first, _, rest = reason.partition("\n")
+        unsaid = rest if first == case.summary else reason
+        lines += [f"  {line}" for line in safe_lines(unsaid, LOG_LINES, TEXT_LIMIT) if line]
+    return lines
+
+
+def _look_line(name: str, processes: Sequence[ProcessSummary]) -> str:
+    medians = [process.median_us for process in processes]
+    centre = format_us(statistics.median(medians))
+    count = f"{len(medians)} process{'' if len(medians) == 1 else 'es'}"
+    spread = f" ({format_us(min(medians))} .. {format_us(max(medians))})" if len(medians) > 1 else ""
+    return f"  {name}: {centre} us{spread}, {count}, {processes[0].timer} timer"
+
+
+def _pairs_line(case: CaseResult) -> str:
+    """The interleaved look: how far its pairs lie apart, and what it took."""
+    ratios = [pair.ratio for pair in case.pairs]
+    seconds = sum(pair.seconds for pair in case.pairs)
+    return (
+        f"  interleaved against {one_line(case.against)}: {format_change(min(ratios))} .. {format_change(max(ratios))} "
+        f"in {len(ratios)} pairs of fresh processes, {case.pairs[0].quads} quads each, {seconds:.1f} s of turns"
+    )
+
+
+def _problem_lines(case: CaseResult) -> list[str]:
+    """Problems of every check that the reasons have not said, figures that no problem is about, and the tolerance."""
+    said = {case.summary, *case.reasons}
+    problems = list(dict.fromkeys(p for check in case.checks for p in check.problems if p not in said))
+    lines = [f"  {one_line(problem, TEXT_LIMIT)}" for problem in problems]
+    beyond = [figures for check in case.checks for figures in check.figures if _beyond(figures)]
+    everything = [*said, *problems]
+    lines += [_figures_line(figures) for figures in beyond if not _is_said(figures, everything)]
+    left_out = len(lines) - PROBLEM_LINES
+    shown = [*lines[:PROBLEM_LINES], f"  ... and {left_out} more"] if left_out > 0 else lines
+    tolerances = dict.fromkeys(check.tolerance for check in case.checks if check.tolerance.source or beyond)
+    return shown + [_tolerance_line(tolerance) for tolerance in tolerances]
+
+
+def _beyond(figures: ErrorFigures) -> bool:
+    """Whether a finite output is beyond its budget; one that holds NaN or Inf has no error to print."""
+    finite = figures.nan_count == figures.inf_count == figures.finite_count == 0
+    return finite and not all(error <= budget for error, budget in figures.budgets)
+
+
+def _is_said(figures: ErrorFigures, texts: Sequence[str]) -> bool:
+    """Whether a text is about this output of this check: the judge begins all it says of one in this way."""
+    return any(f"{figures.check}: {figures.output!r} " in text for text in texts)
+
+
+def _figures_line(figures: ErrorFigures) -> str:
+    where = f"{figures.output}{list(figures.worst_index)}" if figures.worst_index else figures.output
+    around = format_around(figures)
+    return one_line(
+        f"  {figures.check}: {where} is {figures.worst_got:.6g}, expected {figures.worst_expected:.6g}; "
+        f"max error {figures.max_error:.3g} (allowed {figures.max_budget:.3g}), "
+        f"rms {figures.rms_error:.3g} (allowed {figures.rms_budget:.3g}){_line_text(figures)}"
+        f"{f'; around it: {around}' if around else ''}",
+        TEXT_LIMIT,
+    )
+
+
+def _line_text(figures: ErrorFigures) -> str:
+    if not figures.line:
+        return ""
+    return f", rms of {figures.line} {figures.line_error:.3g} (allowed {figures.line_budget:.3g})"
+
+
+def _tolerance_line(tolerance: Tolerance) -> str:
+    return one_line(f"  {format_tolerance(tolerance)}", TEXT_LIMIT)

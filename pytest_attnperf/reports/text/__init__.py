@@ -1,0 +1,1 @@
+"""Draws tables for a terminal: widths, colours, rounding."""

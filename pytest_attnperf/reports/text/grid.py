@@ -1,0 +1,137 @@
+"""Tables whose columns give way to a width: names are cut in the middle, and what matters least is left out first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.reports.text.colour import PLAIN, Ink
+from pytest_attnperf.reports.text.figures import ABSENT
+from pytest_attnperf.reports.text.text_width import both_ends, cut, display_width, distinct
+
+GAP = 2
+NAME = -1
+LEAST_NAME = 8
+NAME_SHARE = 0.4
+"""Names get at least this share of the width if they need it, and whatever the columns leave over."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """rank: 0 always stands; the others in this order, as far as they fit."""
+
+    header: str
+    align: str = "right"
+    rank: int = 0
+
+
+@dataclass(frozen=True)
+class Row:
+    """A name, foreign and of any length, and a safe text for every column. `verdict` colours the first one."""
+
+    name: str
+    cells: tuple[str, ...]
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows under a heading, which stands on a line of its own; '' for none. Names are told apart within a group."""
+
+    heading: str
+    rows: tuple[Row, ...]
+
+
+def grid(
+    groups: Sequence[Group],
+    columns: Sequence[Column],
+    *,
+    corner: str,
+    width: int,
+    ink: Ink = PLAIN,
+    before: int = 1,
+    share: float = NAME_SHARE,
+) -> str:
+    """The table as text; '' without rows.
+
+    corner   header of the names
+    before   how many of the columns stand before the names
+    share    of the width that names get, if they need it, before any column that may be left out
+
+    A column without a single figure is left out. No line is wider than `width`, except where even the columns that
+    always stand are.
+    """
+    rows = [row for group in groups for row in group.rows]
+    if not rows:
+        return ""
+    widths = _widths(rows, columns)
+    natural = max(map(display_width, [corner, *map(both_ends, dict.fromkeys(row.name for row in rows))]))
+    filled = [column.rank == 0 or _has_figure(rows, index) for index, column in enumerate(columns)]
+    wanted = min(natural, max(LEAST_NAME, int(width * share)))
+    shown = _fitting([index for index, has in enumerate(filled) if has], columns, widths, width - wanted)
+    room = width - sum(widths[index] + GAP for index in shown)
+    name_width = min(natural, max(LEAST_NAME, room))
+    slots = [*(index for index in shown if index < before), NAME, *(index for index in shown if index >= before)]
+    stands = tuple(name_width if index == NAME else widths[index] for index in slots)
+    aligns = tuple("left" if index == NAME else columns[index].align for index in slots)
+    return "\n".join(_lines(groups, columns, _Layout(tuple(slots), stands, aligns, name_width, ink), corner, width))
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What stands where in a line: `slots` are indices of columns, and `NAME`; each has its width and alignment."""
+
+    slots: tuple[int, ...]
+    widths: tuple[int, ...]
+    aligns: tuple[str, ...]
+    name_width: int
+    ink: Ink
+
+    def line(self, name: str, cells: Sequence[str], verdict: Verdict | None = None) -> str:
+        """One line without spaces at its end; widths are those of the text without colours."""
+        parts = []
+        for index, width, align in zip(self.slots, self.widths, self.aligns, strict=True):
+            text = name if index == NAME else cells[index]
+            fill = " " * (width - display_width(text))
+            painted = self.ink.verdict(text, verdict) if index == 0 else text
+            parts.append(painted + fill if align == "left" else fill + painted)
+        return (" " * GAP).join(parts).rstrip()
+
+
+def _lines(
+    groups: Sequence[Group], columns: Sequence[Column], layout: _Layout, corner: str, width: int
+) -> Iterable[str]:
+    yield layout.ink.bold(layout.line(cut(corner, layout.name_width), [column.header for column in columns]))
+    yield layout.ink.dim((" " * GAP).join("-" * size for size in layout.widths))
+    headings = distinct((group.heading for group in groups if group.heading), width)
+    for group in groups:
+        if group.heading:
+            yield layout.ink.bold(headings[group.heading])
+        names = distinct((row.name for row in group.rows), layout.name_width)
+        for row in group.rows:
+            yield layout.line(names[row.name], row.cells, row.verdict)
+
+
+def _widths(rows: Sequence[Row], columns: Sequence[Column]) -> list[int]:
+    return [
+        max(display_width(column.header), *(display_width(row.cells[index]) for row in rows))
+        for index, column in enumerate(columns)
+    ]
+
+
+def _has_figure(rows: Sequence[Row], index: int) -> bool:
+    return any(row.cells[index] != ABSENT for row in rows)
+
+
+def _fitting(filled: list[int], columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
+    """Which of the columns that hold a figure are shown beside the names."""
+    shown = [index for index in filled if columns[index].rank == 0]
+    room -= sum(widths[index] + GAP for index in shown)
+    others = [index for index in filled if columns[index].rank]
+    for index in sorted(others, key=lambda index: columns[index].rank):
+        room -= widths[index] + GAP
+        if room < 0:
+            break
+        shown.append(index)
+    return sorted(shown)

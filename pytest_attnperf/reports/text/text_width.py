@@ -1,0 +1,102 @@
+"""How wide a text stands in a terminal, and how foreign text is cut and wrapped to a width."""
+
+from __future__ import annotations
+
+import functools
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable
+
+from pytest_attnperf.reports.text.figures import one_line
+
+ENDS = 200
+"""Characters kept of either end of a name that is longer than both."""
+
+CUT = "..."
+
+
+def display_width(text: str) -> int:
+    """Terminal cells: 2 of an East Asian wide character, 0 of a mark that combines with the one before it."""
+    return len(text) if text.isascii() else sum(map(_cells, text))
+
+
+def both_ends(name: str) -> str:
+    """A foreign name made safe for one line; of one that is far too long the middle is left out, not the end."""
+    if len(name) > 2 * ENDS:
+        name = f"{name[:ENDS]}{CUT}{name[-ENDS:]}"
+    return one_line(name, 2 * ENDS + len(CUT))
+
+
+def cut(text: str, width: int) -> str:
+    """At most `width` cells: both ends with '...' between them, because names differ at both."""
+    if display_width(text) <= width:
+        return text
+    room = width - len(CUT)
+    if room < 2:
+        return _head(text, max(0, width))
+    tail = _head(text[::-1], room // 2)[::-1]
+    return f"{_head(text, room - room // 2)}{CUT}{tail}"
+
+
+def distinct(names: Iterable[str], width: int) -> dict[str, str]:
+    """Name -> what is shown of it in at most `width` cells; names that would be shown alike are numbered: 'a...z#2'."""
+    alike: defaultdict[str, list[str]] = defaultdict(list)
+    for name in dict.fromkeys(names):
+        alike[cut(both_ends(name), width)].append(name)
+    shown = {same[0]: text for text, same in alike.items() if len(same) == 1}
+    taken = set(shown.values())
+    for same in alike.values():
+        number = 0
+        while len(same) > 1 and same[-1] not in shown:
+            number += 1
+            name = next(name for name in same if name not in shown)
+            text = _numbered(name, number, width)
+            if text not in taken:
+                taken.add(text)
+                shown[name] = text
+    return shown
+
+
+def wrapped(text: str, width: int, indent: str = "  ") -> list[str]:
+    """Lines of at most `width` cells, broken between words; a word that is wider than a line is broken within."""
+    lines: list[str] = []
+    line = ""
+    for word in text.split(" "):
+        longer = f"{line} {word}" if line else word
+        if display_width(longer) <= width:
+            line = longer
+            continue
+        if line.strip():
+            lines.append(line)
+        line = f"{indent if lines else ''}{word}"
+        while display_width(line) > width > len(indent) + 1:
+            part = _head(line, width)
+            # A line that begins with '::' is a command to GitHub; `one_line` leaves '::' behind other letters alone.
+            part = part[:-1] if line[len(part) :].startswith("::") else part
+            lines.append(part)
+            line = f"{indent}{line[len(part) :]}"
+    return [*lines, line] if line.strip() or not lines else lines
+
+
+def _numbered(name: str, number: int, width: int) -> str:
+    mark = f"#{number}"
+    return f"{cut(both_ends(name), width - len(mark))}{mark}"
+
+
+def _head(text: str, width: int) -> str:
+    """As much of the beginning as fits."""
+    if text.isascii():
+        return text[:width]
+    used = 0
+    for index, character in enumerate(text):
+        used += _cells(character)
+        if used > width:
+            return text[:index]
+    return text
+
+
+@functools.lru_cache(maxsize=4096)
+def _cells(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1

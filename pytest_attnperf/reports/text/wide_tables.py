@@ -1,0 +1,110 @@
+"""Tables with more columns than a terminal holds: cut into several there, whole in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tabulate import tabulate
+
+from pytest_attnperf.reports.text.text_width import wrapped
+
+WIDTH = 100
+"""Columns of a terminal that every table and line fits, except for a name that is longer by itself."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column's header, and whether it begins a part of the table that a terminal shows by itself."""
+
+    header: str
+    align: str = "right"
+    begins: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table as text: rows of a name and a cell per column.
+
+    title    stands above; '' for none
+    corner   header of the names
+    notes    stand below, a line each
+    """
+
+    title: str
+    corner: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+def terminal(lines: Sequence[str], tables: Sequence[Table], width: int = WIDTH) -> str:
+    """Text of at most `width` columns: a table that is wider is cut into several, each with the names."""
+    blocks = ["\n".join(filled for line in lines for filled in _filled(line, width))]
+    for table in tables:
+        parts = [_plain(table, part) for part in _parts(table, width)]
+        notes = [filled for note in table.notes for filled in _filled(note, width)]
+        blocks += ["\n".join([*_filled(table.title, width), parts[0]]), *parts[1:], "\n".join(notes)]
+    return "\n\n".join(block for block in blocks if block)
+
+
+def markdown(lines: Sequence[str], tables: Sequence[Table]) -> str:
+    """The same as Markdown: every table whole, under a heading; `lines` and notes as lists."""
+    blocks = [_listed(lines)]
+    for table in tables:
+        every = range(len(table.columns))
+        heading = f"### {_escaped(table.title)}" if table.title else ""
+        blocks += [heading, _tabulated(_escaped_table(table), every, "pipe"), _listed(table.notes)]
+    return "\n\n".join(block for block in blocks if block)
+
+
+def _parts(table: Table, width: int) -> list[list[int]]:
+    """Indices of the columns of each part: as many as fit, and a new part where a column begins one."""
+    parts: list[list[int]] = [[]]
+    for index, column in enumerate(table.columns):
+        longer = [*parts[-1], index]
+        if parts[-1] and (column.begins or _width(_plain(table, longer)) > width):
+            parts.append([index])
+        else:
+            parts[-1] = longer
+    return parts
+
+
+def _plain(table: Table, part: Sequence[int]) -> str:
+    return _tabulated(table, part, "simple")
+
+
+def _tabulated(table: Table, part: Sequence[int], form: str) -> str:
+    """Rows that have nothing in these columns are left out, unless they are a heading of others."""
+    shown = [[row[0], *(row[index + 1] for index in part)] for row in table.rows if _belongs(row, part)]
+    headers = [table.corner, *(table.columns[index].header for index in part)]
+    aligns = ["left", *(table.columns[index].align for index in part)]
+    return tabulate(shown, headers, tablefmt=form, colalign=aligns if shown else None, disable_numparse=True)
+
+
+def _belongs(row: Sequence[str], part: Sequence[int]) -> bool:
+    return not any(row[1:]) or any(row[index + 1] for index in part)
+
+
+def _width(text: str) -> int:
+    return max(map(len, text.splitlines()), default=0)
+
+
+def _filled(line: str, width: int) -> list[str]:
+    return wrapped(line, width) if line.strip() else []
+
+
+def _listed(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {_escaped(line)}" for line in lines)
+
+
+def _escaped_table(table: Table) -> Table:
+    columns = tuple(replace(column, header=_escaped(column.header)) for column in table.columns)
+    return replace(table, columns=columns, rows=tuple(tuple(map(_escaped, row)) for row in table.rows))
+
+
+def _escaped(text: str) -> str:
+    """Nothing in a name ends a cell, opens a comment, or is taken for markup."""
+    for character, written in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("*", "\\*"), ("`", "\\`")):
+        text = text.replace(character, written)
+    return text

@@ -1,0 +1,1 @@
+"""Takes a wanted slowdown or another identity into the baselines."""

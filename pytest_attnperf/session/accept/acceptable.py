@@ -1,0 +1,217 @@
+"""Whether a result may change a baseline entry without measuring again: every reason why not is a UsageError.
+
+No verdict, ratio, median or floor of the file is believed where its samples say it: those are made anew.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from pytest_attnperf.baselines.schema import Entry, plain
+from pytest_attnperf.baselines.store import Found
+from pytest_attnperf.environment.device_specs import spec_for
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.gate.canary import canary_shift
+from pytest_attnperf.gate.comparable import comparable
+from pytest_attnperf.gate.limits import signed, tolerated_ratio
+from pytest_attnperf.gate.policy import Policy
+from pytest_attnperf.records import ProcessSummary, Verdict
+from pytest_attnperf.results import FOREIGN, CaseResult, RunResult
+from pytest_attnperf.session import plausibility
+from pytest_attnperf.session.case_records import with_figures
+from pytest_attnperf.session.consistent import contradictions, looser, unproven
+from pytest_attnperf.session.rejudge.claims import device_of
+from pytest_attnperf.session.settings import Mode
+from pytest_attnperf.stats.pairs import centre_ratio
+
+RECORDINGS = (Mode.UPDATE.value, Mode.CALIBRATE.value)
+"""Runs whose first look is several fresh processes, none of them chosen by what it measured."""
+
+PATH_CHANGED = "another path ran:"
+"""Begins the summary of what `case_records.with_path` made INCOMPARABLE: both times hold, of different kernels."""
+
+NAME_MAX = 100
+"""Characters of a commit, which is kept."""
+
+TEXT_MAX = 300
+"""Characters of what a message quotes from a file."""
+
+NEVER = {
+    Verdict.INCORRECT: "a wrong result has no time that could be stored",
+    Verdict.SUSPICIOUS: "a time that cannot be true is not stored; find out what ran",
+    Verdict.ERROR: "it was not measured to the end",
+    Verdict.UNSUPPORTED: "nothing ran; take its entry out of the file where it is not to come back",
+}
+
+
+CANDIDATE = "candidate:"
+"""Begins the note of a run that measured something in place of the working tree."""
+
+
+def require_run(run: RunResult) -> None:
+    """Raise UsageError for a run whose cases cannot be accepted from at all."""
+    if run.mode not in (Mode.GATE.value, *RECORDINGS):
+        raise UsageError(
+            f"the results are of a run of mode {run.mode[:40]!r}, which stores and gates nothing; accept from one of "
+            "pytest --attnperf, --update-baselines or --attnperf-calibrate"
+        )
+    if not run.complete:
+        raise UsageError("the results are of a run that was interrupted; run it to the end")
+    if run.device is None:
+        raise UsageError("the results name no device: no worker answered")
+    if any(note.startswith(CANDIDATE) for note in run.notes):
+        raise UsageError(
+            "the results are of --attnperf-candidate, which is not the working tree; accept from a run without it"
+        )
+    for name, text in (("commit", run.commit), ("version", run.version)):
+        if len(text) > NAME_MAX or not text.isprintable():
+            raise UsageError(f"the results have {text[:40]!r} as their {name}, which is none")
+
+
+def require_acceptable(run: RunResult, case: CaseResult, found: Found | None) -> None:
+    """Raise UsageError unless the case is right, of this tree's code, undamaged, and comparable with its entry."""
+    if not str(case.key).isprintable():
+        raise UsageError(f"the key {str(case.key)[:TEXT_MAX]!r} has letters that no terminal shows; rename the case")
+    _require_verdict(case)
+    assert run.device is not None
+    ungated = run.mode == Mode.GATE.value and case.verdict is Verdict.RIGHT
+    if ungated or case.fingerprint is None or case.figures is None or not case.first:
+        raise UsageError(
+            f"{case.key} was not timed and gated in this run ({case.summary[:200]!r}): there is nothing to accept"
+        )
+    tolerance = None if found is None else found.entry.check.tolerance
+    wrong = unproven(case.checks, tolerance)
+    if wrong:
+        raise UsageError(f"{case.key} is not proven right: {wrong[0][:TEXT_MAX]}")
+    if tolerance is not None and (wider := looser(case.checks, tolerance)):
+        raise UsageError(
+            f"{case.key} is allowed larger errors than its entry was stored with ({', '.join(wider)[:TEXT_MAX]}); "
+            "record it with pytest --update-baselines"
+        )
+    _require_sound(run, case)
+    if found is not None:
+        _require_comparable(case, found)
+
+
+def recomputed(run: RunResult, case: CaseResult, found: Found | None) -> CaseResult:
+    """The case with its time, ratio and floor made from its samples, whatever the file says of them.
+
+    Raises UsageError for a time that cannot be true, as in a run that says so itself.
+    """
+    assert run.device is not None
+    assert case.fingerprint is not None
+    device = device_of(case.fingerprint, run.device)
+    new_us = _centre_us(case.second or case.first)
+    ratio = None
+    if case.pairs:
+        ratio = centre_ratio(case.pairs)
+    elif found is not None:
+        ratio = new_us / _centre_us(found.entry.processes)
+    plain = replace(case, median_us=new_us, ratio=ratio, floor_us=None, floor_bound="", verdict=Verdict.RIGHT, notes=())
+    made = with_figures(plain, device)
+    judged = plausibility.by_floor(made, spec_for(device))
+    if device.arch.startswith("gfx") and judged.verdict is not Verdict.SUSPICIOUS:
+        judged = plausibility.by_code(judged, {code.isa_hash: code for code in case.code}, matrix=False)
+    if judged.verdict is Verdict.SUSPICIOUS:
+        raise UsageError(f"{case.key} is SUSPICIOUS: {NEVER[Verdict.SUSPICIOUS]} ({judged.summary[:200]})")
+    return replace(made, verdict=case.verdict)
+
+
+def require_same_machine(case: CaseResult, found: Found) -> None:
+    """Raise UsageError where the canary's slowdown is all of the case's: its times would hide a later slowdown of the
+    code on a machine that has recovered. `case` is `recomputed`."""
+    shift = canary_shift(case.canary, found.canary)
+    if shift is None or case.ratio is None or case.ratio <= 1:
+        return
+    tolerated = tolerated_ratio(policy_of(found.policy), _centre_us(found.entry.processes))
+    if shift.explains(case.ratio, max(tolerated, case.threshold or 1.0), case.floor_bound):
+        raise UsageError(
+            f"{case.key} is {signed(case.ratio - 1)}, but {shift.shift_for(case.floor_bound).in_words}, too: the "
+            "machine, not the code. Run again with --attnperf-against=REV, whose pairs are free of it"
+        )
+
+
+def require_base_of_entry(case: CaseResult, found: Found, ratio: float) -> None:
+    """Raise UsageError where the stored time scaled by the pairs' `ratio` is more than the case took by blocks: pairs
+    against a revision that is faster than the entry say nothing of the entry, and would store too slow a time."""
+    scaled_us = ratio * _centre_us(found.entry.processes)
+    first_us = _centre_us(case.first)
+    if scaled_us > first_us * tolerated_ratio(policy_of(found.policy), scaled_us):
+        raise UsageError(
+            f"{case.key}: its pairs are {signed(ratio - 1)} against {case.against[:100] or 'their base side'}, which "
+            f"would make {scaled_us:.4g} us of its entry, but its first look took {first_us:.4g} us: that side is not "
+            "what the entry was recorded from. Accept from a second look (--attnperf-second-look=7), or record it"
+        )
+
+
+def require_same_entry(run: RunResult, case: CaseResult, entry: Entry) -> None:
+    """Raise UsageError where the result was not held against the entry as it is now, or holds processes of it."""
+    medians_us = tuple(process.median_us for process in entry.processes)
+    if run.mode in RECORDINGS:
+        same = case.baseline_us == statistics.median(medians_us)
+    elif not case.stored_us:
+        raise UsageError(
+            f"{case.key} was not held against a stored entry in this run, or by a version that does not say which; "
+            "run again"
+        )
+    else:
+        same = (case.stored_us, case.stored_commit, case.stored_at) == (medians_us, entry.commit, entry.recorded)
+    if not same:
+        raise UsageError(
+            f"the entry of {case.key} is of {entry.recorded} and is not what the results were held against: it has "
+            "changed since they were made; run again"
+        )
+    _require_sound(run, case, entry.processes)
+
+
+def already_stored(case: CaseResult, entry: Entry) -> bool:
+    """Whether the entry is this very recording: what it was recorded for is then all that is left to be accepted."""
+    return bool(plain(case.first) == plain(entry.processes))
+
+
+def policy_of(record: dict[str, Any]) -> Policy:
+    """A policy from its record, without what this version does not know. Raises UsageError for one that is none."""
+    known = {part.name for part in fields(Policy)}
+    try:
+        return Policy(**{name: value for name, value in record.items() if name in known})
+    except UsageError as error:
+        raise UsageError(f"a policy was recorded that is none: {str(error)[:TEXT_MAX]}") from error
+
+
+def _require_sound(run: RunResult, case: CaseResult, stored: Sequence[ProcessSummary] = ()) -> None:
+    assert run.device is not None
+    if damaged := contradictions(case, run.device, stored):
+        raise UsageError(f"{case.key}: the figures in the file contradict each other: {damaged[0][:TEXT_MAX]}")
+
+
+def _require_verdict(case: CaseResult) -> None:
+    if case.verdict in NEVER:
+        raise UsageError(f"{case.key} is {case.verdict.value}: {NEVER[case.verdict]} ({case.summary[:200]})")
+    if case.summary.startswith(FOREIGN) or FOREIGN in case.reasons:
+        raise UsageError(f"{case.key}: {FOREIGN}, so that its time is not that of these kernels")
+    if case.verdict is Verdict.INCOMPARABLE and not case.summary.startswith(PATH_CHANGED):
+        raise UsageError(
+            f"{case.key} is INCOMPARABLE with its entry ({case.summary[:200]}); record it with pytest "
+            "--update-baselines on the machine that it is for"
+        )
+
+
+def _require_comparable(case: CaseResult, found: Found) -> None:
+    """Machine state, timer and workload are the entry's; how many processes it has does not matter here."""
+    assert case.fingerprint is not None
+    assert case.figures is not None
+    timer, definition = case.first[0].timer, case.figures.definition
+    other = comparable(found.entry, found.fingerprint, case.fingerprint, timer=timer, definition=definition,
+                       processes_min=1)  # fmt: skip
+    if other:
+        raise UsageError(
+            f"{case.key} was not measured as its entry was: {'; '.join(other[:3])[:TEXT_MAX]}; record it with pytest "
+            "--update-baselines"
+        )
+
+
+def _centre_us(processes: Sequence[ProcessSummary]) -> float:
+    return statistics.median(process.median_us for process in processes)

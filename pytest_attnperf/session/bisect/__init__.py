@@ -1,0 +1,1 @@
+"""Searches the first slow commit."""

@@ -1,0 +1,239 @@
+"""The first slow commit between two revisions, from interleaved pairs of each against the older one.
+
+What is known of a revision is an interval of its ratio to GOOD (`bisect_evidence`). All intervals of a search, at every
+look at the data, hold at once with the wanted confidence, and whatever is said follows from the intervals alone:
+
+- BAD is slow when its interval lies above the line, the ratio halfway between GOOD (1) and BAD. The line then lies
+  between the two true ratios, and stays where it is however BAD's ratio is refined.
+- Another revision is slow or fast when its interval lies above or below the line.
+- One whose interval holds the line, lies below BAD's, and above half of its own ratio, carries a part of the slowdown.
+  More than one commit contributes, and the search goes on between GOOD and it, with half of its ratio as the line;
+  revisions that are on neither side of the new line get more pairs.
+- A revision that is on neither side after `pairs_max` pairs ends the search with a range of commits.
+
+1 - confidence is shared out twice (Bonferroni), so that neither looking at data while they accumulate nor how the looks
+hang together matters: first over revisions (the one begun gets an equal share of what is left with one per halving that
+is still to come, and one in reserve), then equally over the looks at it, whose sizes are fixed before its first pair.
+
+The confidence is that of naming the right commit where one commit brought the slowdown and it stayed. Where speed went
+up and down, a commit is found where it goes from fast to slow, as `git bisect` does, not necessarily the first.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from pytest_attnperf.errors import AttnperfError
+from pytest_attnperf.records.pairs import PairSummary
+from pytest_attnperf.session.bisect.evidence import (
+    LOG_RATIO_MAX,
+    CannotMeasureError,
+    Estimate,
+    Sample,
+    Scatter,
+    looks,
+    share_of_slowdown,
+)
+from pytest_attnperf.session.bisect.result import (
+    PAIRS_MIN,
+    BisectResult,
+    MeasuredRevision,
+    Outcome,
+    SearchSettings,
+    Side,
+    SkippedRevision,
+)
+
+BATCH = PAIRS_MIN
+"""Pairs of a revision's first look."""
+
+END_BATCH = 2 * BATCH
+"""Pairs of BAD's first look: more, because they also place the line and begin the pool of the noise."""
+
+MISSED = 0.01
+"""Chance that a slowdown of `BisectResult.detectable` is not seen between GOOD and BAD."""
+
+Measure = Callable[[str, int], Sequence[PairSummary]]
+"""(revision, pairs) -> that many fresh pairs of it against GOOD, or fewer; raises `CannotMeasureError`."""
+
+
+class BisectError(AttnperfError):
+    """The search cannot begin; the text says why and what to do."""
+
+
+@dataclass
+class Search:
+    """One search; `run` it once. `known` says at any time, also after a KeyboardInterrupt, what is known so far.
+
+    revisions   oldest first; the first is GOOD, the last BAD, both included
+    seen        called when a revision is placed or skipped, with how many commits may still be the first slow one
+    clock       seconds
+
+    Raises ValueError for fewer than two revisions, or one that is there twice.
+    """
+
+    revisions: Sequence[str]
+    measure: Measure
+    settings: SearchSettings = field(default_factory=SearchSettings)
+    seen: Callable[[MeasuredRevision | SkippedRevision, int], None] = lambda record, left: None
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        if len(self.revisions) < 2 or len(set(self.revisions)) < len(self.revisions):
+            raise ValueError(f"a search needs two or more different revisions, got {list(self.revisions)}")
+        self._bad = len(self.revisions) - 1
+        self._line = math.inf
+        self._error_left = 1 - self.settings.confidence
+        self._pool = Scatter()
+        self._samples: dict[int, Sample] = {}
+        self._ends: list[int] = []
+        self._skipped: dict[int, SkippedRevision] = {}
+        self._skips_in_a_row = 0
+        self._started = self.clock()
+
+    def run(self) -> BisectResult:
+        """Search to the end. Raises BisectError when BAD cannot be measured."""
+        side: Side | None
+        try:
+            side = self._place(self._bad, END_BATCH, self._judge_bad)
+        except CannotMeasureError as error:
+            bad = self.revisions[self._bad]
+            raise BisectError(f"BAD itself ({bad}) cannot be measured against GOOD: {error}") from error
+        while math.isfinite(self._line) and side is not Side.UNCLEAR and (index := self._next()) is not None:
+            side = self._try(index)
+        return self.known()
+
+    def known(self) -> BisectResult:
+        """What is known now: before the end a range of suspects."""
+        fast, slow = self._range()
+        suspects = tuple(self.revisions[fast + 1 : slow + 1])
+        records = tuple(self._record(index) for index in self._samples if self._samples[index].pairs)
+        bad = next((record for record in records if record.revision == self.revisions[self._bad]), None)
+        outcome = Outcome.CULPRIT if math.isfinite(self._line) and len(suspects) == 1 else Outcome.RANGE
+        if self._no_slowdown():
+            outcome, suspects = Outcome.NO_SLOWDOWN, ()
+        return BisectResult(
+            outcome=outcome,
+            good=self.revisions[0],
+            bad=self.revisions[self._bad],
+            suspects=suspects,
+            settings=self.settings,
+            measured=records,
+            skipped=tuple(self._skipped.values()),
+            end=bad,
+            detectable=_detectable(self._samples[self._bad].found) if bad is not None else None,
+            seconds=self.clock() - self._started,
+        )
+
+    def _no_slowdown(self) -> bool:
+        """Whether BAD is less slow than asked for, or all its pairs leave open whether it is slower at all."""
+        bad = self._samples.get(self._bad)
+        if bad is None or not bad.pairs or math.isfinite(self._line):
+            return False
+        return self._judge_bad(bad.found) is Side.FAST or (bad.exhausted and bad.found.low <= 0)
+
+    def _judge_bad(self, found: Estimate) -> Side:
+        """SLOW when the search can begin, FAST when there is nothing to search for; a single commit needs no line."""
+        if found.high < math.log1p(self.settings.threshold_percent / 100):
+            return Side.FAST
+        line = max(0.0, _halfway(found)) if self._bad > 1 else 0.0
+        return Side.SLOW if found.low > line else Side.UNCLEAR
+
+    def _judge(self, found: Estimate) -> Side:
+        if found.high < self._line:
+            return Side.FAST
+        if found.low > self._line:
+            return Side.SLOW
+        below_end = found.high < self._samples[self._ends[-1]].found.low
+        return Side.BETWEEN if below_end and found.low > _halfway(found) else Side.UNCLEAR
+
+    def _place(self, index: int, batch: int, judge: Callable[[Estimate], Side]) -> Side:
+        """Take pairs look by look until `judge` is sure or there are no more looks. Raises CannotMeasureError."""
+        if index not in self._samples:
+            self._begin(index, batch)
+        sample = self._samples[index]
+        side = judge(sample.found) if sample.pairs else Side.UNCLEAR
+        while side is Side.UNCLEAR and not sample.exhausted:
+            first = not sample.pairs
+            sample.look(self.measure(self.revisions[index], sample.wanted) if sample.wanted else ())
+            self._pool = sample.pooled() if first else self._pool
+            side = judge(sample.found)
+        if side is Side.BETWEEN or (index == self._bad and side is Side.SLOW):
+            self._ends.append(index)
+            self._line = _halfway(sample.found)
+        self._skips_in_a_row = 0
+        self.seen(self._record(index), self._left())
+        return side
+
+    def _try(self, index: int) -> Side | None:
+        """Place one revision; None when it is skipped."""
+        try:
+            return self._place(index, BATCH, self._judge)
+        except CannotMeasureError as error:
+            self._skip(index, str(error))
+            return None
+
+    def _begin(self, index: int, batch: int) -> None:
+        """Give a revision its share of the error that is left."""
+        sizes = looks(batch, self.settings.pairs_max)
+        halvings = len(self._open()).bit_length() + (index == self._bad)
+        share = self._error_left / (halvings + 1)
+        self._error_left -= share
+        self._samples[index] = Sample(sizes, share / (2 * len(sizes)), self._pool)
+
+    def _skip(self, index: int, reason: str) -> None:
+        self._samples.pop(index)
+        self._skips_in_a_row += 1
+        self._skipped[index] = SkippedRevision(self.revisions[index], reason)
+        self.seen(self._skipped[index], self._left())
+
+    def _range(self) -> tuple[int, int]:
+        """The last revision known to be fast before the first one known to be slow, and that one."""
+        placed = {index: sample.found for index, sample in self._samples.items()}
+        slow = min((index for index, found in placed.items() if found.low > self._line), default=self._bad)
+        fast = max((index for index, found in placed.items() if index < slow and found.high < self._line), default=0)
+        return fast, slow
+
+    def _left(self) -> int:
+        fast, slow = self._range()
+        return slow - fast
+
+    def _open(self) -> list[int]:
+        """Revisions inside the range that were not tried in vain."""
+        fast, slow = self._range()
+        return [index for index in range(fast + 1, slow) if index not in self._skipped]
+
+    def _next(self) -> int | None:
+        """The open revision nearest to the middle; away from it in doubling steps while revisions are skipped.
+
+        What does not build comes in stretches: its neighbours would not build either.
+        """
+        fast, slow = self._range()
+        skips, middle = self._skips_in_a_row, (fast + slow) // 2
+        target = middle + ((-1) ** skips * 2 ** (skips - 1) if skips else 0)
+        return min(self._open(), key=lambda index: (abs(index - target), index), default=None)
+
+    def _record(self, index: int) -> MeasuredRevision:
+        sample = self._samples[index]
+        ratio = math.exp(sample.found.log_ratio)
+        return MeasuredRevision(self.revisions[index], sample.pairs, ratio, sample.found.interval, self._side(index))
+
+    def _side(self, index: int) -> Side:
+        """Where a revision lies by the present line; what has been an end stays what it was then."""
+        found = self._samples[index].found
+        if index == self._bad:
+            return Side.SLOW if self._ends else self._judge_bad(found)
+        return Side.BETWEEN if index in self._ends else self._judge(found)
+
+
+def _halfway(found: Estimate) -> float:
+    """The line between GOOD and a slow revision, as a log ratio: half of the slowdown in the ratio."""
+    return share_of_slowdown(found.log_ratio, 0.5)
+
+
+def _detectable(end: Estimate) -> float | None:
+    log_ratio = end.detectable(MISSED)
+    return math.expm1(log_ratio) if log_ratio < LOG_RATIO_MAX else None

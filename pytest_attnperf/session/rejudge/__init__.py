@@ -1,0 +1,1 @@
+"""Judges results of another machine anew, without measuring."""

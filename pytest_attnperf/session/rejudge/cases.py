@@ -1,0 +1,326 @@
+"""A run judged again from what it recorded, against baselines that the run cannot have touched. Pure.
+
+For systems where one machine measures and another judges, and above all for pull requests: the job that measures runs
+code nobody has read, the job that judges reads its results file as data and runs none of it. No verdict, summary,
+ratio, threshold, policy, count or finding of the file is believed. Every one is made anew from the samples and the
+errors of the checks, under the policy that is stored with the baseline.
+
+That keeps out forged verdicts, loosened policies and tolerances, dropped cases and edited baselines. It cannot keep out
+invented samples: whoever runs in the measuring job can write a file whose blocks, errors, budgets, launches, canaries
+and fingerprints agree with each other and were never measured. What no file can be asked is named in `ON_ITS_WORD`.
+What a file says against itself (INCORRECT, ERROR, SUSPICIOUS, another tree's code) is kept: nobody gains by that.
+"""
+
+from __future__ import annotations
+
+import functools
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import date
+from typing import Any
+
+from pytest_attnperf.baselines.store import BaselineStore, Found
+from pytest_attnperf.environment.device_specs import spec_for
+from pytest_attnperf.errors import BaselineError, UsageError
+from pytest_attnperf.gate.canary import canary_shift
+from pytest_attnperf.gate.creep import CREPT
+from pytest_attnperf.gate.decide import Decision, first_look, second_look
+from pytest_attnperf.gate.interleaved import interleaved_look
+from pytest_attnperf.gate.policy import Policy, require_tier
+from pytest_attnperf.records import NotProvenRightError, ProcessSummary, Verdict
+from pytest_attnperf.records.pairs import PairSummary
+from pytest_attnperf.results import CaseResult, RunResult
+from pytest_attnperf.session import plausibility
+from pytest_attnperf.session.case_records import (
+    LOOSENED,
+    decided,
+    median_us_of,
+    over_stored,
+    with_creep,
+    with_figures,
+)
+from pytest_attnperf.session.consistent import CONTRADICT, contradictions
+from pytest_attnperf.session.origin import other_base, other_commit, require_full
+from pytest_attnperf.session.quarantine import under_quarantine
+from pytest_attnperf.session.rejudge import claims
+from pytest_attnperf.session.rejudge.code import rejudged_code
+from pytest_attnperf.session.rejudge.missing_cases import missing, not_measured
+from pytest_attnperf.session.settings import Case
+from pytest_attnperf.stats.noise import NoiseEstimate
+from pytest_attnperf.stats.pairs import pair_noise
+
+ON_ITS_WORD = (
+    "judged from recorded figures: whoever runs in the measuring job can invent samples, and nothing in a results file "
+    "shows that; verdicts, policies, baselines and missing cases are not taken from it"
+)
+"""A line for whoever reads the verdict."""
+
+NO_SECOND_LOOK = "no second look was taken"
+"""In the summary of a suspect that the measuring run has not looked at again."""
+
+UNJUDGEABLE = (
+    BaselineError, UsageError, NotProvenRightError, ValueError, TypeError, ArithmeticError, LookupError, AttributeError,
+    OSError,
+)  # fmt: skip
+"""What figures that nobody measured can make of any computation."""
+
+GATED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.WORSE})
+AGAINST_ITSELF = frozenset({Verdict.INCORRECT, Verdict.ERROR, Verdict.SUSPICIOUS})
+
+
+@dataclass(frozen=True)
+class RejudgeSettings:
+    """What the judge's command line says; None leaves what is stored with each baseline.
+
+    filtered   the run was of a part of the suite on purpose: an entry without a case says nothing
+    suites     suites that must be there; empty for every suite that has a baseline on the run's device
+    devices    devices ('sm_90/h200', or 'any') that a case must have been measured on
+    archs      architectures whose stored kernels must be there, 'all' for every stored one
+    commits    full ids of the commits that a run may be of; empty for any
+    base_has   whether a commit is in the history of the base; None where that is no revision
+    tier       'nightly' where cases whose stored policy is nightly must be there, too
+    today      what quarantines, which are those stored with the baselines, are held against
+    """
+
+    threshold_percent: float | None = None
+    floor_us: float | None = None
+    fail_on: tuple[str, ...] | None = None
+    filtered: bool = False
+    suites: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    archs: tuple[str, ...] = ()
+    commits: tuple[str, ...] = ()
+    base_has: Callable[[str], bool] | None = None
+    tier: str = ""
+    today: date = field(default_factory=date.today)
+
+    def __post_init__(self) -> None:
+        require_tier(self.tier, "--tier")
+        require_full(self.commits)
+        if self.filtered and self.archs:
+            raise UsageError("--arch asks for every stored kernel, and --filtered says that some are not there")
+
+    def policy(self, stored: Mapping[str, Any]) -> Policy:
+        """The policy of a case: the stored one with what the command line replaces. Raises UsageError."""
+        known = {part.name for part in fields(Policy)}
+        asked = {name: getattr(self, name) for name in ("threshold_percent", "floor_us", "fail_on")}
+        given = {name: value for name, value in asked.items() if value is not None}
+        return Policy(**{**{name: value for name, value in stored.items() if name in known}, **given})
+
+
+def rejudge(run: RunResult, store: BaselineStore, settings: RejudgeSettings) -> RunResult:
+    """One run judged anew; raises as `rejudge_all` does."""
+    return rejudge_all([("the results file", run)], store, settings)[0][1]
+
+
+def rejudge_all(
+    runs: Sequence[tuple[str, RunResult]], store: BaselineStore, settings: RejudgeSettings
+) -> list[tuple[str, RunResult]]:
+    """Runs with their files' names judged anew, each on its own device.
+
+    What is missing is looked for in all of them together, and said by the last. Raises UsageError for a run that is no
+    whole gating run, and for a policy of the command line that is none.
+    """
+    settings.policy({})
+    for source, run in runs:
+        _refuse(source, run)
+    judged = [(source, _Bench(run, store, settings).run_result()) for source, run in runs]
+    whole = [run for _, run in judged]
+    gone = not_measured(whole, settings.devices)
+    gone += [] if settings.filtered else missing(whole, store, settings.suites, settings.archs, settings.tier)
+    if not gone:
+        return judged
+    source, last = judged[-1]
+    return [*judged[:-1], (source, replace(last, findings=(*last.findings, *gone)))]
+
+
+def _refuse(source: str, run: RunResult) -> None:
+    """Raises UsageError for what cannot be judged."""
+    judged = len(run.cases) + len(run.code)
+    if run.mode != "gate":
+        raise UsageError(f"{source} is of a run of mode {run.mode!r}; only one of pytest --attnperf can be judged")
+    if not run.complete or judged < run.selected:
+        raise UsageError(
+            f"{source} is incomplete: {judged} of {run.selected} selected cases have a result; measure again"
+        )
+    if run.cases and run.device is None:
+        raise UsageError(f"{source} names no device for its {len(run.cases)} cases: no worker answered; measure again")
+
+
+@dataclass
+class _Bench:
+    """One run and what its cases are held against."""
+
+    run: RunResult
+    store: BaselineStore
+    settings: RejudgeSettings
+    measured: dict[str, tuple[PairSummary, ...]] = field(default_factory=dict)
+    bounds: dict[str, str] = field(default_factory=dict)
+
+    def run_result(self) -> RunResult:
+        """The run with everything that was claimed replaced."""
+        cases = tuple(self._judged(case) for case in self.run.cases)
+        code = tuple(rejudged_code(result, self.store.roots) for result in self.run.code)
+        verdicts = [*(case.verdict for case in cases), *(result.verdict for result in code)]
+        noted = [(case.key, case.notes) for case in cases] + [(result.key, result.notes) for result in code]
+        said = [f"{key}: {note}" for key, notes in noted for note in notes if note.startswith((LOOSENED, CREPT))]
+        origin = [*other_commit(self.run, self.settings.commits), *other_base(self.run, self.settings.base_has)]
+        sides = {case.against for case in cases if case.pairs}
+        return replace(
+            self.run,
+            cases=cases,
+            code=code,
+            findings=(*origin, *said),
+            against=self.run.against if self.run.against in sides else "",
+            gated=sum(verdict in GATED for verdict in verdicts) + sum(case.unchanged for case in cases),
+            selected=len(verdicts),
+            baseline_paths=(),
+        )
+
+    @functools.cached_property
+    def compared(self) -> int:
+        """Cases that this run compares with something; what it compares with nothing makes no false alarm rarer."""
+        return len({case.key for case in self.run.cases if case.pairs or self._has_entry(case)})
+
+    def _has_entry(self, case: CaseResult) -> bool:
+        try:
+            return self._find(case) is not None
+        except BaselineError:
+            return False
+
+    def _find(self, case: CaseResult) -> Found | None:
+        assert self.run.device is not None
+        return self.store.find(self.run.device.arch, self.run.device.product, case.key.suite, case.key.entry)
+
+    def _judged(self, case: CaseResult) -> CaseResult:
+        """One case. What cannot be read or compared is an ERROR, never a crash."""
+        policy = self.settings.policy({})
+        try:
+            found = self._find(case)
+            policy = self.settings.policy({} if found is None else found.policy)
+            base = claims.without_claims(case, policy)
+            result = self._by_claim(case, base, found, policy)
+        except UNJUDGEABLE as error:
+            result = claims.failed(claims.without_claims(case, policy), error)
+        if result.verdict is not case.verdict:
+            result = replace(result, notes=(*result.notes, f"the results file says {case.verdict.value}"))
+        result = replace(result, fails=result.fails or result.verdict in policy.fail_on)
+        return under_quarantine(result, policy, self.settings.today)
+
+    def _by_claim(self, case: CaseResult, base: CaseResult, found: Found | None, policy: Policy) -> CaseResult:
+        """What has no time to judge by is judged by what it says of itself, and by what is stored of it."""
+        if case.verdict in AGAINST_ITSELF or case.verdict is Verdict.UNSUPPORTED:
+            said = replace(base, verdict=case.verdict, summary=case.summary, reasons=case.reasons)
+            if case.verdict is not Verdict.UNSUPPORTED or found is None:
+                return said
+            return claims.gone(said, f"unsupported now, but a baseline is stored in {found.path.name}")
+        wrong = claims.not_proven(case, base, found)
+        if wrong is not None:
+            return wrong
+        if case.verdict is Verdict.RIGHT:
+            return claims.not_timed(case, base, found)
+        assert self.run.device is not None
+        stored: tuple[ProcessSummary, ...] = () if found is None else found.entry.processes
+        reasons = [f"{CONTRADICT} {text}" for text in contradictions(case, self.run.device, stored)]
+        if reasons:
+            return replace(base, verdict=Verdict.ERROR, summary=reasons[0], reasons=tuple(reasons))
+        return claims.not_comparable_by_itself(case, self._timed(case, base, found, policy))
+
+    def _timed(self, case: CaseResult, base: CaseResult, found: Found | None, policy: Policy) -> CaseResult:
+        """The verdict of a case whose figures agree with each other; the order is that of `session.judge`."""
+        assert self.run.device is not None
+        assert case.fingerprint is not None
+        device = claims.device_of(case.fingerprint, self.run.device)
+        base = with_figures(replace(base, median_us=case.first[0].median_us), device)
+        base = plausibility.by_floor(base, spec_for(device))
+        if device.arch.startswith("gfx") and base.verdict is not Verdict.SUSPICIOUS:
+            base = plausibility.by_code(base, {code.isa_hash: code for code in case.code}, matrix=False)
+        if base.verdict is Verdict.SUSPICIOUS:
+            return base
+        judged = Case(case.key, base.nodeid, policy)
+        if found is None:
+            return self._by_pairs(case, base, policy) if case.pairs else self._without_baseline(base)
+        base = claims.with_file_policy(over_stored(base, found), case, found)
+        differences = claims.differences(case, found)
+        if differences:
+            text = f"{claims.OTHER_ENTRY}{differences[0]}"
+            if case.pairs:
+                settled = replace(base, notes=(*base.notes, f"stored baseline: {text}"))
+                return self._by_pairs(case, settled, policy)
+            return replace(base, verdict=Verdict.INCOMPARABLE, summary=text, reasons=tuple(differences))
+        return self._against_stored(case, base, found, judged)
+
+    def _against_stored(self, case: CaseResult, base: CaseResult, found: Found, judged: Case) -> CaseResult:
+        entry, new = found.entry, claims.measurement(case, case.first)
+        stored, policy = entry.measurement(), judged.policy
+        noise = self._noise(case, found, base.floor_bound)
+        first = first_look(stored, new, noise, policy, self.compared)
+        if case.pairs:
+            ratio = first.ratio if first.needs_second_look else None
+            base = plausibility.with_changes(base, entry.launches)
+            return with_creep(self._by_pairs(case, base, policy, ratio), judged, found)
+        if not first.needs_second_look:
+            return claims.jump_noted(claims.settled(base, first, found, judged))
+        if not case.second:
+            return _without_second_look(base, first, found, judged)
+        assert case.fingerprint is not None
+        decision = second_look(
+            stored,
+            new,
+            claims.measurement(case, case.second),
+            noise,
+            policy,
+            self.compared,
+            case.fingerprint.changes(found.fingerprint),
+            canary=canary_shift(case.canary, found.canary),
+            bound=base.floor_bound,
+        )
+        return claims.settled(replace(base, median_us=median_us_of(case.second)), decision, found, judged)
+
+    def _by_pairs(
+        self, case: CaseResult, base: CaseResult, policy: Policy, first_ratio: float | None = None
+    ) -> CaseResult:
+        """The verdict of the pairs alone. Their base side was measured by the same job: it is taken on its word."""
+        name, pairs = str(case.key), case.pairs
+        self.measured[name], self.bounds[name] = pairs, base.floor_bound
+        centre = statistics.median(pair.base_us for pair in pairs)
+        noise = pair_noise(self.measured, bounds=self.bounds).sd(name, centre, pairs[0].timer, base.floor_bound)
+        decision = interleaved_look(
+            pairs,
+            noise,
+            policy,
+            self.compared,
+            first_ratio=first_ratio,
+            base_label=case.against,
+            bound=base.floor_bound,
+        )
+        new_us = statistics.median(pair.new_us for pair in pairs)
+        return replace(decided(base, decision), baseline_us=centre, median_us=new_us)
+
+    def _noise(self, case: CaseResult, found: Found, bound: str) -> NoiseEstimate | None:
+        """What unchanged code does between processes, pooled over the suite's stored cases like this one."""
+        assert self.run.device is not None
+        suite, processes = case.key.suite, found.entry.processes
+        model = self.store.noise(self.run.device.arch, self.run.device.product, suite)
+        return model.sd(case.key.entry, median_us_of(processes), processes[0].timer, bound)
+
+    def _without_baseline(self, base: CaseResult) -> CaseResult:
+        assert self.run.device is not None
+        arch, product = self.run.device.arch, self.run.device.product
+        others = [other for other in self.store.products(arch, base.key.suite) if other != product]
+        if others:
+            text = f"{claims.OTHER_PRODUCT}{arch}/{', '.join(others)}, this is {arch}/{product}"
+            return replace(base, verdict=Verdict.INCOMPARABLE, summary=text, reasons=(text,))
+        text = (
+            f'no baseline for {base.key} on {arch}/{product}; store one with: pytest --update-baselines "{base.nodeid}"'
+        )
+        return replace(base, verdict=Verdict.NO_BASELINE, summary=text, reasons=(text,))
+
+
+def _without_second_look(base: CaseResult, first: Decision, found: Found, judged: Case) -> CaseResult:
+    """UNDECIDED, for one look decides nothing. It fails where the look is beyond what noise can make: a run under the
+    stored policy would have looked again, and leaving that out must not be a way to pass."""
+    text = f"{first.summary.removesuffix('; a second look decides')}, but {NO_SECOND_LOOK}"
+    undecided = replace(first, verdict=Verdict.UNDECIDED, summary=text)
+    return replace(claims.settled(base, undecided, found, judged), fails=first.verdict is Verdict.SLOWER)

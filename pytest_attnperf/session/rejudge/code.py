@@ -1,0 +1,134 @@
+"""A compiled kernel judged again from what was recorded of its code object. Pure.
+
+The object itself is not in a results file: registers, LDS and instructions are what the compiling job says they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pytest_attnperf.baselines.code_schema import entry_of
+from pytest_attnperf.baselines.code_store import CodeStore, FoundKernel
+from pytest_attnperf.codeobject.occupancy import occupancy_of
+from pytest_attnperf.errors import BaselineError, CodeObjectError, UsageError
+from pytest_attnperf.gate.code.decide import Candidate, judge_code
+from pytest_attnperf.gate.code.policy import CodePolicy
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.results import RunResult
+from pytest_attnperf.session.case_records import first_line
+from pytest_attnperf.session.code_session import FAILING, LOOSENED, decided, known_occupancy
+from pytest_attnperf.session.rejudge.claims import plain_nodeid, reproduce
+
+NOT_JUDGED = frozenset({Verdict.ERROR, Verdict.UNSUPPORTED})
+"""Verdicts of kernels of which there may be no code to judge."""
+
+
+def rejudged_code(result: CodeResult, roots: Sequence[Path]) -> CodeResult:
+    """One kernel against what is stored of it. What cannot be read or compared is an ERROR, never a crash."""
+    base = _without_claims(result)
+    try:
+        found = CodeStore(*roots).find(result.key.label, entry_of(result.key))
+        judged = _judged(result, base, found)
+    except (BaselineError, CodeObjectError, UsageError, ValueError, TypeError, KeyError, ArithmeticError) as error:
+        judged = replace(base, verdict=Verdict.ERROR, summary=first_line(error))
+    if judged.verdict is not result.verdict:
+        judged = replace(judged, notes=(*judged.notes, f"the results file says {result.verdict.value}"))
+    return replace(judged, fails=judged.verdict in FAILING)
+
+
+def missing_code(
+    runs: Sequence[RunResult], store: CodeStore, *, asked_for: bool = False, archs: Sequence[str] = ()
+) -> list[str]:
+    """Findings about stored kernels, of the architectures that the runs compiled for, which none of them judged.
+
+    asked_for   compiled kernels were named as a suite: there must be some
+    archs       architectures that must be there, too, whatever the runs compiled for
+    """
+    results = [result for run in runs for result in run.code]
+    judged = {(result.key.label, entry_of(result.key)) for result in results}
+    lost = Counter(
+        result.key.label for result in results if result.verdict is Verdict.UNSUPPORTED and _is_stored(result, store)
+    )
+    found = [f"{count} stored code objects for {arch} were not compiled" for arch, count in sorted(lost.items())]
+    compiled = {arch for arch, _ in judged}
+    for arch in sorted(compiled | set(archs)):
+        try:
+            stored = store.load(arch)
+        except BaselineError as error:
+            found.append(str(error))
+            continue
+        gone = [entry for entry in stored if (arch, entry) not in judged]
+        if arch in archs and not stored:
+            found.append(f"no code object is stored for {arch}, which must be there")
+        elif arch not in compiled:
+            found.append(f"{arch}: {len(gone)} stored code objects and no result: the architecture was left out")
+            continue
+        found += [f"{entry} has a code object stored for {arch} and no result: it was removed or renamed"
+                  for entry in gone]  # fmt: skip
+    if asked_for and not results:
+        found.append("no results file has a compiled kernel")
+    return found
+
+
+def _is_stored(result: CodeResult, store: CodeStore) -> bool:
+    try:
+        return store.find(result.key.label, entry_of(result.key)) is not None
+    except BaselineError:
+        return False
+
+
+def _without_claims(result: CodeResult) -> CodeResult:
+    """What was recorded of a kernel; the verdict is ERROR until one is made."""
+    return replace(
+        result,
+        nodeid=plain_nodeid(result.nodeid),
+        reproduce=reproduce(result.nodeid),
+        verdict=Verdict.ERROR,
+        summary="",
+        fails=False,
+        findings=(),
+        notes=(),
+        occupancy=None,
+        stored=None,
+        stored_occupancy=None,
+        stored_compiler="",
+        unchanged=False,
+        policy={},
+        accepted="",
+    )
+
+
+def _judged(result: CodeResult, base: CodeResult, found: FoundKernel | None) -> CodeResult:
+    stored = None if found is None else found.kernel
+    policy = CodePolicy() if found is None else _policy(found.policy)
+    base = replace(base, policy=policy.record())
+    if result.verdict in NOT_JUDGED:
+        return replace(base, verdict=result.verdict, summary=result.summary, notes=result.notes)
+    if result.code is None:
+        return replace(base, summary="there is no code to judge")
+    if result.code.arch != result.key.label:
+        return replace(base, summary=f"the code is for {result.code.arch}, the case is of {result.key.label}")
+    now = Candidate(result.key, result.code, result.config, result.compiler, result.matrix)
+    judged = decided(replace(base, occupancy=known_occupancy(result.code)), judge_code(now, stored, policy))
+    if result.verdict is Verdict.INCOMPARABLE and judged.verdict in (Verdict.SAME, Verdict.NO_BASELINE):
+        judged = replace(judged, verdict=Verdict.INCOMPARABLE, summary=result.summary)
+    if found is None or stored is None:
+        return judged
+    loosened = tuple(f"{LOOSENED} {what}" for what in _policy(result.policy).loosened(found.policy))
+    return replace(
+        judged,
+        stored=stored.code,
+        stored_occupancy=occupancy_of(stored.code),
+        stored_compiler=stored.compiler,
+        notes=(*judged.notes, *loosened),
+    )
+
+
+def _policy(record: dict[str, object]) -> CodePolicy:
+    """Raises UsageError for a record that is no policy."""
+    known = {name: value for name, value in record.items() if name in ("fail_on", "growth_percent")}
+    return CodePolicy(**known)  # type: ignore[arg-type]

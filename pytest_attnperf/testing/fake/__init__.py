@@ -1,0 +1,1 @@
+"""A device, backends and faults that are scripted: no torch, no GPU."""

@@ -1,0 +1,371 @@
+"""A device without a device: scripted times, a bias per process, wrong results and faults. No torch.
+
+Use it in a conftest.py: `pytest_plugins = ["pytest_attnperf.testing.fake.device"]`, and write `fake_device.json` into
+the rootdir::
+
+    {"device": {"product": "fake1"}, "process_sd": 0.004,
+     "backends": {"fake.a": {"time_us": 100.0}, "fake.b": {"time_us": 50.0, "fault": "nan"}}}
+
+Every worker process draws one bias per case from its own name and the script's `seed`, so that "between-process
+spread" means what it means on a GPU: blocks of one process agree, processes differ, and a test sees the same numbers
+every time. The file is read again at every case: changing one number makes a backend slower or broken.
+
+Backend keys: time_us, block_sd, supported (a list of reasons when not), fault, error_ratio (error in units of the
+budget), flops, bytes_min, times_on_cpu, kernels (what runs: names, or objects with fields of a `Launch`, as isa_hash),
+tolerance (its multiplier), remembers (how many times slower when inputs change), bit_equal (false when results differ
+from call to call), spent (true when a profiler was used), timer, config (what was chosen; a pinned backend reports what
+it was sent instead, and 'pinned', and refuses one that holds 'refuse'), places (of inputs in an interleaved look),
+stages (their times in us by name; none unless said), build_ms, first_call_ms, block_s and interference (how long a turn
+really takes, and by how much it is slower while another process takes one), pinned (a list of {'pin': {'BLOCK_M':
+'64'}, 'time_us': 80.0, ...}: what else holds where the pin says so, 'only' for the workloads listed), space (what a
+tuner may try, see `FakeTunableBackend`), profile (nanoseconds of each kernel of a profiled call by name; all of time_us
+in one kernel unless said). `device.canary` holds the canaries' times in us, `device.gpus` the number of cards
+('fake-0', 'fake-1', ...), `device.card_bias` how much slower than scripted one is, by its number. Faults: wrong, nan,
+nothing, late (right first, wrong on the last replay), replay (right when called, wrong when replayed), fallback
+(another kernel than declared), stage (one cannot be timed), crossing (one goes through the host), prepare, finish
+(raises there), slow_finish (does not end there), chatter, unprofiled (the profiler sees nothing), profile_crash,
+profile_hang; and those of `fake_faults`, which strike where `fault_at` says: open, check (unless said), block, turn or
+finish: crash, segfault, kill, exit, hang, stuck (in C, signals ignored), raise, oom and unsupported (in open unless
+said), poison and assert (which leave no device behind). `device.canary_fault` is one of these for the process named by
+`device.canary_worker`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_attnperf.backends import Backend, Registry
+from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.measure.pinned_backend import PINNED_KEY, PinnedBackend
+from pytest_attnperf.records import (
+    METHOD_VERSION,
+    CheckReport,
+    DeviceInfo,
+    ErrorFigures,
+    FinalReport,
+    Fingerprint,
+    Launch,
+    NotProvenRightError,
+    Rotation,
+    Samples,
+    Tolerance,
+)
+from pytest_attnperf.records.pairs import Turn, TurnPlan
+from pytest_attnperf.records.profiles import CaseProfile, KernelShape, LiveKernel
+from pytest_attnperf.records.stages import Breakdown, StageTime
+from pytest_attnperf.testing.fake import faults as fake_faults
+from pytest_attnperf.testing.fake.backends import FakeBackend, FakeTunableBackend
+from pytest_attnperf.testing.fake.neighbours import slowed
+from pytest_attnperf.workers.device import CheckSeeds
+from pytest_attnperf.workers.launch import VISIBLE_DEVICES, WORKER_NAME
+from pytest_attnperf.workloads.base import Workload
+
+SCRIPT = "fake_device.json"
+
+
+class TimedWrongError(CaseFailedError):
+    """What the real subject raises when a graph replays to something else."""
+
+    def __init__(self, message: str, report: CheckReport) -> None:
+        super().__init__(message)
+        self.report = report
+
+
+@dataclass
+class FakeSubject:
+    """One scripted case; satisfies `measure.subject_protocol.Subject`."""
+
+    script: dict[str, Any]
+    bias: float
+    seeds: CheckSeeds
+    interpreted: bool = False
+    pin: Mapping[str, str] = field(default_factory=dict)
+    checked: bool = False
+    taken: int = 0
+    profiled: list[bool] = field(default_factory=list)
+    """Not empty once something was profiled in this process, where nothing may be timed any more."""
+
+    @property
+    def fault(self) -> str:
+        """The scripted fault, '' when none."""
+        return str(self.script.get("fault", ""))
+
+    def unsupported_reasons(self) -> list[str]:
+        """Scripted reasons."""
+        return list(self.script.get("supported", []))
+
+    def prepare(self) -> None:
+        """Faults of building."""
+        if self.fault == "prepare":
+            raise RuntimeError("scripted compile error in kernel fake_kernel.cu:7")
+        self._strike("open")
+
+    def _strike(self, operation: str) -> None:
+        """Break where the script says so; memory runs out in building unless it does."""
+        if operation == self.script.get("fault_at", "open" if self.fault in fake_faults.IN_BUILDING else "check"):
+            fake_faults.strike(self.fault)
+
+    def not_timed_reason(self) -> str:
+        """Scripted."""
+        return str(self.script.get("not_timed", ""))
+
+    def check(self, *, profiled: bool = False, repeats: int = 0) -> CheckReport:
+        """Faults of running, and scripted errors."""
+        self._strike("check")
+        wrong = {"wrong": self.script.get("error_ratio", 40.0), "nan": 0.0, "nothing": 0.0}.get(self.fault)
+        report = _report("check", self.fault, 0.4 if wrong is None else float(wrong))
+        self.checked = report.right
+        if "tolerance" in self.script:
+            report = replace(report, tolerance=Tolerance(self.script["tolerance"], "scripted"))
+        report = replace(report, coarseness=dict(self.script.get("coarseness", {})))
+        if not repeats:
+            return report
+        return replace(report, repeats=repeats, bit_equal=bool(self.script.get("bit_equal", True)))
+
+    def blocks(self, max_blocks: int, block_us: float, budget_us: float, timer: str = "auto") -> Samples:
+        """Scripted times: the process's bias, and a little spread from block to block."""
+        self._require_proven("blocks")
+        self._strike("block")
+        if self.fault == "replay":
+            raise TimedWrongError("eager right, replay wrong", _report("replay", "wrong", 40.0))
+        if self.fault == "untimeable" or timer not in ("auto", self.timer):
+            raise CaseFailedError(f"the timer {timer!r} was asked for, and this case can only use {self.timer!r}")
+        centre = float(self.script["time_us"]) * self.bias
+        spread = random.Random(self.seeds[0])
+        sd = float(self.script.get("block_sd", 0.001))
+        times = tuple(centre * (1 + spread.gauss(0, sd)) for _ in range(min(max_blocks, 9)))
+        return Samples(times, calls_per_block=max(1, int(block_us / centre)), timer=self.timer)
+
+    def _require_proven(self, what: str) -> None:
+        """As the real subject does."""
+        if self.profiled:
+            raise NotProvenRightError(f"{what} were asked for where a profiler has been used")
+        if not self.checked:
+            raise NotProvenRightError(f"{what} were asked for before a passing check")
+
+    @property
+    def timer(self) -> str:
+        """The scripted timer."""
+        return str(self.script.get("timer", "host"))
+
+    def turns(self, block_us: float, timer: str = "auto") -> TurnPlan:
+        """Scripted: `places` of inputs, 2 unless said."""
+        self._require_proven("turns")
+        if self.fault == "replay":
+            raise TimedWrongError("eager right, replay wrong", _report("replay", "wrong", 40.0))
+        call_us = float(self.script["time_us"]) * self.bias
+        return TurnPlan(self.timer, "hot", int(self.script.get("places", 2)), call_us, max(1, int(block_us / call_us)))
+
+    def turn(self, place: int) -> Turn:
+        """One scripted block: the process's bias, and a little spread."""
+        self.taken += 1
+        self._strike("turn")
+        spread = random.Random(f"{self.seeds[0]}-{place}-{self.taken}-{self.bias}")
+        centre = float(self.script["time_us"]) * self.bias * slowed(self.script)
+        return Turn(centre * (1 + spread.gauss(0, float(self.script.get("block_sd", 0.001)))))
+
+    def rotated(self, block_us: float) -> Rotation:
+        """Scripted: how many times slower when inputs change."""
+        same_us = float(self.script["time_us"]) * self.bias
+        return Rotation(same_us, same_us * float(self.script.get("remembers", 1.0)), 1.0)
+
+    def stages(self, block_us: float) -> Breakdown:
+        """Scripted: one kernel and one allocation for each stage that takes time, moved by the process's bias."""
+        self._require_proven("stages")
+        if self.fault == "stage":
+            raise CaseFailedError("stage 'rope': graph capture failed (scripted)")
+        if self.fault == "crossing":
+            problem = "stage 'rope': the call copied 64 bytes between host and device (1 x Memcpy DtoH)"
+            raise TimedWrongError("crossing", CheckReport(problems=(problem,)))
+        stages = tuple(
+            StageTime(name, us * self.bias, (Launch(f"{name}_kernel"),) if us else (), int(us > 0), 1024 if us else 0)
+            for name, us in self.script.get("stages", {}).items()
+        )
+        return Breakdown(
+            stages=stages,
+            call_us=float(self.script["time_us"]) * self.bias,
+            timer=self.timer,
+            build_ms=float(self.script.get("build_ms", 5.0)),
+            first_call_ms=float(self.script.get("first_call_ms", 2.0)),
+            launches=tuple(launch for stage in stages for launch in stage.launches or ()),
+            allocations=sum(stage.allocations or 0 for stage in stages),
+            allocated_bytes=sum(stage.allocated_bytes or 0 for stage in stages),
+        )
+
+    def profile(self) -> CaseProfile:
+        """Scripted: five calls of the kernels in `profile`, all in one block of 128 threads."""
+        if not self.checked:
+            raise NotProvenRightError("a profile was asked for before a passing check")
+        self.profiled.append(True)
+        if self.fault == "profile_crash":
+            print("scripted abort under the profiler", file=sys.stderr, flush=True)
+            os.kill(os.getpid(), signal.SIGABRT)
+        if self.fault == "profile_hang":
+            time.sleep(3600)
+        if self.fault == "unprofiled":
+            raise CaseFailedError("torch's profiler saw no kernel, copy or memory set in 5 calls (scripted)")
+        one_ns = {"fake_kernel": round(float(self.script["time_us"]) * 1e3)}
+        kernels = tuple(
+            LiveKernel(KernelShape(name, workgroup=(128, 1, 1), grid_items=(1024, 1, 1), vgprs=32), (int(ns),) * 5)
+            for name, ns in self.script.get("profile", one_ns).items()
+        )
+        return CaseProfile(
+            calls=5,
+            kernels=kernels,
+            profiler_ns=sum(sum(kernel.durations_ns) for kernel in kernels),
+            device="fake device",
+            build_ms=float(self.script.get("build_ms", 5.0)),
+            first_call_ms=float(self.script.get("first_call_ms", 2.0)),
+            host_ns={"fakeLaunchKernel": 5000 * len(kernels)},
+            allocations=len(kernels),
+            allocated_bytes=1024 * len(kernels),
+        )
+
+    def finish(self) -> FinalReport:
+        """The last replay."""
+        if self.fault == "finish":
+            raise CaseFailedError("the profiler of the last run gave nothing (scripted)")
+        if self.fault == "slow_finish":
+            time.sleep(fake_faults.LONG_SECONDS)
+        self._strike("finish")
+        report = _report("final", "wrong", 40.0) if self.fault == "late" else _report("final", "", 0.4)
+        return FinalReport(
+            check=report,
+            launches=tuple(map(_launch, self.script.get("kernels", []))),
+            spent=bool(self.script.get("spent", False)),
+            peak_memory_bytes=self.script.get("peak_memory_bytes", 1 << 20),
+            config=self._config(),
+        )
+
+    def _config(self) -> dict[str, str]:
+        """Scripted; of a pinned backend what it was sent, and under 'pinned' that it was."""
+        chosen = {str(key): str(value) for key, value in self.script.get("config", {}).items()}
+        return {**chosen, **self.pin, PINNED_KEY: "as stored"} if self.pin else chosen
+
+
+def _launch(scripted: str | dict[str, Any]) -> Launch:
+    """One kernel of a call, in 8 blocks of 128 threads unless the script says otherwise."""
+    fields = {"name": scripted} if isinstance(scripted, str) else scripted
+    return Launch(
+        **{**fields, "grid": tuple(fields.get("grid", (8, 1, 1))), "block": tuple(fields.get("block", (128, 1, 1)))}
+    )
+
+
+def _report(check: str, fault: str, ratio: float) -> CheckReport:
+    figures = ErrorFigures(
+        check, "out", ratio * 1e-3, 1e-3, ratio * 1e-4, 1e-4, (0, 1, 2, 3), 0.25 + ratio * 1e-3, 0.25, elements=64,
+        nan_count=64 if fault in ("nan", "nothing") else 0,
+    )  # fmt: skip
+    texts = {
+        "wrong": f"{check}: out: max error is {ratio:.1f}x the budget at (0, 1, 2, 3): got 0.5, expected 0.25",
+        "nan": f"{check}: out: 64 of 64 elements are NaN where the reference is finite",
+        "nothing": f"{check}: out: 64 of 64 elements are NaN where the reference is finite: nothing was written",
+        "fallback": f"{check}: fake.a declares the kernel 'flash', but it did not run; what ran is math",
+    }
+    return CheckReport((figures,), (texts[fault],) if fault in texts else (), seconds=0.001)
+
+
+@dataclass
+class FakeDevice:
+    """A Device whose script is read again for every case."""
+
+    path: Path
+    kind: str
+    worker: str
+    poisoned: bool = False
+    profiled: list[bool] = field(default_factory=list)
+
+    def info(self) -> DeviceInfo:
+        """Scripted identity."""
+        device = self._script().get("device", {})
+        return DeviceInfo(
+            kind="cpu",
+            arch=device.get("arch", "fake"),
+            product=device.get("product", "fake1"),
+            name="fake device",
+            compute_units=device.get("compute_units", 0),
+            device_id=f"fake-{self.card}",
+        )
+
+    @property
+    def card(self) -> str:
+        """The token of the card that this process was given; '0' where the script has one card."""
+        return os.environ.get(VISIBLE_DEVICES[0], "0") if self._script().get("device", {}).get("gpus") else "0"
+
+    def fingerprint(self) -> Fingerprint:
+        """Scripted fingerprint; `device.must_match` and `device.named` add to it."""
+        info, device = self.info(), self._script().get("device", {})
+        must = {"arch": info.arch, "product": info.product, "method": str(METHOD_VERSION)}
+        return Fingerprint({**must, **device.get("must_match", {})}, {"torch": "none", **device.get("named", {})})
+
+    def subject(self, backend: Backend, workload: Workload, seeds: CheckSeeds) -> FakeSubject:
+        """Bind the script's backend; the bias belongs to (process, case)."""
+        script = self._script()
+        entry = {"time_us": 100.0, **script["backends"].get(backend.name, {})}
+        of_card = float(script.get("device", {}).get("card_bias", {}).get(self.card, 1.0))
+        by_workload = entry.get("workloads", {}).get(workload.id, {})
+        entry.update(by_workload)
+        sd = float(script.get("process_sd", 0.0))
+        draw = random.Random(f"{self.worker}-{backend.name}-{workload.id}-{script.get('seed', 0)}")
+        if entry.get("fault") == "chatter":
+            print("x" * 200_000, flush=True)
+        self.poisoned = entry.get("fault") in fake_faults.POISONING
+        own = backend.backend if isinstance(backend, PinnedBackend) else backend
+        pin = dict(own.pin) if isinstance(own, FakeBackend) else {}
+        for other in entry.get("pinned", []):
+            if other["pin"].items() <= pin.items() and workload.id in other.get("only", [workload.id]):
+                entry.update(other)
+        return FakeSubject(entry, of_card * (1 + draw.gauss(0, sd)), seeds, pin=pin, profiled=self.profiled)
+
+    def canary(self) -> dict[str, Samples]:
+        """Scripted under `device.canary`: microseconds by name; moved by the process's bias like a case."""
+        if self.profiled:
+            raise NotProvenRightError("the canary was asked for where a profiler has been used")
+        script = self._script()
+        if script.get("device", {}).get("canary_worker") == self.worker:
+            fake_faults.strike(str(script["device"].get("canary_fault")))
+        sd = float(script.get("process_sd", 0.0)) / 4
+        found = {}
+        for name, centre_us in script.get("device", {}).get("canary", {"gemm": 100.0, "copy": 100.0}).items():
+            bias = 1 + random.Random(f"{self.worker}-{name}-{script.get('seed', 0)}").gauss(0, sd)
+            found[name] = Samples((float(centre_us) * bias,) * 5, calls_per_block=6, timer="host")
+        return found
+
+    def healthy(self) -> bool:
+        """False after the 'poison' fault."""
+        return not self.poisoned
+
+    def _script(self) -> dict[str, Any]:
+        script: dict[str, Any] = json.loads(self.path.read_text())
+        return script
+
+
+def pytest_attnperf_register_backends(registry: Registry) -> None:
+    """Register every backend of the script found in the current folder."""
+    path = Path(SCRIPT)
+    if path.is_file():
+        for name, entry in json.loads(path.read_text())["backends"].items():
+            registry.add(FakeTunableBackend(name, space=entry["space"]) if "space" in entry else FakeBackend(name))
+
+
+def pytest_attnperf_gpus(config: pytest.Config) -> tuple[str, ...] | None:
+    """The script's cards, where it has any: `device.gpus` says how many."""
+    path = config.rootpath / SCRIPT
+    count = int(json.loads(path.read_text()).get("device", {}).get("gpus", 0)) if path.is_file() else 0
+    return tuple(str(index) for index in range(count)) or None
+
+
+def pytest_attnperf_device(config: pytest.Config, kind: str) -> FakeDevice:
+    """Provide the fake device instead of the real one."""
+    return FakeDevice(config.rootpath / SCRIPT, kind, os.environ.get(WORKER_NAME, "in-process"))

@@ -1,0 +1,167 @@
+"""Something to tune without a device: a backend with a space, and pools whose times follow the pinned candidate.
+
+    surface = Surface({"BLOCK_M": (32, 64, 128), "BLOCK_N": (32, 64)}, default={"BLOCK_M": 128, "BLOCK_N": 64})
+    surface.us = lambda values, workload: 100.0 if values["BLOCK_M"] == 64 else 130.0
+    pool = FakeTuningPool(surface, process_sd=0.005)
+
+Every place of a pool is a process of its own, whose placement makes everything in it faster or slower by one factor per
+candidate and workload, drawn from the pool's seed. `surface.fault` breaks candidates: it gives a fault of
+`testing.fake_device`, 'died' for one that ends its process, or 'ignores' for a backend that runs with its default.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_attnperf.errors import CaseFailedError, WorkerError
+from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, ProcessSummary, Role
+from pytest_attnperf.testing.fake.device import FakeSubject
+from pytest_attnperf.tuning_records import Candidate, TunedFile, TuningSpace, Value
+from pytest_attnperf.workers.controller import Ready
+from pytest_attnperf.workers.conversation import Conversation, OpenRequest
+from pytest_attnperf.workers.local import LocalCase
+from pytest_attnperf.workloads.base import Workload
+from pytest_attnperf.workloads.prefill import Prefill
+
+DEVICE = DeviceInfo("cpu", "fake", "fake1", device_id="fake-0")
+NAME = "fake.tunable"
+
+Values = Mapping[str, Value]
+
+
+def served_workload(seq: int) -> Prefill:
+    """A small workload of this length."""
+    return Prefill(batch=1, seq_q=seq, heads=1, head_dim=16)
+
+
+@dataclass
+class Surface:
+    """A space, what every candidate costs on every workload (by sequence length), and what is wrong with some.
+
+    serves   whether the rule that is tuned serves a workload of this length
+    """
+
+    values: Mapping[str, tuple[Value, ...]]
+    default: Values
+    us: Callable[[Values, int], float] = lambda values, seq: 100.0
+    fault: Callable[[Values, int], str] = lambda values, seq: ""
+    serves: Callable[[int], bool] = lambda seq: True
+    builds: Callable[[Values], Sequence[KernelBuild]] = lambda values: ()
+
+    def read(self, pin: Mapping[str, str]) -> Values:
+        """The values of a candidate that a pin holds."""
+        return {name: next(v for v in known if str(v) == pin[name]) for name, known in self.values.items()}
+
+
+@dataclass
+class FakeTunable:
+    """A Tunable over a surface."""
+
+    surface: Surface
+
+    def tuning_space(
+        self, workloads: Sequence[Workload], arch: str, *, kernel: str = "", when: Mapping[str, Value] | None = None
+    ) -> TuningSpace:
+        """The surface's."""
+        return TuningSpace("fake_kernel", self.surface.values, Candidate(dict(self.surface.default)))
+
+    def tuning_serves(
+        self, workload: Workload, space: TuningSpace, arch: str, when: Mapping[str, Value] | None = None
+    ) -> bool:
+        """As scripted."""
+        assert isinstance(workload, Prefill)
+        return self.surface.serves(workload.seq_q)
+
+    def tuning_pin(self, candidate: Candidate, space: TuningSpace) -> dict[str, str]:
+        """The values as text."""
+        return {name: str(value) for name, value in candidate.values.items()}
+
+    def tuning_builds(
+        self, candidate: Candidate, space: TuningSpace, workload: Workload, arch: str
+    ) -> Sequence[KernelBuild]:
+        """As scripted."""
+        return self.surface.builds(candidate.values)
+
+    def tuned_files(
+        self,
+        winner: Candidate,
+        space: TuningSpace,
+        workloads: Sequence[Workload],
+        arch: str,
+        *,
+        source: str,
+        when: Mapping[str, Value] | None = None,
+    ) -> Sequence[TunedFile]:
+        """One that names the winner."""
+        return [TunedFile(f"configs/fake_kernel/{arch}.json", f"{winner.id}\n{source}\n", "1 rule changed")]
+
+
+@dataclass
+class FakeTuningPool:
+    """A Pool without processes.
+
+    opened   (place, workload, pin) of every case, in order; `ended` how often everything was ended
+    script   replaces entries of what `testing.fake_device` is scripted with; `config` those of what ran
+    """
+
+    surface: Surface
+    process_sd: float = 0.0
+    seed: str = ""
+    starts: bool = True
+    role: Role = Role.INTERPRET
+    cases: tuple[CaseKey, ...] = ()
+    opened: list[tuple[int, str, dict[str, str]]] = field(default_factory=list)
+    ended: int = 0
+    on_case: Callable[[OpenRequest], None] = lambda request: None
+    script: dict[str, Any] = field(default_factory=dict)
+    config: Mapping[str, str] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def case(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
+        """The scripted case."""
+        self.on_case(request)
+        self.opened.append((place, request.key.workload, dict(request.pin)))
+        seq = int(request.key.workload.partition("-s")[2].partition("-")[0])
+        fault = self.surface.fault(self.surface.read(request.pin), seq)
+        if fault == "died":
+            raise WorkerError("worker 0 died during 'check': killed by SIGSEGV")
+        pin = {name: str(value) for name, value in self.surface.default.items()} if fault == "ignores" else request.pin
+        draw = random.Random(f"{self.seed}-{place}-{sorted(request.pin.items())}-{request.key}")
+        script = {"time_us": self.surface.us(self.surface.read(pin), seq), "fault": fault, **self.script}
+        seeds = (request.check_seed, request.final_seed)
+        subject = FakeSubject(script, 1 + draw.gauss(0, self.process_sd), seeds, pin={**pin, **self.config})
+        try:
+            yield LocalCase(subject, served_workload(seq), request.repeats)
+        except RuntimeError as error:  # as a worker's answer arrives
+            raise CaseFailedError(f"{type(error).__name__}: {error}") from error
+
+    def ready(self, place: int) -> Ready:
+        """Each place is a process of its own."""
+        if not self.starts:
+            raise WorkerError(f"worker {place} could not start: no suite")
+        return Ready(1000 + place, self.role, DEVICE, Fingerprint({"arch": "fake"}, {}), self.cases)
+
+    def canary(self, place: int) -> dict[str, ProcessSummary]:
+        """None."""
+        return {}
+
+    def start(self, places: Sequence[int]) -> None:
+        """Nothing to start."""
+
+    def known(self) -> Ready | None:
+        """Some place."""
+        return self.ready(0)
+
+    def shutdown(self) -> None:
+        """Count."""
+        self.ended += 1
+
+
+def key_of(seq: int) -> CaseKey:
+    """The case of the workload of this length."""
+    return CaseKey("prefill", NAME, served_workload(seq).id)

@@ -1,0 +1,157 @@
+"""`python -m pytest_attnperf.tools.ci.fetch_results`: what a finished, untrusted workflow run left, as data.
+
+For the judging workflow: finds the pull request of the measured commit and the newest commit of its base branch, and
+takes results.json out of the run's artifacts. Nothing that the run wrote chooses a pull request, a base or a path.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_attnperf.errors import AttnperfError, UsageError
+from pytest_attnperf.records.atomic_file import write_atomically
+from pytest_attnperf.reports.text.figures import one_line
+from pytest_attnperf.tools.ci import artifact, pulls
+from pytest_attnperf.tools.ci.github import GitHub, from_environment, full_sha, repository, understood
+
+EPILOG = """Every --artifact must be there for the run to count as measured. Each is written to INTO/NAME/results.json.
+In the file of $GITHUB_OUTPUT:
+  skip      true where there is nothing to judge: no open pull request has this commit as its head any more
+  pull      its number; empty for a push
+  base-ref  its base branch; empty for a push
+  base-sha  the newest commit of that branch; empty for a push
+  state     measured, unmeasured (an artifact is not there) or broken (one cannot be used)
+  commits   what the results may be of: HEAD_SHA, and its merge where a file names one and GitHub says that it is one
+
+exit status: 0 done, whatever was found; 1 GitHub refused or did not answer; 2 the command is off
+"""
+MOST_SHOWN = 300
+PULL_EVENTS = ("pull_request", "push", "workflow_dispatch")
+
+
+def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> int:
+    """Entry point."""
+    options = _parser().parse_args(arguments)
+    try:
+        _require_plain(options.artifact)
+        repo, sha = repository(options.repo), full_sha(options.head_sha, "--head-sha")
+        github = from_environment(environ)
+    except UsageError as error:
+        return _say_error(error, 2)
+    try:
+        outputs = _whose(github, repo, sha, options)
+        if outputs["skip"] == "false":
+            outputs["state"], commits = _fetch(github, repo, sha, options)
+            outputs["commits"] = " ".join(commits)
+    except AttnperfError as error:
+        return _say_error(error, 1)
+    lines = "".join(f"{name}={value}\n" for name, value in outputs.items())
+    if options.output:
+        with Path(options.output).open("a") as stream:
+            stream.write(lines)
+    sys.stdout.write(lines)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m pytest_attnperf.tools.ci.fetch_results",
+        description="The results of a finished workflow run, as data.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--repo", required=True, metavar="OWNER/NAME", help="whose workflow run it is")
+    parser.add_argument("--run-id", required=True, type=int, metavar="N", help="the finished run")
+    parser.add_argument("--event", required=True, choices=PULL_EVENTS, help="what started it")
+    parser.add_argument("--head-sha", required=True, metavar="SHA", help="the commit that it is of")
+    parser.add_argument("--head-repo", default="", metavar="OWNER/NAME", help="where that commit was pushed to")
+    parser.add_argument("--artifact", required=True, action="append", metavar="NAME", help="repeatable")
+    parser.add_argument("--into", required=True, type=Path, metavar="DIR", help="where files are written")
+    parser.add_argument(
+        "--max-bytes",
+        type=int,
+        default=artifact.MEMBER_LIMIT,
+        metavar="N",
+        help="most bytes of a file (default %(default)s)",
+    )
+    parser.add_argument(
+        "--output", default=os.environ.get("GITHUB_OUTPUT", ""), metavar="FILE", help="default $GITHUB_OUTPUT"
+    )
+    return parser
+
+
+def _whose(github: GitHub, repo: str, sha: str, options: argparse.Namespace) -> dict[str, str]:
+    """The pull request of the run's commit, by GitHub's list of open ones."""
+    if options.event != "pull_request":
+        return {"skip": "false", "pull": "", "base-ref": "", "base-sha": ""}
+    pull = pulls.by_head(github, repo, sha, options.head_repo)
+    if pull is None:
+        sys.stderr.write(f"no open pull request has {sha[:12]} as its newest commit: closed, or a newer one came\n")
+        return {"skip": "true", "pull": "", "base-ref": "", "base-sha": ""}
+    tip = pulls.branch_tip(github, repo, pull.base_ref)
+    return {"skip": "false", "pull": str(pull.number), "base-ref": pull.base_ref, "base-sha": tip}
+
+
+def _fetch(github: GitHub, repo: str, sha: str, options: argparse.Namespace) -> tuple[str, list[str]]:
+    """Write each artifact's results; gives the state, and the commits they may be of. Raises GitHubError."""
+    there = _newest(github, repo, options.run_id)
+    state, commits = "measured", [sha]
+    for name in options.artifact:
+        found = there.get(name)
+        if found is None:
+            has = one_line(", ".join(there), MOST_SHOWN) or "none"
+            sys.stderr.write(f"run {options.run_id} has no artifact {name!r}; it has: {has}\n")
+            state = "unmeasured" if state == "measured" else state
+            continue
+        try:
+            data = _downloaded(github, repo, found, name, options.max_bytes)
+        except artifact.ArtifactError as error:
+            sys.stderr.write(f"{error}\n")
+            state = "broken"
+            continue
+        write_atomically(options.into / name / artifact.MEMBER, data)
+        claimed = artifact.commit_in(data)
+        if not any(known.startswith(claimed) for known in commits):
+            merge = pulls.merge_of(github, repo, claimed, sha)
+            commits += [merge] if merge else []
+    return state, commits
+
+
+@understood()
+def _newest(github: GitHub, repo: str, run_id: int) -> dict[str, dict[str, Any]]:
+    """By name, the newest artifact of each that has not expired: every attempt of a run adds its own."""
+    listed = github.pages(f"repos/{repo}/actions/runs/{run_id}/artifacts")
+    kept = sorted((each for each in listed if not each.get("expired")), key=lambda each: int(each["id"]))
+    return {str(each.get("name", "")): each for each in kept}
+
+
+@understood()
+def _downloaded(github: GitHub, repo: str, found: dict[str, Any], name: str, limit: int) -> bytes:
+    """Raises ArtifactError and GitHubError."""
+    size = int(found.get("size_in_bytes") or 0)
+    if size > artifact.ARCHIVE_LIMIT:
+        most = f"{artifact.ARCHIVE_LIMIT:,}"
+        raise artifact.ArtifactError(f"artifact {name} is {size:,} bytes long; at most {most} are read")
+    archive = github.download(f"repos/{repo}/actions/artifacts/{int(found['id'])}/zip", artifact.ARCHIVE_LIMIT)
+    return artifact.member(archive, limit=limit, where=f"artifact {name}")
+
+
+def _require_plain(names: Sequence[str]) -> None:
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+            raise UsageError(f"--artifact {one_line(name)!r} would not be a plain folder name")
+
+
+def _say_error(error: AttnperfError, status: int) -> int:
+    sys.stderr.write(f"attnperf: {error}\n")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,305 @@
+"""A small client of GitHub's REST API. Standard library only.
+
+The token travels in one header of requests to the API's own host, and nowhere else: not to where a redirect leads,
+not into an error, not into a log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import re
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from email.message import Message
+from typing import Any
+
+from pytest_attnperf.errors import AttnperfError, UsageError
+from pytest_attnperf.reports.text.figures import one_line
+
+PUBLIC_API = "https://api.github.com"
+ANSWER_LIMIT = 20_000_000
+MESSAGE_LIMIT = 300
+PAGE = 100
+MOST_PAGES = 50
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+PASSING = frozenset({500, 502, 503, 504})
+"""Statuses after which the same request may succeed."""
+LIMITED = frozenset({403, 429})
+"""Statuses by which GitHub says that it was asked too often; 403 has other meanings, too."""
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+_REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/(?!\.{1,2}$)[A-Za-z0-9._-]{1,100}")
+_NEXT = re.compile(r'<([^<>]+)>\s*;\s*rel="next"')
+
+Json = Any
+
+
+class GitHubError(AttnperfError):
+    """GitHub refused, or did not answer. status: of its answer, 0 without one."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether GitHub may have done what was asked all the same."""
+        return self.status == 0 or self.status in PASSING
+
+
+@contextlib.contextmanager
+def understood() -> Iterator[None]:
+    """Around what takes answers apart. Raises GitHubError where one is not as GitHub documents it: a proxy's, say."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        said = one_line(f"{type(error).__name__}: {error}", MESSAGE_LIMIT)
+        raise GitHubError(f"GitHub's answer is not of the form that it documents ({said})") from error
+
+
+@dataclass(frozen=True)
+class _Answer:
+    status: int
+    headers: Message
+    body: bytes
+
+    def header(self, name: str) -> str:
+        return str(self.headers.get(name, ""))
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """urllib follows a redirect with every header of the request, the token's among them."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class GitHub:
+    """The API at one address with one token.
+
+    timeout_s    of a single request
+    attempts     how often a request is sent at most
+    patience_s   the longest single wait that GitHub may ask for
+    """
+
+    token: str = field(repr=False)
+    api_url: str = PUBLIC_API
+    timeout_s: float = 30.0
+    attempts: int = 4
+    patience_s: float = 120.0
+    sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[\x21-\x7e]+", self.token):
+            raise UsageError("the token is empty or holds spaces or control characters; set GITHUB_TOKEN to a token")
+        _require_safe(self.api_url, "GITHUB_API_URL")
+
+    def get(self, path: str, query: Mapping[str, str | int] | None = None) -> Json:
+        """The answer to a GET. Raises GitHubError."""
+        return self._json(self._ask("GET", self._url(path, query), None, again=True))
+
+    def pages(self, path: str, query: Mapping[str, str | int] | None = None) -> Iterator[dict[str, Json]]:
+        """Every item of a listing, over all of its pages. Raises GitHubError."""
+        url = self._url(path, {**(query or {}), "per_page": PAGE})
+        for _ in range(MOST_PAGES):
+            answer = self._ask("GET", url, None, again=True)
+            found = self._json(answer)
+            if isinstance(found, dict):  # artifacts stand beside their count
+                found = next((part for part in found.values() if isinstance(part, list)), [])
+            yield from (item for item in (found if isinstance(found, list) else ()) if isinstance(item, dict))
+            following = _NEXT.search(answer.header("Link"))
+            if following is None:
+                return
+            url = following.group(1)
+            if _origin(url) != _origin(self.api_url):
+                raise GitHubError(f"GitHub's next page is at another host: {one_line(url)}")
+        raise GitHubError(f"{path} has more than {MOST_PAGES} pages of {PAGE}")
+
+    def send(self, method: str, path: str, body: Json, *, again: bool = True) -> Json:
+        """The answer to a request that changes something.
+
+        again: whether it may be sent again after a failure that leaves open whether it was done. Raises GitHubError.
+        """
+        return self._json(self._ask(method, self._url(path, None), json.dumps(body).encode(), again=again))
+
+    def download(self, path: str, limit: int) -> bytes:
+        """What a GET gives, redirects followed without the token. Raises GitHubError, also for more than `limit`."""
+        answer = self._ask("GET", self._url(path, None), None, again=True, limit=limit)
+        for _ in range(3):
+            if answer.status not in REDIRECTS:
+                return answer.body
+            url = urllib.parse.urljoin(self.api_url, answer.header("Location"))
+            _require_safe(url, "the address of a download")
+            answer = self._ask("GET", url, None, again=True, limit=limit, with_token=False)
+        raise GitHubError(f"{path} redirects more than 3 times")
+
+    def _url(self, path: str, query: Mapping[str, str | int] | None) -> str:
+        tail = f"?{urllib.parse.urlencode(query)}" if query else ""
+        return f"{self.api_url.rstrip('/')}/{path.lstrip('/')}{tail}"
+
+    def _ask(
+        self,
+        method: str,
+        url: str,
+        body: bytes | None,
+        *,
+        again: bool,
+        limit: int = ANSWER_LIMIT,
+        with_token: bool = True,
+    ) -> _Answer:
+        """Send until there is an answer that will not change by asking again."""
+        request = urllib.request.Request(url, data=body, method=method)
+        request.add_header("Accept", "application/vnd.github+json")
+        request.add_header("User-Agent", "pytest-attnperf")
+        request.add_header("X-GitHub-Api-Version", "2022-11-28")
+        if body is not None:
+            request.add_header("Content-Type", "application/json")
+        if with_token:
+            request.add_unredirected_header("Authorization", f"Bearer {self.token}")
+        for attempt in range(1, self.attempts + 1):
+            last = attempt == self.attempts
+            try:
+                answer = self._once(request, limit)
+            except GitHubError as error:
+                if last or not again or not error.uncertain:
+                    raise
+                self.sleep(2.0**attempt)
+                continue
+            wait = self._wait(answer, attempt, again=again)
+            if wait is None or last:
+                return self._accepted(answer, method, url)
+            self.sleep(wait)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _once(self, request: urllib.request.Request, limit: int) -> _Answer:
+        """One exchange. Raises GitHubError where none came about, or the answer is too long."""
+        where = self._shown(request.get_method(), request.full_url)
+        handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+        if _is_loopback(request.full_url):
+            handlers.append(urllib.request.ProxyHandler({}))
+        opener = urllib.request.build_opener(*handlers)
+        try:
+            with opener.open(request, timeout=self.timeout_s) as found:
+                answer = _Answer(found.status, found.headers, found.read(limit + 1))
+        except urllib.error.HTTPError as error:
+            with error:
+                answer = _Answer(error.code, error.headers, error.read(limit + 1))
+        except (OSError, http.client.HTTPException) as error:
+            said = self._safe(str(getattr(error, "reason", "") or error) or type(error).__name__)
+            raise GitHubError(f"no answer to {where}: {said}") from None
+        if len(answer.body) > limit:
+            raise GitHubError(f"the answer to {where} is longer than {limit:,} bytes", answer.status)
+        return answer
+
+    def _wait(self, answer: _Answer, attempt: int, *, again: bool) -> float | None:
+        """Seconds until the request is worth sending again; None where it is not."""
+        if answer.status in PASSING:
+            return 2.0**attempt if again else None
+        if answer.status not in LIMITED:
+            return None
+        asked = answer.header("Retry-After")
+        if asked.isdigit():
+            return float(asked) if float(asked) <= self.patience_s else None
+        if answer.header("X-RateLimit-Remaining") == "0" and answer.header("X-RateLimit-Reset").isdigit():
+            wait = max(1.0, float(answer.header("X-RateLimit-Reset")) - time.time())
+            return wait if wait <= self.patience_s else None
+        # A secondary limit without a time: a minute, as GitHub asks for.
+        return 60.0 if answer.status == 429 or b"secondary rate limit" in answer.body.lower() else None
+
+    def _accepted(self, answer: _Answer, method: str, url: str) -> _Answer:
+        """Raises GitHubError for an answer that is a refusal, with GitHub's words and what to do."""
+        if answer.status < 400:
+            return answer
+        said = self._safe(_message(answer.body)) or "without a message"
+        where = self._shown(method, url)
+        raise GitHubError(f"GitHub answered {answer.status} to {where}: {said}{_advice(answer)}", answer.status)
+
+    def _json(self, answer: _Answer) -> Json:
+        try:
+            return json.loads(answer.body) if answer.body else None
+        except (ValueError, RecursionError):
+            raise GitHubError(f"GitHub answered {answer.status} with what is no JSON", answer.status) from None
+
+    def _shown(self, method: str, url: str) -> str:
+        """A request in words: without the query, which of a download holds a signature."""
+        return self._safe(f"{method} {url.partition('?')[0]}")
+
+    def _safe(self, text: str) -> str:
+        """GitHub's or another host's text for an error: one line, without the token."""
+        return one_line(text.replace(self.token, "***"), MESSAGE_LIMIT)
+
+
+def from_environment(environ: Mapping[str, str]) -> GitHub:
+    """By GITHUB_TOKEN (or GH_TOKEN) and GITHUB_API_URL. Raises UsageError."""
+    token = environ.get("GITHUB_TOKEN") or environ.get("GH_TOKEN") or ""
+    if not token:
+        raise UsageError("no token: set GITHUB_TOKEN in the environment; it is never taken from the command line")
+    return GitHub(token.strip(), environ.get("GITHUB_API_URL") or PUBLIC_API)
+
+
+def repository(text: str) -> str:
+    """'OWNER/NAME' as it may stand in a path. Raises UsageError."""
+    if not _REPOSITORY.fullmatch(text):
+        raise UsageError(f"{one_line(text)!r} is no repository; expected OWNER/NAME")
+    return text
+
+
+def full_sha(text: str, what: str) -> str:
+    """A full commit id. Raises UsageError: a short one or a name could be another commit later."""
+    if not re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", text):
+        raise UsageError(f"{what} {one_line(text)!r} is no full commit id of 40 hexadecimal digits")
+    return text
+
+
+def _message(body: bytes) -> str:
+    """GitHub's message and, of a 422, what is wrong with which field."""
+    try:
+        found = json.loads(body[:100_000])
+    except (ValueError, RecursionError):
+        return body[:MESSAGE_LIMIT].decode(errors="replace")
+    if not isinstance(found, dict):
+        return ""
+    errors = found.get("errors")
+    details = [
+        str(each.get("message") or f"{each.get('field', '')} {each.get('code', '')}".strip())
+        for each in (errors if isinstance(errors, list) else ())
+        if isinstance(each, dict)
+    ]
+    return "; ".join([str(found.get("message", "")), *details])
+
+
+def _advice(answer: _Answer) -> str:
+    if answer.status == 401:
+        return "; the token is wrong or has expired"
+    if answer.status in LIMITED and (answer.header("Retry-After") or answer.header("X-RateLimit-Remaining") == "0"):
+        return "; asked too often: run this again later"
+    if answer.status == 403:
+        return "; the job needs `permissions:` of pull-requests: write, statuses: write and actions: read"
+    if answer.status == 404:
+        return "; it is not there, or this token may not see it"
+    return ""
+
+
+def _origin(url: str) -> tuple[str, str, int | None]:
+    parts = urllib.parse.urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port
+
+
+def _is_loopback(url: str) -> bool:
+    return (urllib.parse.urlsplit(url).hostname or "") in _LOOPBACK
+
+
+def _require_safe(url: str, what: str) -> None:
+    """Raises UsageError for an address that a token or a result must not be sent to."""
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme == "https" and parts.hostname and not parts.username:
+        return
+    if parts.scheme == "http" and _is_loopback(url):
+        return
+    raise UsageError(f"{what} is {one_line(url.partition('?')[0])!r}; an https address without a user is needed")

@@ -1,0 +1,133 @@
+"""Times of backends -> points: one workload each, with every backend that was proven right and timed the same way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_attnperf.errors import UsageError, WorkloadError
+from pytest_attnperf.records import ProcessSummary
+from pytest_attnperf.tools.dispatch.features import Shape, shape_of
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One backend's time of one workload: of a result proven right, or as published.
+
+    backend      its name, with '/label' where the case has one: what a table chooses
+    median_us    microseconds per call, median of `processes` where there are some
+    source       where it stands, for messages
+    recorded     when, as text that sorts by time; '' where that is not known
+    processes    empty where only a figure was published
+    conditions   what must be the same for two times to be compared, e.g. {'timer': 'graph'}
+    definition   the workload's fields, for families that are not built in
+    """
+
+    backend: str
+    workload: str
+    median_us: float
+    source: str = ""
+    recorded: str = ""
+    processes: tuple[ProcessSummary, ...] = ()
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    definition: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A case that no decision was made from, and why."""
+
+    backend: str
+    workload: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Point:
+    """One workload: its shape, its size along the shape's axis, and the backends' times, fastest first."""
+
+    shape: Shape
+    size: int
+    workload: str
+    times: tuple[Timed, ...]
+
+    @property
+    def fastest(self) -> Timed:
+        """The shortest time, whether or not it can be told from the next."""
+        return self.times[0]
+
+    def of(self, backend: str) -> Timed | None:
+        """The time of one backend, None where it was not measured."""
+        return next((timed for timed in self.times if timed.backend == backend), None)
+
+
+def points_of(cases: Iterable[Timed]) -> tuple[list[Point], list[LeftOut]]:
+    """Points in order of family, shape and size, and what was left out of them.
+
+    Of a case that is there twice the newest is taken (of equal ages the later one). Where conditions differ within a
+    workload, those of most backends are kept. Raises UsageError for a time that is not finite and positive.
+    """
+    left_out: list[LeftOut] = []
+    by_place: dict[tuple[Shape, int], dict[str, Timed]] = {}
+    for timed in cases:
+        _require_time(timed)
+        try:
+            place = shape_of(timed.workload, timed.definition)
+        except WorkloadError as error:
+            left_out.append(LeftOut(timed.backend, timed.workload, str(error)))
+            continue
+        backends = by_place.setdefault(place, {})
+        earlier = backends.get(timed.backend)
+        if earlier is None:
+            backends[timed.backend] = timed
+            continue
+        kept, dropped = (timed, earlier) if timed.recorded >= earlier.recorded else (earlier, timed)
+        backends[timed.backend] = kept
+        left_out.append(LeftOut(timed.backend, timed.workload, _twice(kept, dropped)))
+    points = []
+    for (shape, size), backends in by_place.items():
+        comparable, others = _comparable(list(backends.values()))
+        left_out += others
+        times = tuple(sorted(comparable, key=lambda timed: (timed.median_us, timed.backend)))
+        points.append(Point(shape, size, times[0].workload, times))
+    return sorted(points, key=lambda point: (point.shape.order, point.size)), left_out
+
+
+def _require_time(timed: Timed) -> None:
+    for us in (timed.median_us, *(process.median_us for process in timed.processes)):
+        if not (math.isfinite(us) and us > 0):
+            raise UsageError(
+                f"{timed.source}: {timed.backend} on {timed.workload!r} holds a time of {us} us; a time is finite and "
+                "positive. Make the file again"
+            )
+
+
+def _twice(kept: Timed, dropped: Timed) -> str:
+    when = f" of {kept.recorded}" if kept.recorded else ""
+    return f"measured twice: that of {kept.source}{when} is taken, that of {dropped.source} is not"
+
+
+def _comparable(cases: Sequence[Timed]) -> tuple[list[Timed], list[LeftOut]]:
+    """The cases of the conditions that most backends share, and the others with what differs."""
+    by_conditions: dict[tuple[tuple[str, str], ...], list[Timed]] = {}
+    for timed in cases:
+        by_conditions.setdefault(tuple(sorted(timed.conditions.items())), []).append(timed)
+    kept = max(by_conditions.values(), key=lambda group: (len(group), max(timed.recorded for timed in group)))
+    left_out = [
+        LeftOut(timed.backend, timed.workload, f"INCOMPARABLE with the others: {_difference(timed, kept[0])}")
+        for group in by_conditions.values()
+        if group is not kept
+        for timed in group
+    ]
+    return kept, left_out
+
+
+def _difference(timed: Timed, other: Timed) -> str:
+    names = sorted(timed.conditions.keys() | other.conditions.keys())
+    differing = (name for name in names if timed.conditions.get(name) != other.conditions.get(name))
+    return "; ".join(
+        f"{name} is {timed.conditions.get(name, 'absent')}, of the others {other.conditions.get(name, 'absent')}"
+        for name in differing
+    )

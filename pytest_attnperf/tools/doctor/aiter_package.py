@@ -1,0 +1,96 @@
+"""Which package named `aiter` is installed: ROCm's, the stale one or a stranger. Its files are looked at, never run.
+
+Importing ROCm's aiter may build for minutes, and PyPI has an unrelated asyncio package of the same name.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+
+from pytest_attnperf.environment.software import aiter_version
+from pytest_attnperf.tools.doctor.finding import Finding, Status
+from pytest_attnperf.tools.doctor.packages import version_of
+from pytest_attnperf.tools.doctor.probes import Surroundings
+
+STALE = "0.1.7.post2.dev18"
+"""The only release of `amd-aiter` on PyPI: a pre-release without compiled modules."""
+
+INSTALL = (
+    "git clone --recursive https://github.com/ROCm/aiter && cd aiter && python3 setup.py develop (never from PyPI, and "
+    "never run Python beside the clone)"
+)
+LOSES = "cases of ck and aiter.* are UNSUPPORTED"
+
+
+def probe(here: Surroundings) -> Sequence[Finding]:
+    """One finding: which aiter."""
+    folder = package_folder()
+    if folder is None:
+        return (_absent(here),)
+    if not is_rocms(folder):
+        return (_stranger(here, folder),)
+    version = aiter_version()
+    where = (f"in {folder}",)
+    if STALE in (version, version_of("amd-aiter")):
+        return (
+            Finding(
+                "aiter",
+                Status.WARNING,
+                f"amd-aiter {STALE}, the stale pre-release of PyPI",
+                f"it has no compiled modules: {LOSES}",
+                f"pip uninstall amd-aiter, then {INSTALL}",
+                where,
+            ),
+        )
+    return (Finding("aiter", Status.OK, f"{version}, ROCm's", details=where),)
+
+
+def package_folder() -> Path | None:
+    """Folder of the package `aiter`, ROCm's or not; None where there is none."""
+    try:
+        spec = importlib.util.find_spec("aiter")
+    except ValueError:  # something put a module of that name into sys.modules
+        return None
+    locations = list(spec.submodule_search_locations or ()) if spec is not None else []
+    if locations:
+        return Path(locations[0])
+    return Path(spec.origin) if spec is not None and spec.origin else None
+
+
+def is_rocms(folder: Path) -> bool:
+    """Told by two of its parts."""
+    return (folder / "ops/mha.py").is_file() and (folder / "jit").is_dir()
+
+
+def _absent(here: Surroundings) -> Finding:
+    if here.vendor != "amd":
+        return Finding("aiter", Status.OK, "not installed; it runs on AMD GPUs only")
+    return Finding("aiter", Status.NOTE, "not installed", LOSES, INSTALL)
+
+
+def _stranger(here: Surroundings, folder: Path) -> Finding:
+    """A wrong package fails nothing where no AMD GPU could run the right one."""
+    where = (f"in {folder}",)
+    status = Status.PROBLEM if here.vendor == "amd" else Status.WARNING
+    if is_rocms(folder / "aiter"):
+        return Finding(
+            "aiter",
+            status,
+            "the root of a checkout of ROCm/aiter, found because Python runs beside it",
+            f"its package lies one folder deeper: {LOSES}",
+            "change to another folder, or install it: cd aiter && python3 setup.py develop",
+            where,
+        )
+    asyncio = (folder / "azip.py").is_file()
+    what = "the asyncio package of PyPI" if asyncio else "a package of that name"
+    version = f" {found}" if (found := version_of("aiter")) else ""
+    return Finding(
+        "aiter",
+        status,
+        f"{what}{version}, not ROCm's",
+        f"it hides ROCm's aiter and has none of its kernels: {LOSES}",
+        f"pip uninstall aiter, then {INSTALL}",
+        where,
+    )

@@ -1,0 +1,171 @@
+"""The report and what a bug report needs beside it, in one archive that names nobody and no place."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import io
+import json
+import os
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pytest_attnperf.errors import AttnperfError, UsageError
+from pytest_attnperf.records.atomic_file import write_atomically
+from pytest_attnperf.records.regular_file import read_regular
+from pytest_attnperf.tools.doctor.engine import Report
+from pytest_attnperf.tools.doctor.finding import Finding
+from pytest_attnperf.tools.doctor.identity import private_here
+from pytest_attnperf.tools.doctor.probes import Surroundings
+from pytest_attnperf.tools.doctor.redaction import SECRET, Private, is_secret_name, redacted, redacted_tree
+from pytest_attnperf.tools.doctor.report_json import report_json
+from pytest_attnperf.tools.doctor.variables import ours
+
+SUFFIX = ".zip"
+
+RESULTS = Path(".attnperf") / "results.json"
+LOGS = Path(".attnperf") / "logs"
+TAIL_BYTES = 64 * 1024
+MOST_LOGS = 8
+MOST_RESULT_BYTES = 20 * 2**20
+
+Show = Callable[[Report], str]
+
+_DATE = (1980, 1, 1, 0, 0, 0)
+"""Of every member: when somebody worked is theirs. The oldest that a zip file can hold."""
+
+
+def refuse_bad_name(path: Path) -> None:
+    """Raises UsageError for a name that does not end in .zip, and for a folder that is not there."""
+    if path.suffix != SUFFIX:
+        raise UsageError(f"--bundle {path}: the archive is a zip file, which bug trackers take; name it FILE{SUFFIX}")
+    if path.is_dir():
+        raise UsageError(f"--bundle {path}: this is a folder; name a file")
+    if not path.parent.is_dir():
+        raise UsageError(f"--bundle {path}: there is no folder {path.parent}; make it, or name another")
+
+
+def write_bundle(
+    path: Path, report: Report, show: Show, here: Surroundings, private: Private | None = None
+) -> list[str]:
+    """Write the archive; each member as 'name (KiB)'. `show` prints a report in full.
+
+    `private` is what must not stand in it, by default this user's and this machine's. Raises UsageError for a name that
+    it cannot have, OSError where it cannot be written.
+    """
+    refuse_bad_name(path)
+    private = private_here(here) if private is None else private
+    stream = io.BytesIO()
+    said = []
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members(report, show, here, private):
+            # A variable or a result may hold half a character, which UTF-8 cannot.
+            data = content.encode("utf-8", "backslashreplace")
+            archive.writestr(zipfile.ZipInfo(name, _DATE), data, zipfile.ZIP_DEFLATED)
+            said.append(f"{name} ({max(1, len(data) // 1024)} KiB)")
+    write_atomically(path, stream.getvalue())
+    return said
+
+
+def members(report: Report, show: Show, here: Surroundings, private: Private) -> Iterator[tuple[str, str]]:
+    """(name, content) of each, redacted; the report before it is printed, which breaks long names into lines."""
+    yield "doctor.json", _json(redacted_tree(report_json(report), private))
+    yield "doctor.txt", redacted(show(_redacted_report(report, private)), private)
+    yield "packages.txt", redacted(_packages(), private)
+    yield "environment.txt", _environment(here, private)
+    results = _results(here.root / RESULTS, private)
+    if results:
+        yield "results.json", results
+    for number, log in enumerate(_newest_logs(here.root / LOGS)):
+        yield f"logs/{number:02d}-{_plain(redacted(log.stem, private))}.txt", redacted(_tail(log), private)
+
+
+def _redacted_report(report: Report, private: Private) -> Report:
+    def without(finding: Finding) -> Finding:
+        name, value, meaning, fix = (
+            redacted(text, private) for text in (finding.name, finding.value, finding.meaning, finding.fix)
+        )
+        details = tuple(redacted(line, private) for line in finding.details)
+        return Finding(name, finding.status, value, meaning, fix, details)
+
+    examined = tuple(replace(each, findings=tuple(map(without, each.findings))) for each in report.examined)
+    return replace(report, examined=examined)
+
+
+def _packages() -> str:
+    """name==version of every installed distribution; where they come from is left out."""
+    found = {
+        f"{distribution.metadata['Name']}=={distribution.version}"
+        for distribution in importlib.metadata.distributions()
+    }
+    return "".join(f"{line}\n" for line in sorted(found, key=str.lower))
+
+
+def _environment(here: Surroundings, private: Private) -> str:
+    """Variables that can change what is measured, and no others."""
+    shown = {
+        redacted(name, private): SECRET if is_secret_name(name) else redacted(value, private)
+        for name, value in ours(here.environ).items()
+    }
+    return "".join(f"{name}={value}\n" for name, value in shown.items())
+
+
+def _results(path: Path, private: Private) -> str:
+    """The newest run's results with their figures; '' where there are none, or they are no JSON object."""
+    try:
+        found = json.loads(read_regular(path, MOST_RESULT_BYTES))
+        return _json(redacted_tree(_without_folders(found), private)) if isinstance(found, dict) else ""
+    except (AttnperfError, OSError, ValueError, RecursionError):
+        return ""
+
+
+def _without_folders(value: Any) -> Any:
+    """Node ids begin with the file's name: 'suites/client/test_a.py::test_b' -> 'test_a.py::test_b'."""
+    if isinstance(value, dict):
+        return {key: _short_id(item) if key == "nodeid" else _without_folders(item) for key, item in value.items()}
+    return [_without_folders(item) for item in value] if isinstance(value, list) else value
+
+
+def _short_id(nodeid: Any) -> Any:
+    if not isinstance(nodeid, str):
+        return _without_folders(nodeid)
+    file, separator, test = nodeid.partition("::")
+    return f"{file.rpartition('/')[2]}{separator}{test}"
+
+
+def _newest_logs(folder: Path) -> list[Path]:
+    """What the workers of the newest run wrote, the latest first."""
+    try:
+        runs = [path for path in folder.iterdir() if path.is_dir()]
+        newest = max(runs, key=lambda path: path.name, default=None)
+        if newest is None:
+            return []
+        logs = [path for path in newest.glob("*.log") if path.is_file() and not path.is_symlink()]
+        return sorted(logs, key=lambda path: path.stat().st_mtime, reverse=True)[:MOST_LOGS]
+    except OSError:
+        return []
+
+
+def _tail(path: Path) -> str:
+    """The end of a log, from the beginning of a line: a name that is cut in two would not be known for one."""
+    try:
+        with path.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - TAIL_BYTES))
+            data = stream.read(TAIL_BYTES)
+    except OSError as error:
+        return f"could not be read: {error.strerror}\n"
+    if size > TAIL_BYTES:
+        data = data.partition(b"\n")[2]
+    return data.decode("utf-8", "replace")
+
+
+def _plain(name: str) -> str:
+    """A file name for any system."""
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)[:60]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"

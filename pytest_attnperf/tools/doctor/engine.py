@@ -1,0 +1,182 @@
+"""Runs probes side by side, each with its own limit: what raises, hangs or answers nonsense is one line, UNKNOWN."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from pytest_attnperf.tools.doctor.finding import Finding, Status
+from pytest_attnperf.tools.doctor.probes import Probe, Surroundings
+
+TEXT_LIMIT = 400
+DETAILS_LIMIT = 40
+
+ASK = "the other lines stand without it; run: attnperf doctor --bundle FILE.zip, and attach the file to a bug report"
+TOO_SLOW = "run attnperf doctor again when the machine is idle; if it hangs again, so would the part that it looked at"
+
+TIMER = "timer"
+"""Name of the finding whose value begins with the timer that cases get."""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What one probe found, and the seconds it took."""
+
+    probe: str
+    title: str
+    findings: tuple[Finding, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """All probes in their order. `not_run` are those that need a GPU, where there is none."""
+
+    examined: tuple[Examined, ...]
+    seconds: float
+    not_run: tuple[str, ...] = ()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Of all probes, in their order."""
+        return tuple(finding for each in self.examined for finding in each.findings)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many findings there are of each status, all five of them."""
+        return {status.value: sum(each.status is status for each in self.findings) for status in Status}
+
+    @property
+    def timer(self) -> str:
+        """'graph', 'event', 'profiler' or 'host', 'none' where none works; 'not known' where no probe could say."""
+        found = next((each for each in self.findings if each.name == TIMER and each.status is not Status.UNKNOWN), None)
+        word = re.match(r"\w+", found.value) if found else None
+        return word[0] if word else "not known"
+
+
+@dataclass
+class _Running:
+    """A probe in a thread of its own. A thread cannot be ended, but a daemon is not waited for when the doctor ends."""
+
+    probe: Probe
+    surroundings: Surroundings
+    started_s: float = 0.0
+    ended_s: float = 0.0
+    answer: object = None
+    error: BaseException | None = None
+    done: threading.Event = field(default_factory=threading.Event)
+
+    def start(self) -> None:
+        """Begin now; the limit counts from here."""
+        self.started_s = time.monotonic()
+        threading.Thread(target=self._work, daemon=True, name=f"doctor-{self.probe.name}").start()
+
+    def _work(self) -> None:
+        try:
+            self.answer = self.probe.run(self.surroundings)
+        except BaseException as error:  # a probed package may even call sys.exit
+            self.error = error
+        self.ended_s = time.monotonic()
+        self.done.set()
+
+    def examined(self) -> Examined:
+        """Wait for it until its limit."""
+        is_done = self.done.wait(max(0.0, self.started_s + self.probe.limit_s - time.monotonic()))
+        ended_s = self.ended_s if is_done else time.monotonic()
+        findings = self._findings() if is_done else (_too_slow(self.probe),)
+        return Examined(self.probe.name, self.probe.title, findings, ended_s - self.started_s)
+
+    def _findings(self) -> tuple[Finding, ...]:
+        name = self.probe.name
+        if self.error is not None:
+            said = f"{type(self.error).__name__}: {_text(self.error)}"
+            return (_unknown(name, f"could not be looked at ({said})", ASK),)
+        try:
+            return checked(self.answer)
+        except Exception as error:  # a sequence of another's making may raise anything when it is read
+            return (_unknown(name, f"the probe's answer makes no sense ({_text(error)})", ASK),)
+
+
+def run_probes(probes: Sequence[Probe], surroundings: Surroundings) -> Report:
+    """Run them side by side; on a GPU those that look at its processes before, and those that time afterwards.
+
+    No probe takes longer than its limit: the longest start first. Probes that need a GPU are left out where there is
+    none. Nothing that a probe does raises here.
+    """
+    started_s = time.monotonic()
+    chosen = [probe for probe in probes if surroundings.has_gpu or not probe.needs_gpu]
+    left_out = tuple(probe.name for probe in probes if probe not in chosen)
+    running = [_Running(probe, surroundings) for probe in chosen]
+    on_gpu = surroundings.has_gpu
+    first = [each for each in running if each.probe.first and on_gpu]
+    alone = [each for each in running if each.probe.alone and on_gpu]
+    together = sorted(
+        (each for each in running if not (on_gpu and (each.probe.first or each.probe.alone))),
+        key=lambda each: -each.probe.limit_s,
+    )
+    found: dict[str, Examined] = {}
+    for batch in (*([each] for each in first), together, *([each] for each in alone)):
+        for each in batch:
+            each.start()
+        for each in batch:
+            found[each.probe.name] = each.examined()
+    examined = tuple(found[probe.name] for probe in chosen)
+    return Report(examined, time.monotonic() - started_s, left_out)
+
+
+def checked(answer: object) -> tuple[Finding, ...]:
+    """The findings of an answer, each text on one line and without what a terminal would obey.
+
+    Raises TypeError or ValueError for what is no sequence of findings.
+    """
+    if not isinstance(answer, Sequence) or isinstance(answer, (str, bytes)):
+        raise TypeError(f"a {type(answer).__name__} is no list of findings")
+    return tuple(_checked(each) for each in answer)
+
+
+def _checked(finding: object) -> Finding:
+    if not isinstance(finding, Finding):
+        raise TypeError(f"a {type(finding).__name__} is no finding")
+    texts: dict[str, object] = {
+        "name": finding.name, "value": finding.value, "meaning": finding.meaning, "fix": finding.fix
+    }  # fmt: skip
+    wrong = next((name for name, text in texts.items() if not isinstance(text, str)), "")
+    if wrong or not isinstance(finding.status, Status) or not finding.name:
+        raise ValueError(f"{wrong or 'status or name'} of a finding is off")
+    return replace(
+        finding,
+        name=_clean(finding.name),
+        value=_clean(finding.value),
+        meaning=_clean(finding.meaning),
+        fix=_clean(finding.fix),
+        details=tuple(_clean(str(line)) for line in finding.details[:DETAILS_LIMIT]),
+    )
+
+
+def _clean(text: str) -> str:
+    """One line, of at most TEXT_LIMIT characters: a name of a device or a variable may hold anything."""
+    line = "".join(c if c.isprintable() else " " for c in text)
+    if len(line) <= TEXT_LIMIT:
+        return line
+    kept = line[: TEXT_LIMIT - 3]
+    return f"{kept.rpartition(' ')[0] or kept}..."  # half a name or a token would not be known for one in a bundle
+
+
+def _text(error: BaseException) -> str:
+    """The first line of what an exception says; its __str__ may raise, too."""
+    try:
+        lines = str(error).strip().splitlines()
+    except Exception:
+        return "an error that cannot be printed"
+    return lines[0] if lines else "no text"
+
+
+def _too_slow(probe: Probe) -> Finding:
+    return _unknown(probe.name, f"did not answer in {probe.limit_s:g} s (time-out)", TOO_SLOW)
+
+
+def _unknown(name: str, value: str, fix: str) -> Finding:
+    return Finding(name, Status.UNKNOWN, _clean(value), "nothing is known of it", fix)

@@ -1,0 +1,166 @@
+"""How far processes of the same code lie apart here, and what slowdown a gate would find in spite of it. Pure.
+
+The figures are those of the gate: Student's limits, two looks, the median of processes. A suite's own noise is pooled
+over its cases and better known than that of a few processes: `pytest --attnperf-calibrate=20` asks a suite itself.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_attnperf.gate.calibration import Shares
+from pytest_attnperf.gate.limits import MISSED, microseconds, percent, tolerated_ratio
+from pytest_attnperf.gate.policy import Policy
+from pytest_attnperf.records import ProcessSummary, Samples
+from pytest_attnperf.stats.comparison import factor, slower_beyond, standard_error, z_for
+from pytest_attnperf.stats.noise import PRIOR_DEGREES, RELATIVE_SD_MIN
+from pytest_attnperf.stats.quantiles import chi_square_quantile, upper_quantile
+from pytest_attnperf.stats.summaries import summarise
+from pytest_attnperf.tools.doctor.finding import Finding, Status
+
+SD_WARNING = 0.01
+SD_PROBLEM = 0.05
+"""Relative standard deviations between processes. Of 105 cases on an H200 that nobody else used, half were below
+0.14 %, and 13 above 0.6 % (docs/how-a-number-is-made.md)."""
+
+SUITE_CASES = 100
+SHARES = Shares()
+
+LEAST_PROCESSES = 2
+WANTED_PROCESSES = 5
+
+CALIBRATE = "pytest --attnperf-calibrate=20 suites/ says which thresholds a suite can hold here"
+
+
+@dataclass(frozen=True)
+class CaseNoise:
+    """One case over several processes. Everything is a fraction but `median_us`.
+
+    sd_interval95   of `relative_sd`, if process medians are normal (chi-square)
+    apart           two processes of the same code differ by less, 19 times of 20
+    found           the smallest slowdown that a first look and a second find 99 % of the time; infinite where none is
+    clock_sd        relative standard deviation of the compute clock between processes; None where it is not known
+    """
+
+    case: str
+    processes: int
+    timer: str
+    median_us: float
+    relative_sd: float
+    sd_interval95: tuple[float, float]
+    apart: float
+    found: float
+    clock_sd: float | None = None
+
+
+def case_noise(case: str, samples: Sequence[Samples]) -> CaseNoise:
+    """The noise of a case from its samples, one per process.
+
+    Raises ValueError for fewer than two processes, for samples that hold no times, and where timers differ.
+    """
+    if len(samples) < LEAST_PROCESSES:
+        raise ValueError(f"{case}: {len(samples)} process; a standard deviation needs at least {LEAST_PROCESSES}")
+    timers = sorted({each.timer for each in samples})
+    if len(timers) > 1:
+        raise ValueError(f"{case}: processes of the timers {', '.join(timers)} do not compare")
+    processes = [summarise(each) for each in samples]
+    medians = [process.median_us for process in processes]
+    degrees = len(medians) - 1
+    sd = max(statistics.stdev(medians) / statistics.fmean(medians), RELATIVE_SD_MIN)
+    low, high = (sd * math.sqrt(degrees / chi_square_quantile(below, degrees)) for below in (0.975, 0.025))
+    median_us = statistics.median(medians)
+    return CaseNoise(
+        case=case,
+        processes=len(processes),
+        timer=timers[0],
+        median_us=median_us,
+        relative_sd=sd,
+        sd_interval95=(low, high),
+        apart=upper_quantile(0.025) * math.sqrt(2) * sd,
+        found=smallest_found(median_us, sd),
+        clock_sd=_clock_sd(processes),
+    )
+
+
+def smallest_found(median_us: float, relative_sd: float, policy: Policy | None = None) -> float:
+    """The slowdown, as a fraction, that both looks at a case of a suite of SUITE_CASES find in 99 % of runs.
+
+    Seven processes are stored, one is the first look and three the second; each look may miss half of the 1 %, so that
+    both together miss no more, however they depend on each other.
+    """
+    policy = policy or Policy()
+    tolerated = tolerated_ratio(policy, median_us)
+    first = standard_error(relative_sd, SHARES.base, SHARES.first)
+    second = standard_error(relative_sd, SHARES.base, SHARES.second)
+    # A suite's noise is known with the weight of the pool and that of the case's own stored processes.
+    degrees = PRIOR_DEGREES + SHARES.base - 1
+    z = z_for(policy.suite_false_alarm_rate, SUITE_CASES, degrees)
+    looks = ((tolerated, first), (slower_beyond(tolerated, second, z, degrees), second))
+    return max(_found_beyond(limit, error) for limit, error in looks)
+
+
+def findings(cases: Sequence[CaseNoise], causes: Sequence[str], failure: str = "") -> list[Finding]:
+    """One for each case. `causes` are what other probes found off, `failure` is why there are no more processes."""
+    return [_finding(case, causes, failure) for case in cases]
+
+
+def _finding(case: CaseNoise, causes: Sequence[str], failure: str) -> Finding:
+    low, high = case.sd_interval95
+    value = (
+        f"{microseconds(case.median_us)} us, sd {percent(case.relative_sd)} over {case.processes} processes "
+        f"({percent(low)} to {percent(high)}), timer {case.timer}"
+    )
+    meaning = (
+        f"two processes of the same code differ by up to {percent(case.apart)} (19 times of 20); a slowdown of "
+        f"{percent(case.found)} is found 99 % of the time by one first look and a second of {SHARES.second}, in a "
+        f"suite of {SUITE_CASES} cases"
+    )
+    status = Status.OK
+    if case.relative_sd > SD_WARNING:
+        status = Status.PROBLEM if case.relative_sd > SD_PROBLEM else Status.WARNING
+    details = [f"clock between processes: sd {percent(case.clock_sd)}"] if case.clock_sd is not None else []
+    if failure:
+        details.append(f"no more processes: {failure}")
+    if case.processes < WANTED_PROCESSES:
+        meaning += f"; {case.processes} processes say little about a spread"
+        status = Status.NOTE if status is Status.OK else status
+    fix = "" if status in (Status.OK, Status.NOTE) else _fix(case, causes)
+    return Finding(f"noise of {case.case}", status, value, meaning, fix, tuple(details))
+
+
+def _fix(case: CaseNoise, causes: Sequence[str]) -> str:
+    """The likely causes by name; otherwise what shows the cause."""
+    if causes:
+        return f"settle this first: {'; '.join(causes)}"
+    if case.clock_sd is not None and case.clock_sd > case.relative_sd / 2:
+        return f"the clock differs between processes by as much: see power cap and temperature; {CALIBRATE}"
+    return f"nothing else that was looked at explains it: run it again when the machine is idle; {CALIBRATE}"
+
+
+def _found_beyond(limit: float, error: float) -> float:
+    """The slowdown whose observed ratio exceeds `limit` in all but half of MISSED of looks."""
+    return limit * factor(upper_quantile(MISSED / 2) * error) - 1
+
+
+def _clock_sd(processes: Sequence[ProcessSummary]) -> float | None:
+    clocks = [process.clock_mhz for process in processes if process.clock_mhz is not None]
+    return statistics.stdev(clocks) / statistics.fmean(clocks) if len(clocks) == len(processes) else None
+
+
+def samples_of(record: Mapping[str, object]) -> Samples:
+    """Samples as a self-test process prints them. Raises ValueError for what is none."""
+    try:
+        blocks, clocks = (tuple(float(each) for each in _list(record[name])) for name in ("block_us", "clock_mhz"))
+        calls, placements = int(str(record["calls_per_block"])), int(str(record["placements"]))
+        return Samples(blocks, calls, str(record["timer"]), placements=placements, clock_mhz=clocks)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"no samples: {error}") from error
+
+
+def _list(value: object) -> list[float]:
+    if not isinstance(value, list):
+        raise TypeError(f"{str(value)[:40]!r} is no list of times")
+    return value

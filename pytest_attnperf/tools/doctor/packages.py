@@ -1,0 +1,174 @@
+"""Python, pytest, this plugin and what disturbs it: read from package metadata and from text, nothing is imported."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pytest_attnperf import __version__
+from pytest_attnperf.tools.doctor.finding import Finding, Status
+from pytest_attnperf.tools.doctor.probes import Surroundings
+
+OURS = "pytest_attnperf.plugin.main"
+NEEDED = ("pytest", "msgspec", "tabulate", "filelock")
+OLDEST_PYTEST = 8
+
+DISTURBING = {
+    "pytest-rerunfailures": "--reruns with --attnperf is refused: it would repeat a slow case until it is lucky",
+    "pytest-randomly": "its order of cases is undone with --attnperf, because neighbours heat each other's GPU",
+    "pytest-xdist": "-n with --attnperf takes at most one worker per visible GPU",
+    "pytest-timeout": "its limit counts in the controller, too: keep it above --attnperf-case-limit (300 s)",
+}
+"""What plugins mean for a run that measures."""
+
+CONFIG_FILES = ("pytest.ini", ".pytest.ini", "pytest.toml", "pyproject.toml", "tox.ini", "setup.cfg")
+SKIPPED_FOLDERS = {"node_modules", "site-packages", "build", "dist", "__pycache__", "venv", "env"}
+MOST_FILES = 3000
+MOST_BYTES = 200_000
+SCAN_LIMIT_S = 1.0
+
+_MARK = re.compile(r"mark\.attnperf\b|\bgpu_timer\b|\battnperf\.gate\(")
+_REGISTERS = re.compile(r"\bpytest_attnperf_register_(?:backends|kernels)\b")
+_RERUNS = re.compile(r"^[^#\n]*--reruns\b", re.MULTILINE)
+
+
+def probe(here: Surroundings) -> Sequence[Finding]:
+    """Python, this plugin, what it needs, and other plugins."""
+    return (_python(here), _ours(), _needed(here), _plugins(here))
+
+
+def project_probe(here: Surroundings) -> Sequence[Finding]:
+    """Whether the project has cases, and registers backends."""
+    return (_cases(here), _backends(here))
+
+
+def version_of(distribution: str) -> str:
+    """Of an installed distribution; '' where there is none."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _python(here: Surroundings) -> Finding:
+    value = f"{platform.python_version()} ({platform.python_implementation()}, {platform.machine()})"
+    return Finding("python", Status.OK, value, details=(f"interpreter: {here.python}",))
+
+
+def _ours() -> Finding:
+    """Whether pytest would load the plugin: by its entry point, not because its folder can be imported."""
+    points = importlib.metadata.entry_points(group="pytest11")
+    installed = version_of("pytest-attnperf")
+    if any(point.value == OURS for point in points):
+        if installed and installed != __version__:
+            return Finding(
+                "pytest-attnperf",
+                Status.WARNING,
+                f"{__version__} is imported, {installed} is installed",
+                "two copies are on the path: results name the version of the one that pytest imports first",
+                "pip uninstall pytest-attnperf, then install the one that you want",
+            )
+        return Finding("pytest-attnperf", Status.OK, f"{__version__}, known to pytest")
+    return Finding(
+        "pytest-attnperf",
+        Status.PROBLEM,
+        f"{__version__} can be imported, but is not installed for this interpreter",
+        "pytest does not know --attnperf",
+        "pip install pytest-attnperf (in a checkout: pip install -e .)",
+    )
+
+
+def _needed(here: Surroundings) -> Finding:
+    found = {name: version_of(name) for name in NEEDED}
+    missing = [name for name, version in found.items() if not version]
+    value = ", ".join(f"{name} {version}" for name, version in found.items() if version)
+    if missing:
+        return Finding(
+            "dependencies",
+            Status.PROBLEM,
+            f"missing: {', '.join(missing)}",
+            "runs that measure, baselines and reports do not work without them",
+            f"{here.python} -m pip install {' '.join(missing)}",
+        )
+    major = found["pytest"].partition(".")[0]
+    if major.isdigit() and int(major) < OLDEST_PYTEST:
+        fix = f"{here.python} -m pip install 'pytest>={OLDEST_PYTEST}'"
+        return Finding("dependencies", Status.PROBLEM, value, f"pytest {found['pytest']} is too old", fix)
+    return Finding("dependencies", Status.OK, value)
+
+
+def _plugins(here: Surroundings) -> Finding:
+    found = {name: version for name in DISTURBING if (version := version_of(name))}
+    value = ", ".join(f"{name} {version}" for name, version in found.items()) or "none that disturbs"
+    details = tuple(f"{name}: {DISTURBING[name]}" for name in found)
+    where = [name for name in CONFIG_FILES if _RERUNS.search(_text(here.root / name))]
+    where += ["PYTEST_ADDOPTS"] if "--reruns" in here.environ.get("PYTEST_ADDOPTS", "") else []
+    if where and "pytest-rerunfailures" in found:
+        return Finding(
+            "pytest plugins",
+            Status.WARNING,
+            f"--reruns stands in {', '.join(where)}",
+            DISTURBING["pytest-rerunfailures"],
+            "pytest --attnperf -p no:rerunfailures -o addopts= ..., or take --reruns out of there",
+            details,
+        )
+    return Finding("pytest plugins", Status.OK, value, details=details)
+
+
+def _cases(here: Surroundings) -> Finding:
+    files, is_whole = _files_with_cases(here)
+    if files:
+        tops = ", ".join(dict.fromkeys(file.partition("/")[0] for file in files))
+        shown = f"{len(files)} file{'s' if len(files) != 1 else ''} with cases: {tops}"
+        return Finding("suites", Status.OK, shown, details=tuple(files))
+    reach = "" if is_whole else f" (of the first {MOST_FILES} files; the search ended there)"
+    return Finding(
+        "suites",
+        Status.NOTE,
+        f"no test file in this folder has cases{reach}",
+        "pytest --attnperf has nothing to measure here",
+        "change to the folder of your project, or mark a test with @pytest.mark.attnperf(family=..., workloads=[...])",
+    )
+
+
+def _backends(here: Surroundings) -> Finding:
+    """Asked of conftest.py alone: a plugin may register some, too, and only pytest knows all."""
+    if _REGISTERS.search(_text(here.root / "conftest.py")):
+        return Finding("backends", Status.OK, "conftest.py registers backends or kernels of this project")
+    return Finding(
+        "backends",
+        Status.NOTE,
+        "conftest.py of this folder registers none",
+        "tests over backends have those of plugins only; attnperf.gate and gpu_timer need none",
+        "define pytest_attnperf_register_backends(registry) in conftest.py",
+    )
+
+
+def _files_with_cases(here: Surroundings) -> tuple[list[str], bool]:
+    """Test files relative to the project that mark cases, and whether all were looked at."""
+    found: list[str] = []
+    ends_s = here.clock() + SCAN_LIMIT_S
+    for number, path in enumerate(_test_files(here.root)):
+        if number >= MOST_FILES or here.clock() > ends_s:
+            return found, False
+        if _MARK.search(_text(path)):
+            found.append(path.relative_to(here.root).as_posix())
+    return found, True
+
+
+def _test_files(root: Path) -> Iterator[Path]:
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS and not name.startswith("."))
+        yield from (Path(folder, name) for name in sorted(names) if name.startswith("test_") and name.endswith(".py"))
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(MOST_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""

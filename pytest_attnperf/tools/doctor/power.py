@@ -1,0 +1,198 @@
+"""What holds the clock of the GPUs down or fast: power cap, performance level, the clock's own reasons, temperature.
+
+A canary and the fingerprint's power cap catch what moves later; this says what is off before anything is measured.
+No setting is changed. AMD's files are those of the kernel's amdgpu documentation (thermal: hwmon; power and clocks:
+power_dpm_force_performance_level); `amd-smi set` and `reset` as their help prints them. A cap is given back by `reset`:
+what `set --power-cap` takes, watts alone or with a name of the cap before or behind them, changes with its version. No
+AMD GPU was at hand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pytest_attnperf.environment import amd, nvidia
+from pytest_attnperf.environment.reading import Reading
+from pytest_attnperf.environment.system import ProbeError, System
+from pytest_attnperf.tools.doctor.finding import Finding, Status
+from pytest_attnperf.tools.doctor.gpu_list import AMD, asked, cards, in_words, tokens, unknown
+from pytest_attnperf.tools.doctor.partitions import NO_SMI
+from pytest_attnperf.tools.doctor.probes import Surroundings
+
+CAP_SLACK = 0.99
+"""A cap of this share of the default is the default, rounded."""
+
+HOT_C = 85.0
+"""Before any work of ours, °C: GPUs lower their clock some 5 to 15 degrees above."""
+
+NVIDIA_CAPS = ("power.limit", "power.default_limit")
+
+HELD = ("high", "manual", "profile_standard", "profile_peak", "perf_determinism")
+SLOWED = ("low", "profile_min_sclk", "profile_min_mclk")
+"""Performance levels other than 'auto': the first hold clocks somewhere, the second hold one at its lowest."""
+
+Value = TypeVar("Value")
+
+_THERMAL = ("hardware", "thermal", "brake")
+_BY_SETTING = ("applications clocks setting", "sync boost", "display clock setting")
+
+
+@dataclass(frozen=True)
+class Cap:
+    """Watts of one GPU: what it may draw now, and what it may by default."""
+
+    now_w: float
+    default_w: float
+
+    @property
+    def lowered(self) -> bool:
+        """Below the default by more than rounding."""
+        return self.now_w < CAP_SLACK * self.default_w
+
+    def __str__(self) -> str:
+        if self.now_w == self.default_w:
+            return f"{self.now_w:.0f} W, the default"
+        return f"{self.now_w:.0f} W, by default {self.default_w:.0f} W"
+
+
+def probe(surroundings: Surroundings) -> Sequence[Finding]:
+    """'power cap' and 'temperature'; 'performance level' of AMD, 'clocks' of NVIDIA."""
+    return _amd(surroundings) if surroundings.vendor == AMD else _nvidia(surroundings)
+
+
+def _amd(surroundings: Surroundings) -> list[Finding]:
+    system = surroundings.system
+    try:
+        shown = {token: card.pci_address for token, card in cards(surroundings).items()}
+    except ProbeError as error:
+        return [unknown(name, error) for name in ("power cap", "performance level", "temperature")]
+
+    def more(token: str, watts: float) -> str:
+        return f"sudo amd-smi reset --gpu {shown[token]} --power-cap (to the most it can; {watts:.0f} W by default)"
+
+    def each(read: Callable[[str, System], Value]) -> dict[str, Value]:
+        return {token: read(address, system) for token, address in shown.items()}
+
+    return [
+        asked("power cap", "", lambda: _caps(each(_amd_cap), more)),
+        asked("performance level", "", lambda: _levels(each(_level), shown)),
+        asked("temperature", "", lambda: _heat(each(amd.read_state))),
+    ]
+
+
+def _amd_cap(address: str, system: System) -> Cap:
+    """Raises ProbeError where the card shows no cap."""
+    folder = f"sys/bus/pci/devices/{address}"
+    now = _microwatts(folder, "power1_cap", system)
+    if now is None:
+        raise ProbeError(f"/{folder} has no hwmon/*/power1_cap that holds a number")
+    # Kernels before 5.13 have no default; the most that can be set is the same on cards as they are sold.
+    default = _microwatts(folder, "power1_cap_default", system) or _microwatts(folder, "power1_cap_max", system) or now
+    return Cap(now / amd.MICROWATTS_PER_WATT, default / amd.MICROWATTS_PER_WATT)
+
+
+def _microwatts(folder: str, name: str, system: System) -> int | None:
+    for path in sorted((system.root / folder).glob(f"hwmon/hwmon*/{name}")):
+        text = system.read(str(path.relative_to(system.root)))
+        if text.isdigit():
+            return int(text)
+    return None
+
+
+def _level(address: str, system: System) -> str:
+    return system.read(f"sys/bus/pci/devices/{address}/power_dpm_force_performance_level")
+
+
+def _levels(seen: Mapping[str, str], shown: Mapping[str, str]) -> Finding:
+    name, value = "performance level", in_words(seen)
+    if token := next((token for token, level in seen.items() if level in SLOWED), ""):
+        status, meaning = Status.WARNING, "a clock is held at its lowest: every time is far above the GPU's"
+    elif token := next((token for token, level in seen.items() if level in HELD), ""):
+        status = Status.NOTE
+        meaning = (
+            "clocks are held: less noise, but other times than under auto, and the fingerprint does not show it; "
+            "record and gate under one level"
+        )
+    elif token := next((token for token, level in seen.items() if level != "auto"), ""):
+        return Finding(name, Status.NOTE, value, "a level that is not known here")
+    else:
+        return Finding(name, Status.OK, value)
+    return Finding(name, status, value, meaning, f"sudo amd-smi set --gpu {shown[token]} --perf-level AUTO")
+
+
+def _nvidia(surroundings: Surroundings) -> list[Finding]:
+    system, names = surroundings.system, tokens(surroundings)
+
+    def more(token: str, watts: float) -> str:
+        return f"sudo nvidia-smi -i {token} -pl {watts:.0f}"
+
+    capped = asked("power cap", NO_SMI, lambda: _caps({token: _nvidia_cap(token, system) for token in names}, more))
+    try:
+        state = {token: nvidia.read_state(token, system) for token in names}
+    except ProbeError as error:
+        return [capped, *(unknown(name, error, NO_SMI) for name in ("clocks", "temperature"))]
+    return [capped, _clocks(state), asked("temperature", NO_SMI, lambda: _heat(state))]
+
+
+def _nvidia_cap(token: str, system: System) -> Cap:
+    command = ["nvidia-smi", f"--query-gpu={','.join(NVIDIA_CAPS)}", "--format=csv,noheader,nounits", f"--id={token}"]
+    answer = system.run(command).strip()
+    fields = [field.strip() for field in answer.split(",")]
+    if len(fields) != len(NVIDIA_CAPS) or not all(re.fullmatch(r"\d+(\.\d+)?", field) for field in fields):
+        raise ProbeError(f"nvidia-smi answered {answer[:80]!r} to a question for power limits")
+    return Cap(*map(float, fields))
+
+
+def _caps(seen: Mapping[str, Cap], more: Callable[[str, float], str]) -> Finding:
+    name, value = "power cap", in_words({token: str(cap) for token, cap in seen.items()})
+    if token := next((token for token, cap in seen.items() if cap.lowered), ""):
+        meaning = (
+            "long compute-bound kernels run into the cap and are slower; baselines recorded under another cap are "
+            "INCOMPARABLE"
+        )
+        return Finding(name, Status.WARNING, value, meaning, more(token, seen[token].default_w))
+    if len({round(cap.now_w) for cap in seen.values()}) > 1:
+        meaning = "a case measured on two of these GPUs is INCOMPARABLE"
+        return Finding(name, Status.WARNING, value, meaning, "give all GPUs one cap, or make only alike ones visible")
+    return Finding(name, Status.OK, value)
+
+
+def _clocks(state: Mapping[str, Reading]) -> Finding:
+    """Why the clock is low now. The driver tells no clock that was locked, only one that its settings hold down."""
+    name = "clocks"
+    reasons = {token: reading.values.get("throttle_reasons", "") for token, reading in state.items()}
+    clocks = {token: reading.values.get("sm_clock_mhz", "") for token, reading in state.items()}
+    if not all(reasons.values()):
+        return unknown(name, "this driver does not say why the clock is low")
+    details = (f"compute clock now, in MHz: {in_words({token: mhz or 'not known' for token, mhz in clocks.items()})}",)
+    value = f"held down: {in_words(reasons)}"
+    if any(word in reason for reason in reasons.values() for word in _THERMAL):
+        meaning = "the GPU slows itself before any work of ours: times will be too long, and will scatter"
+        fix = "let it cool, look at its fans and power supply (nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER)"
+        return Finding(name, Status.WARNING, value, meaning, fix, details)
+    if token := next((token for token, reason in reasons.items() if any(word in reason for word in _BY_SETTING)), ""):
+        meaning = "a setting holds the clock: less noise, but other times; record and gate under one setting"
+        fix = f"to undo it: sudo nvidia-smi -i {token} -rgc, and -rac for applications clocks"
+        return Finding(name, Status.NOTE, value, meaning, fix, details)
+    if any("power cap" in reason for reason in reasons.values()):
+        meaning = "the GPU is at its power cap already: something else is running on it, or the cap is low"
+        return Finding(name, Status.WARNING, value, meaning, "see 'power cap' and 'GPU processes'", details)
+    return Finding(name, Status.OK, f"nothing holds them down ({in_words(reasons)})", details=details)
+
+
+def _heat(state: Mapping[str, Reading]) -> Finding:
+    """Raises ProbeError where no GPU gives a temperature."""
+    name = "temperature"
+    seen = {token: reading.values.get("temperature_c", "") for token, reading in state.items()}
+    if not all(seen.values()):
+        raise ProbeError("the driver gives no temperature")
+    value = in_words({token: f"{celsius} °C" for token, celsius in seen.items()})
+    if max(float(celsius) for celsius in seen.values()) < HOT_C:
+        return Finding(name, Status.OK, value)
+    meaning = f"{HOT_C:.0f} °C or more before any work of ours: the clock will fall under load"
+    return Finding(
+        name, Status.WARNING, value, meaning, "let the GPU cool, and look at its fans and at who else uses it"
+    )

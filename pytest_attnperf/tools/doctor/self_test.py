@@ -1,0 +1,224 @@
+"""Two tests of the device, in processes of their own: which timer a case gets, and how far processes lie apart."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest_attnperf
+from pytest_attnperf.environment.lease import lease_gpu
+from pytest_attnperf.environment.system import ProbeError
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.gate.limits import microseconds, signed
+from pytest_attnperf.records import Samples
+from pytest_attnperf.tools.doctor import gpu_processes, noise, partitions, power, self_test_process
+from pytest_attnperf.tools.doctor.child import answer_of
+from pytest_attnperf.tools.doctor.finding import Finding, Status
+from pytest_attnperf.tools.doctor.gpu_list import tokens, unknown
+from pytest_attnperf.tools.doctor.probes import Surroundings
+from pytest_attnperf.workers.launch import VISIBLE_DEVICES
+
+TIMER_SECONDS = 40.0
+"""A first import of torch from a cold disk, a driver that starts and a compilation of clock stamps take most of it."""
+
+NOISE_SECONDS = 50.0
+"""Wall time of all processes together; none is started that would end later, and none lives longer."""
+
+PROCESSES_MAX = 20
+
+AGREE = 0.05
+"""A graph and events around the same GEMM may differ by this share: events see the launch of each call."""
+
+Ask = Callable[[str, float], Mapping[str, object]]
+"""(kind, seconds) -> the answer of one self-test process. Raises ProbeError."""
+
+NO_LEASE = "set TMPDIR to a folder that can be written"
+TOO_LATE = "run attnperf doctor again: programs start faster from a disk that has just been read"
+_RUN = "run it by hand for the whole error: python -m pytest_attnperf.tools.doctor.self_test_process {} cuda"
+
+
+def graph_probe(surroundings: Surroundings, ask: Ask | None = None) -> Sequence[Finding]:
+    """'timer', 'graph against events', 'clock stamps' of a GPU.
+
+    The first word of the value of 'timer' is the timer that cases get: 'graph', 'event' or 'profiler', or 'none'.
+    """
+    try:
+        with _leased(surroundings) as token:
+            found = (ask or _process(surroundings, token))(self_test_process.TIMER, TIMER_SECONDS)
+    except UsageError as error:
+        return [unknown("timer", error, "wait for the other run to end, then run attnperf doctor again")]
+    except OSError as error:
+        return [unknown("timer", f"the lease of a GPU: {error.strerror}", NO_LEASE)]
+    except ProbeError as error:
+        return [_no_timer(str(error))]
+    if self_test_process.ERROR in found:
+        return [_no_timer(str(found[self_test_process.ERROR]))]
+    try:
+        return _timer_findings(found)
+    except (KeyError, TypeError, ValueError) as error:
+        return [unknown("timer", f"the self-test answered nonsense ({type(error).__name__}: {error})")]
+
+
+def noise_probe(
+    surroundings: Surroundings, ask: Ask | None = None, seconds: float = NOISE_SECONDS
+) -> Sequence[Finding]:
+    """'noise of softmax', 'noise of attention', 'noise of gemm', over as many fresh processes as `seconds` allow."""
+    began_s = surroundings.clock()
+    name = "noise"
+    try:
+        with _leased(surroundings) as token:
+            causes = _causes(surroundings)
+            ask = ask or _process(surroundings, token)
+            deadline_s = min(began_s + seconds, surroundings.ends_s)
+            answers, failure = _measured(ask, surroundings.clock, deadline_s)
+    except UsageError as error:
+        return [unknown(name, error, "wait for the other run to end, then run attnperf doctor again")]
+    except OSError as error:
+        return [unknown(name, f"the lease of a GPU: {error.strerror}", NO_LEASE)]
+    if len(answers) < noise.LEAST_PROCESSES:
+        left_s = max(0.0, deadline_s - began_s)
+        why = (
+            failure or f"in the {left_s:.0f} s that were left {len(answers)} of {noise.LEAST_PROCESSES} processes ended"
+        )
+        return [unknown(name, why, _RUN.format(self_test_process.NOISE) if failure else TOO_LATE)]
+    try:
+        cases = [noise.case_noise(case, [answer[case] for answer in answers]) for case in answers[0]]
+    except (KeyError, ValueError) as error:
+        return [unknown(name, error, _RUN.format(self_test_process.NOISE))]
+    return noise.findings(cases, causes, failure)
+
+
+def _measured(ask: Ask, clock: Callable[[], float], deadline_s: float) -> tuple[list[dict[str, Samples]], str]:
+    """The answers of one process after the other, and why there are no more; '' where time or number ended it.
+
+    The longest process so far says whether another would still end in time; the first may take all there is.
+    """
+    answers: list[dict[str, Samples]] = []
+    longest_s = 0.0
+    while len(answers) < PROCESSES_MAX:
+        started_s = clock()
+        left_s = deadline_s - started_s
+        if left_s <= longest_s:
+            return answers, ""
+        try:
+            answers.append(_samples(ask(self_test_process.NOISE, left_s)))
+        except (ProbeError, ValueError) as error:
+            return answers, str(error)
+        longest_s = max(longest_s, clock() - started_s)
+    return answers, ""
+
+
+def _samples(found: Mapping[str, object]) -> dict[str, Samples]:
+    """Raises ProbeError with the process's own error, ValueError for what holds no samples."""
+    if self_test_process.ERROR in found:
+        raise ProbeError(str(found[self_test_process.ERROR]))
+    if not found:
+        raise ValueError("the self-test measured nothing")
+    cases = {}
+    for case, record in found.items():
+        if not isinstance(record, dict):
+            raise ValueError(f"the self-test answered {str(record)[:40]!r} in place of samples")
+        cases[case] = noise.samples_of(record)
+    return cases
+
+
+def _causes(surroundings: Surroundings) -> list[str]:
+    """What other probes find off, as 'name: value'. The lease is ours meanwhile."""
+    found = [
+        finding
+        for probe in (gpu_processes.probe, power.probe, partitions.probe)
+        for finding in probe(surroundings)
+        if finding.status in (Status.WARNING, Status.PROBLEM) and finding.name != gpu_processes.LEASE
+    ]
+    return [f"{finding.name}: {finding.value}" for finding in found]
+
+
+@contextlib.contextmanager
+def _leased(surroundings: Surroundings) -> Iterator[str]:
+    """The token of a GPU that no other run measures on meanwhile. Raises UsageError where there is none."""
+    lease = lease_gpu(tokens(surroundings), environ=surroundings.environ)
+    try:
+        yield lease.token
+    finally:
+        lease.release()
+
+
+def _process(surroundings: Surroundings, token: str) -> Ask:
+    """Asks a fresh process that sees this GPU only."""
+    environ = dict(surroundings.environ)
+    environ.pop("TRITON_INTERPRET", None)
+    package = str(Path(pytest_attnperf.__file__).resolve().parents[2])
+    environ["PYTHONPATH"] = os.pathsep.join(filter(None, (package, environ.get("PYTHONPATH", ""))))
+    environ.update(dict.fromkeys(VISIBLE_DEVICES, token))
+
+    def ask(kind: str, limit_s: float) -> Mapping[str, object]:
+        command = [surroundings.python, "-m", self_test_process.__name__, kind, "cuda"]
+        return answer_of(command, limit_s=limit_s, environ=environ, folder=surroundings.root)
+
+    return ask
+
+
+def _no_timer(why: str) -> Finding:
+    meaning = "nothing can be timed on this GPU, and no result be proven on it"
+    fix = f"mend what the torch lines say first; then {_RUN.format(self_test_process.TIMER)}"
+    return Finding("timer", Status.PROBLEM, f"none: {why}", meaning, fix)
+
+
+def _timer_findings(found: Mapping[str, object]) -> list[Finding]:
+    """Raises KeyError, TypeError and ValueError for an answer that is none."""
+    timer, why, empty_us = str(found["timer"]), str(found["why"]), _number(found["empty_us"])
+    empty = f"a kernel that does next to nothing takes {microseconds(empty_us)} us"
+    details = (f"{found['device']}, torch {found['torch']}",)
+    if not found["right"]:
+        meaning = f"replays give wrong results on changed inputs: every case timed by {timer!r} will be INCORRECT"
+        fix = "--attnperf-timer=event replays nothing; report the driver, the runtime and torch that do this"
+        first = Finding("timer", Status.PROBLEM, f"{timer}: wrong results; {empty}", meaning, fix, details)
+    elif timer == "graph":
+        first = Finding("timer", Status.OK, f"graph: {empty}, replays right on changed inputs", details=details)
+    else:
+        first = _substitute(timer, why, empty, details)
+    return [first, *_agreement(found), _stamps(found)]
+
+
+def _substitute(timer: str, why: str, empty: str, details: tuple[str, ...]) -> Finding:
+    value = f"{timer}: {why or 'no reason given'}; {empty}"
+    if timer == "event":
+        meaning = (
+            "hot cases are timed by events, short ones with their launches, cold ones not at all; baselines of the "
+            "graph timer are INCOMPARABLE"
+        )
+        return Finding("timer", Status.WARNING, value, meaning, "another torch or driver may capture graphs", details)
+    meaning = "neither graphs nor events work: cases end as ERROR unless a timer is named, and cold ones always"
+    return Finding("timer", Status.PROBLEM, value, meaning, f"pytest --attnperf --attnperf-timer={timer} ...", details)
+
+
+def _agreement(found: Mapping[str, object]) -> list[Finding]:
+    if found["graph_us"] is None or found["event_us"] is None:
+        return []
+    name = "graph against events"
+    graph_us, event_us = _number(found["graph_us"]), _number(found["event_us"])
+    ratio = event_us / graph_us
+    value = f"one GEMM takes {microseconds(graph_us)} us in a graph, {microseconds(event_us)} us by events"
+    value += f" ({signed(ratio - 1)})"
+    if abs(ratio - 1) <= AGREE:
+        return [Finding(name, Status.OK, value)]
+    meaning = "two ways of timing one kernel disagree: something else uses the GPU, its clock moves, or one is wrong"
+    return [Finding(name, Status.WARNING, value, meaning, "see 'GPU processes' and 'clocks', then run it again")]
+
+
+def _stamps(found: Mapping[str, object]) -> Finding:
+    name = "clock stamps"
+    if found["stamps"]:
+        return Finding(name, Status.OK, "kernels read the compute clock")
+    meaning = "times are not affected; a slower time cannot be told from a lower clock by cycles"
+    return Finding(name, Status.NOTE, f"none: {found['stamps_why']}", meaning)
+
+
+def _number(value: object) -> float:
+    """Raises ValueError for what is no finite positive number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{str(value)[:40]!r} is no time")
+    return float(value)

@@ -1,0 +1,115 @@
+"""Which torch is installed, and what it sees: the first read from files, the second asked of another process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_attnperf.environment import gpus
+from pytest_attnperf.environment.system import ProbeError
+from pytest_attnperf.tools.doctor.child import answer_of
+from pytest_attnperf.tools.doctor.finding import Finding, Status
+from pytest_attnperf.tools.doctor.probes import Surroundings
+
+LIMIT_S = 60.0
+"""The first import from a cold disk reads gigabytes of libraries."""
+
+KIND_OF = {"amd": "ROCm", "nvidia": "CUDA", "": "CPU"}
+INSTALL = {
+    "amd": "pip install torch --index-url https://download.pytorch.org/whl/rocm7.0 (the version that fits the driver)",
+    "nvidia": "pip install torch",
+    "": "pip install torch --index-url https://download.pytorch.org/whl/cpu",
+}
+"""By vendor. PyPI's own torch for Linux on x86-64 is the CUDA build."""
+
+QUESTION = """
+import json, time
+began = time.perf_counter()
+import torch
+took = time.perf_counter() - began
+devices = []
+if torch.cuda.is_available():
+    for index in range(torch.cuda.device_count()):
+        seen = torch.cuda.get_device_properties(index)
+        arch = getattr(seen, "gcnArchName", "") if torch.version.hip else f"sm_{seen.major}{seen.minor}"
+        devices.append([seen.name, arch.partition(":")[0], seen.multi_processor_count, seen.total_memory])
+toolkit = f"ROCm {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}"
+print(json.dumps({
+    "version": torch.__version__, "took_s": took, "devices": devices, "threads": torch.get_num_threads(),
+    "toolkit": toolkit if torch.version.hip or torch.version.cuda else "",
+}))
+"""
+
+
+def build_probe(here: Surroundings) -> Sequence[Finding]:
+    """Whether the installed build is one for this machine's GPU, from its metadata and its version file."""
+    version, kind = gpus.torch_build(), gpus.torch_build_kind()
+    if version is None:
+        return (
+            Finding(
+                "torch",
+                Status.PROBLEM,
+                "not installed",
+                "nothing can be proven right or measured",
+                INSTALL[here.vendor],
+            ),
+        )
+    value = f"{version}, {f'{kind} build' if kind != 'CPU' else 'CPU only'}" if kind else version
+    wanted = KIND_OF[here.vendor]
+    if here.vendor and kind and kind != wanted:
+        meaning = (
+            f"the GPU here is {here.vendor.upper()}'s and needs a {wanted} build: nothing runs on it with this one"
+        )
+        fix = f"pip uninstall torch triton, then {INSTALL[here.vendor]}"
+        return (Finding("torch", Status.PROBLEM, value, meaning, fix),)
+    if not here.vendor and kind in ("CUDA", "ROCm"):
+        meaning = "no GPU is seen here: proofs and code objects only, nothing is timed on a device"
+        return (Finding("torch", Status.NOTE, value, meaning, "look at the device lines below"),)
+    return (Finding("torch", Status.OK, value, details=() if kind else ("its files do not say for which device",)),)
+
+
+def device_probe(here: Surroundings) -> Sequence[Finding]:
+    """Whether torch can be imported, and the devices it sees; nothing where it is not installed."""
+    if gpus.torch_build() is None:
+        return ()
+    try:
+        seen = answer_of((here.python, "-c", QUESTION), limit_s=LIMIT_S - 1, environ=here.environ, folder=here.root)
+    except ProbeError as error:
+        return (_broken(here, str(error)),)
+    return (_seen(here, seen),)
+
+
+def _seen(here: Surroundings, seen: dict[str, object]) -> Finding:
+    devices, took_s = seen["devices"], seen["took_s"]
+    if not isinstance(devices, list) or not isinstance(took_s, float):
+        raise ProbeError(f"torch's process answered {seen!r}")
+    imports = f"imports in {took_s:.1f} s"
+    if devices:
+        name, arch, units, memory_bytes = devices[0]
+        count = "" if len(devices) == 1 else f"{len(devices)} devices, the first: "
+        value = f"{count}{name} ({arch}), {units} compute units, {memory_bytes / 2**30:.1f} GiB"
+        details = (imports, str(seen.get("toolkit", "")), *(f"{each[0]} ({each[1]})" for each in devices[1:]))
+        return Finding("torch device", Status.OK, value, details=tuple(filter(None, details)))
+    threads = seen.get("threads")
+    value = f"{imports}, sees the CPU only ({threads} thread{'' if threads == 1 else 's'})"
+    if not here.has_gpu:
+        return Finding("torch device", Status.OK, value)
+    return Finding(
+        "torch device",
+        Status.PROBLEM,
+        f"{imports}, but sees no device",
+        "a GPU's device node is there, and torch cannot use it: no case runs on it",
+        'python -c "import torch; torch.zeros(1).cuda()" says why; then the lines of the device below',
+    )
+
+
+def _broken(here: Surroundings, said: str) -> Finding:
+    hiding = next((name for name in ("torch.py", "torch") if (here.root / name).exists()), "")
+    return Finding(
+        "torch device",
+        Status.PROBLEM,
+        f"torch is installed, but its import fails: {said}",
+        "every worker would end the same way",
+        f"rename {hiding} in this folder, which Python takes for torch, and look again"
+        if hiding
+        else f"pip uninstall torch triton, then {INSTALL[here.vendor]}",
+    )

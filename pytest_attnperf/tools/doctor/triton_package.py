@@ -1,0 +1,88 @@
+"""Which Triton is installed, whether torch asks for that one, and for which devices it compiles."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from pytest_attnperf.environment.software import TRITON_DISTRIBUTIONS
+from pytest_attnperf.tools.doctor.finding import Finding, Status
+from pytest_attnperf.tools.doctor.packages import version_of
+from pytest_attnperf.tools.doctor.probes import Surroundings
+
+OLDEST = (3, 3)
+"""The oldest minor version that code objects were tried with."""
+
+_REQUIRED = re.compile(rf"^({'|'.join(sorted(TRITON_DISTRIBUTIONS, key=len, reverse=True))})\s*\(?==\s*([^;\s,)]+)")
+
+
+def probe(here: Surroundings) -> Sequence[Finding]:
+    """One finding: version, whether it is torch's, its backends."""
+    found = {name: version for name in TRITON_DISTRIBUTIONS if (version := version_of(name))}
+    folder = _folder()
+    if not found and folder is None:
+        return (_absent(here),)
+    names = " and ".join(f"{name} {version}" for name, version in found.items()) or "of unknown version"
+    backends = _backends(folder)
+    value = f"{names}, compiles for {', '.join(backends) or 'no device that is known'}"
+    return (_judged(here, value, found, backends),)
+
+
+def _judged(here: Surroundings, value: str, found: dict[str, str], backends: list[str]) -> Finding:
+    wanted = required_by_torch()
+    if len(found) > 1:
+        meaning = "they write into one folder: which files are there depends on the order they were installed in"
+        keep = wanted[0] if wanted else "the one that torch brought"
+        fix = f"pip uninstall {' '.join(found)}, then pip install --force-reinstall --no-deps {keep}"
+        return Finding("triton", Status.WARNING, value, meaning, fix)
+    if here.vendor and here.vendor not in backends:
+        meaning = f"it has no backend for {here.vendor.upper()}: Triton's kernels do not run on the GPU here"
+        return Finding("triton", Status.PROBLEM, value, meaning, "install the torch build for this GPU: it brings one")
+    (name, version), *_ = [*found.items(), ("triton", "")]
+    if _too_old(version):
+        meaning = f"code objects need {OLDEST[0]}.{OLDEST[1]} or newer"
+        return Finding("triton", Status.WARNING, value, meaning, "install a newer torch, which brings a newer one")
+    if wanted and wanted != (name, version):
+        meaning = f"this torch asks for {wanted[0]} {wanted[1]}: what torch.compile does with another one is untested"
+        return Finding("triton", Status.WARNING, value, meaning, f"pip install {wanted[0]}=={wanted[1]}")
+    belongs = "the one that torch asks for" if wanted else "torch asks for none"
+    return Finding("triton", Status.OK, value, details=(belongs,))
+
+
+def required_by_torch() -> tuple[str, str] | None:
+    """(distribution, version) that the installed torch pins; None where it pins none (CPU builds), or is absent."""
+    try:
+        requirements = importlib.metadata.requires("torch") or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    pinned = next(filter(None, map(_REQUIRED.match, requirements)), None)
+    return (pinned[1], pinned[2]) if pinned else None
+
+
+def _absent(here: Surroundings) -> Finding:
+    status = Status.WARNING if here.vendor else Status.NOTE
+    meaning = "triton.* and torch.compile's kernels are UNSUPPORTED, and their code objects cannot be built"
+    fix = "install the torch build for this GPU: it brings one" if here.vendor else "pip install triton"
+    return Finding("triton", status, "not installed", meaning, fix)
+
+
+def _folder() -> Path | None:
+    try:
+        spec = importlib.util.find_spec("triton")
+    except ValueError:
+        return None
+    return next((Path(path) for path in (spec.submodule_search_locations or ())), None) if spec else None
+
+
+def _backends(folder: Path | None) -> list[str]:
+    if folder is None:
+        return []
+    return [name for name in ("amd", "nvidia") if (folder / "backends" / name / "compiler.py").is_file()]
+
+
+def _too_old(version: str) -> bool:
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    return numbers is not None and (int(numbers[1]), int(numbers[2])) < OLDEST

@@ -1,0 +1,149 @@
+"""Environment variables that change what runs, or how long it takes; one finding for each that is set so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_attnperf.tools.doctor.finding import Finding, Status
+from pytest_attnperf.tools.doctor.probes import Surroundings
+
+OFF = frozenset({"", "0", "false", "no", "off", "n"})
+VALUE_LIMIT = 60
+
+PREFIXES = (
+    *("ATTNPERF_", "PYTEST_", "PYTHON", "OMP_", "MKL_", "LD_PRELOAD"),
+    *(
+        "HIP_",
+        "HSA_",
+        "ROCR_",
+        "ROCM_",
+        "ROC_",
+        "ROCP_",
+        "ROCPROF",
+        "ROCBLAS_",
+        "HIPBLASLT_",
+        "AMD_",
+        "GPU_",
+        "MIOPEN_",
+    ),
+    *("CUDA_", "NVIDIA_", "CUBLAS_", "NCCL_", "RCCL_", "TRITON_", "TORCH", "PYTORCH_"),
+    *("AITER_", "FLYDSL_", "FLASH_ATTENTION_", "ENABLE_CK", "CK_DIR", "CU_NUM", "MAX_JOBS"),
+)
+"""How the names of variables begin that can change what is measured."""
+
+VISIBLE = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+
+
+def is_on(value: str) -> bool:
+    """What runtimes read as switched on."""
+    return value.strip().lower() not in OFF
+
+
+def is_off(value: str) -> bool:
+    """Set, and switched off."""
+    return not is_on(value)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A variable, the values of it that matter, and what they do; `of_gpu` where it does nothing without one."""
+
+    name: str
+    status: Status
+    meaning: str
+    applies: Callable[[str], bool] = is_on
+    of_gpu: bool = True
+
+
+BLOCKING = "every launch waits for its kernel: times of single calls and of the host are another program's"
+TOOL = "a profiler's or debugger's library is loaded into every process and slows launches"
+OTHER_CODE = "other code runs than without it: compare such runs with each other only"
+
+RULES = (
+    Rule("HIP_LAUNCH_BLOCKING", Status.PROBLEM, BLOCKING),
+    Rule("CUDA_LAUNCH_BLOCKING", Status.PROBLEM, BLOCKING),
+    Rule("AMD_SERIALIZE_KERNEL", Status.PROBLEM, BLOCKING),
+    Rule("AMD_SERIALIZE_COPY", Status.PROBLEM, "every copy is waited for: host times are another program's"),
+    Rule(
+        "TRITON_INTERPRET",
+        Status.WARNING,
+        "gpu_timer and --attnperf-isolate=none would time Triton's interpreter; workers of a gate drop it",
+    ),
+    Rule("TORCHDYNAMO_DISABLE", Status.WARNING, "torch.compile does nothing: compiled backends time eager code"),
+    Rule("PYTORCH_NO_CUDA_MEMORY_CACHING", Status.WARNING, "every tensor is allocated by the driver: host times grow"),
+    Rule("PYTORCH_NO_HIP_MEMORY_CACHING", Status.WARNING, "every tensor is allocated by the driver: host times grow"),
+    Rule("PYTORCH_TUNABLEOP_ENABLED", Status.WARNING, "torch tries GEMMs while the case runs, and keeps what it found"),
+    Rule("NVIDIA_TF32_OVERRIDE", Status.WARNING, "libraries switch TF32 on or off, whatever the case asks for", bool),
+    Rule("HSA_OVERRIDE_GFX_VERSION", Status.WARNING, "code of another architecture is loaded than the device's", bool),
+    Rule("HSA_CU_MASK", Status.WARNING, "a part of the compute units is used only", bool),
+    Rule("ROC_GLOBAL_CU_MASK", Status.WARNING, "a part of the compute units is used only", bool),
+    Rule("HSA_TOOLS_LIB", Status.WARNING, TOOL, bool),
+    Rule("ROCP_TOOL_LIBRARIES", Status.WARNING, TOOL, bool),
+    Rule("CUDA_INJECTION64_PATH", Status.WARNING, TOOL, bool),
+    Rule("ENABLE_CK", Status.WARNING, "aiter takes Triton in place of Composable Kernel, unsaid", is_off),
+    Rule("TRITON_ALWAYS_COMPILE", Status.NOTE, "every process compiles every Triton kernel anew: runs take longer"),
+    Rule("TRITON_DISABLE_LINE_INFO", Status.NOTE, "code objects have no source lines"),
+    Rule("TORCHINDUCTOR_MAX_AUTOTUNE", Status.NOTE, OTHER_CODE),
+    Rule("MIOPEN_FIND_ENFORCE", Status.NOTE, OTHER_CODE),
+    Rule("FLASH_ATTENTION_TRITON_AMD_ENABLE", Status.NOTE, OTHER_CODE),
+    Rule("AITER_REBUILD", Status.NOTE, "aiter builds its modules anew in every process, for minutes each"),
+    Rule("CUDA_DEVICE_MAX_CONNECTIONS", Status.NOTE, "kernels of several streams overlap less", bool),
+    Rule("GPU_MAX_HW_QUEUES", Status.NOTE, "kernels of several streams overlap otherwise", bool),
+    Rule("LD_PRELOAD", Status.NOTE, "a library stands before all others in every process", bool, of_gpu=False),
+    Rule(
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD",
+        Status.WARNING,
+        "pytest loads no plugin by itself and does not know --attnperf; or say -p pytest_attnperf.plugin.main",
+        of_gpu=False,
+    ),
+    Rule(
+        "PYTHONDONTWRITEBYTECODE",
+        Status.NOTE,
+        "every worker compiles the plugin again, which triples its start",
+        bool,
+        of_gpu=False,
+    ),
+)
+"""In the order of harm. Python reads any text in its variable as true. Sources: HIP's and torch's own pages of
+variables, aiter's dispatcher (docs/aiter.md)."""
+
+
+def probe(here: Surroundings) -> Sequence[Finding]:
+    """One finding for each variable that matters as it is set; one alone where none does."""
+    found = [*_hidden(here), *_by_rule(here)]
+    shown = tuple(f"{name}={value}" for name, value in ours(here.environ).items())
+    if found:
+        return found
+    return (Finding("environment variables", Status.OK, "none is set that changes times", details=shown),)
+
+
+def ours(environ: Mapping[str, str]) -> dict[str, str]:
+    """Those that can change what is measured, by name."""
+    return {name: environ[name] for name in sorted(environ) if name.startswith(PREFIXES)}
+
+
+def _by_rule(here: Surroundings) -> list[Finding]:
+    found = []
+    for rule in RULES:
+        value = here.environ.get(rule.name)
+        if value is None or not rule.applies(value):
+            continue
+        # What slows a GPU does nothing to proofs on a CPU, but stands in the shell that the next run starts from.
+        status = Status.NOTE if rule.of_gpu and not here.vendor else rule.status
+        found.append(Finding(rule.name, status, f"={_short(value)}", rule.meaning, f"unset {rule.name}"))
+    return found
+
+
+def _hidden(here: Surroundings) -> list[Finding]:
+    """A GPU that is there, and that a variable hides."""
+    names = [name for name in VISIBLE if name in here.environ]
+    if here.has_gpu or not here.vendor or not names:
+        return []
+    shown = ", ".join(f"{name}={here.environ[name]!r}" for name in names)
+    meaning = "they name no GPU that is here, or the device node cannot be opened: cases run on no GPU"
+    return [Finding("hidden GPUs", Status.PROBLEM, shown, meaning, f"unset {' '.join(names)}")]
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= VALUE_LIMIT else f"{value[:VALUE_LIMIT]}..."

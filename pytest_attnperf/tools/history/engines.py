@@ -1,0 +1,180 @@
+"""Connections and transactions: who waits for whom, and which failures pass when a transaction is run again."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
+
+from pytest_attnperf.tools.history.failures import HistoryError, failure, foreign_content, is_passing, is_unopenable
+from pytest_attnperf.tools.history.places import Place
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+T = TypeVar("T")
+WAIT_SECONDS = 30.0
+"""How long a writer waits for others."""
+
+ATTEMPTS = 10
+PAUSE_SECONDS = (0.01, 0.15)
+CONNECT_SECONDS = 10
+WRITES = {"attnperf_writes": True}
+"""Option of a connection whose transaction takes the write lock at once: a lock taken later can find a newer state."""
+
+NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "9p", "fuse.")
+"""Write-ahead logging shares memory between processes, and two hosts share none."""
+
+MOUNTS = Path("/proc/self/mounts")
+
+
+class Transactions:
+    """A store's engine. `reading` and `writing` run a function inside a transaction and raise HistoryError."""
+
+    def __init__(self, place: Place, *, read_only: bool, wait_s: float = WAIT_SECONDS) -> None:
+        self.place = place
+        self.wait_s = wait_s
+        self.read_only = read_only
+        if place.path is None:
+            self.engine = _server_engine(place, read_only, wait_s)
+        else:
+            self.engine = _file_engine(place, read_only, wait_s)
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether this is a file."""
+        return self.place.path is not None
+
+    def reading(self, work: Callable[[Connection], T]) -> T:
+        """Run once."""
+        from sqlalchemy.exc import DBAPIError, StatementError
+
+        try:
+            with self.engine.connect() as connection, connection.begin():
+                return work(connection)
+        except DBAPIError as error:
+            if self._may_read_without_log(error):
+                self.engine = _file_engine(self.place, True, self.wait_s, immutable=True)
+                return self.reading(work)
+            raise failure(self.place, error) from error
+        except StatementError as error:
+            raise failure(self.place, error) from error
+        except (ValueError, TypeError) as error:
+            raise foreign_content(self.place, error) from error
+
+    def writing(self, work: Callable[[Connection], T]) -> T:
+        """Run until it succeeds, fails for good, or waiting has taken too long; all of it is stored, or nothing."""
+        from sqlalchemy.exc import DBAPIError, StatementError
+
+        if self.read_only:
+            raise HistoryError(f"history {self.place.shown} is open for reading only; nothing was written")
+        deadline = time.monotonic() + self.wait_s
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                with self.engine.connect().execution_options(**WRITES) as connection, connection.begin():
+                    return work(connection)
+            except DBAPIError as error:
+                if attempt == ATTEMPTS or not is_passing(error) or time.monotonic() > deadline:
+                    raise failure(self.place, error) from error
+            except StatementError as error:
+                raise failure(self.place, error) from error
+            time.sleep(random.uniform(*PAUSE_SECONDS) * attempt)
+
+    def close(self) -> None:
+        """Close what is open."""
+        self.engine.dispose()
+
+    def _may_read_without_log(self, error: Any) -> bool:
+        """In a folder that is read-only SQLite cannot make the files beside a logged database; without it need not."""
+        path = self.place.path
+        if not self.read_only or path is None or not is_unopenable(error) or not path.is_file():
+            return False
+        written = path.with_name(f"{path.name}-wal")
+        return "immutable" not in self.engine.get_execution_options() and not (
+            written.is_file() and written.stat().st_size
+        )
+
+
+def log_ahead(transactions: Transactions) -> None:
+    """Write-ahead logging for a SQLite file: readers do not wait for the writer. Not on a network's file system."""
+    from sqlalchemy.exc import DBAPIError
+
+    path = transactions.place.path
+    if path is None or on_network(path):
+        return
+    try:
+        with transactions.engine.connect() as connection:
+            raw = connection.connection.dbapi_connection
+            if raw is not None:
+                raw.execute("PRAGMA journal_mode=WAL").close()
+    except (DBAPIError, sqlite3.DatabaseError):
+        # Somebody writes at this moment, or the file system cannot: what matters fails again, with its reason.
+        return
+
+
+def on_network(path: Path, mounts: Path = MOUNTS) -> bool:
+    """Whether a path lies on a file system that several hosts may share; False where that cannot be told."""
+    try:
+        lines = mounts.read_text(errors="replace").splitlines()
+    except OSError:
+        return False
+    folder = path.resolve().parent
+    kinds: dict[int, str] = {}
+    for line in lines:
+        _, where, kind, *_ = [*line.split(), "", "", ""]
+        mounted = Path(where.encode().decode("unicode_escape", errors="replace"))
+        if mounted == folder or mounted in folder.parents:
+            kinds[len(mounted.parts)] = kind
+    return bool(kinds) and kinds[max(kinds)].startswith(NETWORK_FILE_SYSTEMS)
+
+
+def _file_engine(place: Place, read_only: bool, wait_s: float, *, immutable: bool = False) -> Engine:
+    from sqlalchemy import create_engine, event
+    from sqlalchemy.pool import NullPool
+
+    assert place.path is not None
+    address = f"file:{quote(str(place.path.resolve()))}?mode={'ro' if read_only else 'rwc'}"
+    address += "&immutable=1" if immutable else ""
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(address, uri=True, timeout=wait_s, isolation_level=None, check_same_thread=False)
+
+    said = {"immutable": True} if immutable else {}
+    engine = create_engine("sqlite://", creator=connect, poolclass=NullPool, execution_options=said)
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get("attnperf_writes")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _server_engine(place: Place, read_only: bool, wait_s: float) -> Engine:
+    from sqlalchemy import create_engine, event, func, select
+    from sqlalchemy.pool import NullPool
+
+    assert place.url is not None
+    engine = create_engine(
+        place.url,
+        poolclass=NullPool,
+        connect_args={
+            "connect_timeout": CONNECT_SECONDS,
+            "tcp_user_timeout": int(2000 * WAIT_SECONDS),
+            "application_name": "attnperf",
+        },
+        execution_options={"postgresql_readonly": True} if read_only else {},
+    )
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # A writer that was stopped in the middle of its transaction must not keep others waiting for ever.
+        connection.execute(select(func.set_config("lock_timeout", f"{max(1, int(1000 * wait_s))}ms", True)))
+
+    return engine

@@ -1,0 +1,224 @@
+"""Files of earlier runs as runs: results.json of this package, and what pytest-benchmark 4 and 5 wrote."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_attnperf.errors import AttnperfError
+from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, ProcessSummary, Verdict
+from pytest_attnperf.records.regular_file import read_regular
+from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
+from pytest_attnperf.tools.history.failures import HistoryError
+from pytest_attnperf.tools.history.rows import seconds_of
+
+Decode = Callable[[bytes, str], RunResult]
+"""Reads a results.json; the second argument names the file in errors."""
+
+BENCHMARK_SUITE = "benchmark"
+UNGROUPED = "ungrouped"
+US_PER_SECOND = 1e6
+OUR_TIMER = "attnperf_device_clock"
+"""Names the clock by which pytest-attnperf gives its cases to pytest-benchmark: of a GPU, not of this machine."""
+
+TEXT_LIMIT = 200
+BYTES_MAX = 1 << 30
+"""JSON takes about five times as much memory as it is long."""
+
+ADVICE = "; store runs of pytest-benchmark without the single times (no --benchmark-save-data), or split the file"
+
+MACHINE = ("system", "machine")
+ENVIRONMENT = {"python": "python_version", "implementation": "python_implementation", "kernel": "release"}
+"""Our name of a fact, and pytest-benchmark's field of `machine_info`."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A run from a file; `skipped` says what of the file was left out, and why, a line each."""
+
+    path: Path
+    run: RunResult
+    source: str
+    skipped: tuple[str, ...] = ()
+
+
+def imported(path: Path, decode: Decode) -> Iterator[Imported | str]:
+    """Runs of a file, or of every .json file below a folder (such as .benchmarks); of others there a line why not.
+
+    Raises HistoryError for a file that holds no run, and for a folder without any.
+    """
+    if not path.is_dir():
+        yield _of_file(path, decode)
+        return
+    files = sorted(path.rglob("*.json"))
+    if not files:
+        raise HistoryError(f"{path} holds no .json file; give a results.json, or what pytest-benchmark wrote")
+    for file in files:
+        yield _of_file_or_why(file, decode)
+
+
+def run_from_benchmark_json(path: Path) -> Imported:
+    """What pytest-benchmark stored, with or without the single times. Raises HistoryError."""
+    data = _bytes(path)
+    return _benchmark_run(path, data, _decoded(path, data))
+
+
+def _of_file_or_why(path: Path, decode: Decode) -> Imported | str:
+    if not path.is_file():
+        # Nobody named it, and a pipe or a device would be read for ever.
+        return f"{path} is no file"
+    try:
+        return _of_file(path, decode)
+    except AttnperfError as error:
+        return str(error)
+
+
+def _of_file(path: Path, decode: Decode) -> Imported:
+    data = _bytes(path)
+    fields = _decoded(path, data)
+    if "benchmarks" in fields:
+        return _benchmark_run(path, data, fields)
+    if {"cases", "schema"} <= fields.keys():
+        return Imported(path, decode(data, str(path)), "results.json")
+    found = ", ".join(repr(name[:40]) for name in list(fields)[:8]) or "none"
+    raise HistoryError(
+        f"{path} holds no run: neither the fields of results.json (schema, cases) nor of pytest-benchmark "
+        f"(benchmarks); its fields: {found}"
+    )
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return read_regular(path, BYTES_MAX, HistoryError, ADVICE)
+    except OSError as error:
+        raise HistoryError(f"{path} cannot be read ({error.strerror or error})") from error
+
+
+def _decoded(path: Path, data: bytes) -> dict[str, Any]:
+    """Raises HistoryError for what is no JSON object; NaN is let through, and refused where a figure is it."""
+    try:
+        fields = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise HistoryError(f"{path} is not readable as JSON ({str(error)[:TEXT_LIMIT]})") from error
+    if not isinstance(fields, dict):
+        raise HistoryError(f"{path} holds a JSON {type(fields).__name__} where a run is an object; it holds no run")
+    return fields
+
+
+def _benchmark_run(path: Path, data: bytes, fields: Mapping[str, Any]) -> Imported:
+    entries = fields["benchmarks"]
+    if not isinstance(entries, list):
+        raise HistoryError(f"{path}: field 'benchmarks' is a {type(entries).__name__}, must be a list")
+    started = _text(fields, "datetime")
+    seconds_of(started, f"run in {path}")
+    machine, commit = _mapping(fields, "machine_info"), _mapping(fields, "commit_info")
+    device = _device(machine)
+    cases: dict[CaseKey, CaseResult] = {}
+    skipped = []
+    for number, entry in enumerate(entries):
+        found = _case(entry, machine) if isinstance(entry, dict) else "is no object"
+        if isinstance(found, str):
+            skipped.append(f"benchmark {number} of {len(entries)}: {found}")
+        elif found.key in cases:
+            skipped.append(f"benchmark {number} of {len(entries)}: {str(found.key)[:TEXT_LIMIT]!r} is there before")
+        else:
+            cases[found.key] = found
+    branch = _text(commit, "branch")
+    run = RunResult(
+        schema=RESULTS_SCHEMA,
+        version=f"pytest-benchmark {_text(fields, 'version')}".strip(),
+        mode="measure",
+        started=started,
+        command="",
+        commit=_commit(commit),
+        device=device,
+        fingerprint=None,
+        cases=tuple(cases.values()),
+        run_id=f"benchmark-{hashlib.sha256(data).hexdigest()[:32]}",
+        provenance={"branch": branch} if branch else {},
+    )
+    return Imported(path, run, "pytest-benchmark", tuple(skipped))
+
+
+def _case(entry: Mapping[str, Any], machine: Mapping[str, Any]) -> CaseResult | str:
+    """A benchmark as a case; a text says why it is none."""
+    name = _text(entry, "fullname") or _text(entry, "name")
+    if not name:
+        return "has no name"
+    median = _median(_mapping(entry, "stats"))
+    if median is None:
+        return f"{name[:TEXT_LIMIT]!r} has no median that is finite and positive"
+    us = median * US_PER_SECOND
+    timer = _text(_mapping(entry, "options"), "timer") or "unknown"
+    if timer == OUR_TIMER:
+        return f"{name[:TEXT_LIMIT]!r} is a case of pytest-attnperf; import the results.json of its run instead"
+    return CaseResult(
+        key=CaseKey(BENCHMARK_SUITE, _text(entry, "group") or UNGROUPED, name),
+        nodeid=name,
+        verdict=Verdict.RECORDED,
+        summary="recorded by pytest-benchmark",
+        median_us=us,
+        first=(ProcessSummary(us, us, us, (us,), 1, timer),),
+        fingerprint=Fingerprint(_must_match(machine, timer), _named(machine)),
+    )
+
+
+def _median(stats: Mapping[str, Any]) -> float | None:
+    """In seconds; of the single times where only they are there."""
+    median = stats.get("median")
+    data = stats.get("data")
+    if median is None and isinstance(data, list) and data and all(map(_is_time, data)):
+        median = statistics.median(data)
+    return None if median is None or not _is_time(median) else float(median)
+
+
+def _is_time(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return value > 0 and math.isfinite(value * US_PER_SECOND)
+    except OverflowError:
+        return False
+
+
+def _device(machine: Mapping[str, Any]) -> DeviceInfo:
+    return DeviceInfo("cpu", _text(machine, "machine") or "unknown", _processor(machine))
+
+
+def _processor(machine: Mapping[str, Any]) -> str:
+    """The CPU's name; pytest-benchmark 3 and 4 had 'brand' where 5 has 'brand_raw'."""
+    cpu = _mapping(machine, "cpu")
+    return _text(cpu, "brand_raw") or _text(cpu, "brand") or _text(machine, "processor") or "unknown"
+
+
+def _must_match(machine: Mapping[str, Any], timer: str) -> dict[str, str]:
+    facts = {name: _text(machine, name) for name in MACHINE}
+    cpus = _mapping(machine, "cpu").get("count")
+    facts |= {"processor": _processor(machine), "cpus": str(cpus)[:TEXT_LIMIT] if cpus else "", "timer": timer}
+    return {name: value for name, value in facts.items() if value}
+
+
+def _named(machine: Mapping[str, Any]) -> dict[str, str]:
+    facts = {ours: _text(machine, theirs) for ours, theirs in ENVIRONMENT.items()}
+    return {name: value for name, value in facts.items() if value}
+
+
+def _commit(commit: Mapping[str, Any]) -> str:
+    name = _text(commit, "id") or "unknown"
+    return f"{name}+dirty" if commit.get("dirty") is True else name
+
+
+def _mapping(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = fields.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    value = fields.get(name)
+    return value if isinstance(value, str) else ""

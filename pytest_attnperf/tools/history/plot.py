@@ -1,0 +1,196 @@
+"""Cases over time as SVG or PNG: points with the spread of their processes, levels, changes named by commit.
+
+matplotlib draws it (the extra `plots`) and is imported only here, when a plot is asked for. The same histories give the
+same bytes under the same matplotlib.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import statistics
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records.atomic_file import write_atomically
+from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
+from pytest_attnperf.reports.text.figures import format_change, one_line
+from pytest_attnperf.tools.history.text import day_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FORMATS = {".svg": "svg", ".png": "png"}
+DPI = 100
+WIDTH_IN, SERIES_IN = 10.0, 4.2
+SERIES_MAX = 8
+TICKS = 9
+NAME_LIMIT = 110
+COMMIT_LENGTH = 12
+CHANGE_COLOUR, LEVEL_COLOUR, BASELINE_COLOUR = "#CC3311", "#004488", "#888888"
+STYLES: dict[str, tuple[str, str]] = {
+    "SAME": ("o", "#0072B2"),
+    "FASTER": ("^", "#009E73"),
+    "SLOWER": ("v", "#D55E00"),
+    "INCORRECT": ("X", "#000000"),
+    "ERROR": ("X", "#000000"),
+    "SUSPICIOUS": ("P", "#AA4499"),
+    "UNDECIDED": ("D", "#E69F00"),
+}
+"""Marker and colour of a verdict: colours of Okabe and Ito, which the colour-blind can tell apart, and shapes."""
+
+OTHER = ("s", "#666666")
+# Names are foreign text: a `$` in them begins no formula.
+_SETTINGS: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "pytest-attnperf",
+    "text.parse_math": False,
+}
+_NO_XML = re.compile("[\x00-\x1f\x7f-\x9f\ufffe\uffff\ud800-\udfff]")
+
+
+def write_plot(path: Path, histories: Sequence[CaseHistory]) -> int:
+    """Write a diagram of each series with points to one .svg or .png file; how many were left out beyond SERIES_MAX.
+
+    Raises UsageError for another suffix, where there is nothing to plot, and where matplotlib is missing.
+    """
+    form = FORMATS.get(path.suffix.lower())
+    if form is None:
+        raise UsageError(f"a plot cannot be written as {path.name!r}; known are {' and '.join(FORMATS)}")
+    drawn = [history for history in histories if history.points]
+    if not drawn:
+        raise UsageError(f"none of {len(histories)} series has a run with a time, so there is nothing to plot")
+    write_atomically(path, _rendered(drawn[:SERIES_MAX], form))
+    return max(0, len(drawn) - SERIES_MAX)
+
+
+def history_svg(history: CaseHistory) -> str:
+    """One series as SVG text. Raises UsageError as `write_plot` does."""
+    if not history.points:
+        raise UsageError(f"{one_line(history.case, NAME_LIMIT)} has no run with a time, so there is nothing to plot")
+    return _rendered([history], "svg").decode("utf-8")
+
+
+def _rendered(histories: Sequence[CaseHistory], form: str) -> bytes:
+    with _matplotlib():
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(WIDTH_IN, SERIES_IN * len(histories)), dpi=DPI, layout="constrained")
+        for axes, history in zip(figure.subplots(len(histories), 1, squeeze=False)[:, 0], histories, strict=True):
+            _draw(axes, history)
+        stream = io.BytesIO()
+        # Without these keys matplotlib writes the time and its own version.
+        nothing = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
+        figure.savefig(stream, format=form, dpi=DPI, metadata=nothing)
+    return stream.getvalue()
+
+
+@contextmanager
+def _matplotlib() -> Iterator[None]:
+    """matplotlib with its own defaults, whatever the user's matplotlibrc says."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise UsageError(f"a plot needs matplotlib ({error}): pip install 'pytest-attnperf[plots]'") from error
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_SETTINGS)
+        yield
+
+
+def _draw(axes: Axes, history: CaseHistory) -> None:
+    """x: the run's place in order, because runs of one day would lie on each other; y: microseconds per call."""
+    points = history.points
+    _draw_baseline(axes, points)
+    _draw_levels(axes, history)
+    _draw_points(axes, points)
+    _draw_changes(axes, history)
+    step = max(1, -(-len(points) // TICKS))
+    places = list(range(0, len(points), step))
+    axes.set_xticks(places, [f"{_text(day_of(points[at].started), 10)}\n{_commit(points[at].commit)}" for at in places])
+    axes.tick_params(axis="x", labelsize=7.5)
+    axes.set_xlim(-0.8, len(points) - 0.2)
+    axes.ticklabel_format(axis="y", useOffset=False, style="plain")
+    axes.set_ylabel("us per call")
+    axes.grid(which="major", axis="y", color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+    title = f"{_text(history.case, NAME_LIMIT)}\n{_text(f'{history.arch}/{history.product}', NAME_LIMIT)}"
+    axes.set_title(title, fontsize=9.5, loc="left")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False)
+
+
+def _draw_points(axes: Axes, points: Sequence[HistoryPoint]) -> None:
+    """A mark of its verdict for each run, and a line from its fastest to its slowest process."""
+    spread = [(at, min(one.process_us), max(one.process_us)) for at, one in enumerate(points) if one.process_us]
+    if spread:
+        xs, lows, highs = zip(*spread, strict=True)
+        axes.vlines(xs, lows, highs, color="#999999", linewidth=1.0, zorder=2)
+    for verdict in dict.fromkeys(point.verdict for point in points):
+        marker, colour = STYLES.get(verdict, OTHER)
+        own = [(at, point.median_us) for at, point in enumerate(points) if point.verdict == verdict]
+        xs, ys = zip(*own, strict=True)
+        label = _text(verdict, 20)
+        axes.scatter(
+            xs, ys, s=26, marker=marker, color=colour, edgecolors="white", linewidths=0.4, zorder=3, label=label
+        )
+
+
+def _draw_baseline(axes: Axes, points: Sequence[HistoryPoint]) -> None:
+    known = [(at, point.baseline_us) for at, point in enumerate(points) if point.baseline_us is not None]
+    if known:
+        xs, ys = zip(*known, strict=True)
+        style: dict[str, Any] = {"color": BASELINE_COLOUR, "linestyle": "--", "linewidth": 1.0, "zorder": 1.5}
+        axes.step(xs, ys, where="mid", label="baseline", **style)
+
+
+def _draw_levels(axes: Axes, history: CaseHistory) -> None:
+    """The level between two changes; of a history without any the median of all."""
+    changes = history.changes
+    bounds = [0, *(change.index for change in changes), len(history.points)]
+    median = statistics.median(point.median_us for point in history.points)
+    levels = [changes[0].before_us, *(change.after_us for change in changes)] if changes else [median]
+    for number, (start, end, level) in enumerate(zip(bounds, bounds[1:], levels, strict=False)):
+        label = "_nolegend_" if number else "level"
+        axes.hlines(
+            level, start - 0.4, end - 0.6, color=LEVEL_COLOUR, linewidth=1.8, alpha=0.75, zorder=1.8, label=label
+        )
+
+
+def _draw_changes(axes: Axes, history: CaseHistory) -> None:
+    """A line before the first run after a change, with its size and this run's commit."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high + 0.22 * (high - low))
+    for change in history.changes:
+        axes.axvline(change.index - 0.5, color=CHANGE_COLOUR, linewidth=1.0, linestyle=":", zorder=1.6)
+        right = change.index > 0.8 * len(history.points)
+        note = f"{format_change(change.ratio)}\n{_commit(change.first_after)}"
+        if change.environment:
+            note += f"\n{_text(change.environment[0], 40)}" + (" ..." if len(change.environment) > 1 else "")
+        axes.annotate(
+            note,
+            (change.index - 0.5, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(-3 if right else 3, -3),
+            textcoords="offset points",
+            ha="right" if right else "left",
+            va="top",
+            fontsize=7.5,
+            color=CHANGE_COLOUR,
+        )
+
+
+def _commit(commit: str) -> str:
+    name, plus, rest = commit.partition("+")
+    return _text(f"{name[:COMMIT_LENGTH]}{plus}{rest}", 18) or "unknown"
+
+
+def _text(text: str, limit: int) -> str:
+    """Foreign text: no characters that XML forbids, one line."""
+    return one_line(_NO_XML.sub(" ", text[: 4 * limit + 1]), limit)

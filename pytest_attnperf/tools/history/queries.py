@@ -1,0 +1,250 @@
+"""Reading a store: which cases there are, which one is meant, and its points in order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.records import CaseKey
+from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
+from pytest_attnperf.tools.history.failures import HistoryError
+from pytest_attnperf.tools.history.rows import digest, storable
+from pytest_attnperf.tools.history.schema import tables
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Select
+
+Row = Any
+"""SQLAlchemy's, whose type says nothing of its columns."""
+
+NAMED_IN_ERRORS = 8
+NAME_LIMIT = 200
+WRONG_SHOWN = 5
+COUNTED_AT_ONCE = 500
+
+
+@dataclass(frozen=True)
+class KnownCase:
+    """A case on a device. `points` have a time; `wrong` counts runs that have none, because the case was wrong there.
+
+    first, last   when its oldest and its newest run began, ISO 8601 in UTC
+    """
+
+    case: str
+    arch: str
+    product: str
+    nodeid: str
+    points: int
+    wrong: int
+    first: str
+    last: str
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which points: from `since` on (seconds since 1970), the newest `limit`, on machines with these facts."""
+
+    since: float | None = None
+    limit: int = 0
+    machine: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A row of the cases."""
+
+    id: int
+    case: str
+    arch: str
+    product: str
+    nodeid: str
+
+
+def listed(connection: Connection, pattern: str, arch: str, product: str) -> list[KnownCase]:
+    """Cases whose key or node id holds `pattern`, by name and device."""
+    from sqlalchemy import func, select
+
+    found = {one.id: one for one in _all(connection, arch, product) if pattern in one.case or pattern in one.nodeid}
+    table = tables().measurements
+    counted = select(
+        table.c.case_id,
+        func.count(table.c.median_us),
+        func.count(),
+        func.min(table.c.started),
+        func.max(table.c.started),
+    ).group_by(table.c.case_id)
+    some = len(found) <= COUNTED_AT_ONCE
+    rows = connection.execute(counted.where(table.c.case_id.in_(found)) if some else counted)
+    cases = [_known(found[row[0]], row) for row in rows if row[0] in found]
+    return sorted(cases, key=lambda one: (one.case, one.arch, one.product))
+
+
+def histories(connection: Connection, case: str, arch: str, product: str, asked: Asked) -> list[CaseHistory]:
+    """Series of the one case that is meant, by device and machine."""
+    meant = meant_by(connection, case, arch, product)
+    return [history for one in meant for history in _series(connection, one, asked)]
+
+
+def meant_by(connection: Connection, text: str, arch: str, product: str) -> list[_Found]:
+    """The case of that key, of that node id, or with that part; on every device that it has been on."""
+    found = _by_key(connection, text, arch, product)
+    if found:
+        return found
+    known = _all(connection, arch, product)
+    for matches in (
+        [one for one in known if one.nodeid == text],
+        [one for one in known if text in one.case],
+        [one for one in known if text in one.nodeid],
+    ):
+        names = sorted({one.case for one in matches})
+        if len(names) > 1:
+            raise HistoryError(
+                f"history: {text[:NAME_LIMIT]!r} is part of {len(names)} cases: {_some(names)}; say more"
+            )
+        if names:
+            return sorted(matches, key=lambda one: (one.arch, one.product))
+    where = f" on {'/'.join(part for part in (arch, product) if part)}" if arch or product else ""
+    names = sorted({one.case for one in known})
+    raise HistoryError(f"history: no case{where} is or holds {text[:NAME_LIMIT]!r}; known: {_some(names) or 'none'}")
+
+
+def points_query(case_id: int, asked: Asked) -> Select[Any]:
+    """Rows of one case from the newest on: a range of the primary key, read backwards."""
+    from sqlalchemy import select
+
+    table, runs = tables().measurements, tables().runs
+    wanted = (table.c.verdict, table.c.median_us, table.c.baseline_us, table.c.process_us)
+    facts = (table.c.machine_id, table.c.environment_id)
+    said = (runs.c.run_id, runs.c.started_text, runs.c.commit_id, runs.c.branch, runs.c.source)
+    query = select(*wanted, *facts, *said).join(runs, runs.c.id == table.c.run_id).where(table.c.case_id == case_id)
+    if asked.since is not None:
+        query = query.where(table.c.started >= asked.since)
+    query = query.order_by(table.c.started.desc(), table.c.run_id.desc())
+    return query.limit(asked.limit) if asked.limit else query
+
+
+def _by_key(connection: Connection, text: str, arch: str, product: str) -> list[_Found]:
+    from sqlalchemy import select
+
+    table = tables().cases
+    rows = connection.execute(select(*_columns()).where(table.c.key_digest == digest(storable(text))))
+    return _of_device((_found(row) for row in rows), arch, product)
+
+
+def _all(connection: Connection, arch: str, product: str) -> list[_Found]:
+    from sqlalchemy import select
+
+    return _of_device((_found(row) for row in connection.execute(select(*_columns()))), arch, product)
+
+
+def _columns() -> list[Any]:
+    table = tables().cases
+    names = ("id", "suite", "backend", "workload", "label", "arch", "product", "nodeid")
+    return [table.c[name] for name in names]
+
+
+def _found(row: Row) -> _Found:
+    number, suite, backend, workload, label, arch, product, nodeid = row
+    return _Found(number, str(CaseKey(suite, backend, workload, label)), arch, product, nodeid)
+
+
+def _of_device(found: Iterable[_Found], arch: str, product: str) -> list[_Found]:
+    kept = [one for one in found if arch in ("", one.arch) and product in ("", one.product)]
+    return sorted(kept, key=lambda one: (one.case, one.arch, one.product))
+
+
+def _known(one: _Found, row: Row) -> KnownCase:
+    _, points, every, first, last = row
+    return KnownCase(one.case, one.arch, one.product, one.nodeid, points, every - points, _iso(first), _iso(last))
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds")
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(name[:NAME_LIMIT] for name in names[:NAMED_IN_ERRORS])
+    more = len(names) - NAMED_IN_ERRORS
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _series(connection: Connection, one: _Found, asked: Asked) -> list[CaseHistory]:
+    """Points of one device, apart by machine: two numbers of machines that do not match say nothing of the code."""
+    rows = connection.execute(points_query(one.id, asked)).all()[::-1]
+    facts = _facts(connection, rows)
+    wrong = [row for row in rows if row.median_us is None]
+    notes = [_wrong_note(wrong)] if wrong else []
+    by_machine: dict[int, list[HistoryPoint]] = {}
+    for row in rows:
+        if row.median_us is not None and _is_so(facts[row.machine_id], asked.machine or {}):
+            by_machine.setdefault(row.machine_id, []).append(_point(row, facts))
+    if not by_machine:
+        return [CaseHistory(one.case, one.arch, one.product, (), notes=tuple(notes))] if rows else []
+    machines = [facts[number] for number in by_machine]
+    return [
+        CaseHistory(
+            one.case, one.arch, one.product, tuple(points), notes=(*notes, *_machine_notes(facts[number], machines))
+        )
+        for number, points in by_machine.items()
+    ]
+
+
+def _point(row: Row, facts: Mapping[int, dict[str, str]]) -> HistoryPoint:
+    return HistoryPoint(
+        started=row.started_text,
+        commit=row.commit_id,
+        verdict=row.verdict,
+        median_us=_time(row.median_us),
+        process_us=tuple(map(_time, row.process_us)),
+        baseline_us=None if row.baseline_us is None else _time(row.baseline_us),
+        branch=row.branch,
+        environment=facts[row.environment_id],
+        machine=facts[row.machine_id],
+        run_id=row.run_id,
+        source=row.source,
+    )
+
+
+def _time(value: object) -> float:
+    """Raises ValueError for what was never stored by this package."""
+    if not isinstance(value, (int, float)) or not (math.isfinite(value) and value > 0):
+        raise ValueError(f"a time is {value!r}")
+    return float(value)
+
+
+def _facts(connection: Connection, rows: Sequence[Row]) -> dict[int, dict[str, str]]:
+    from sqlalchemy import select
+
+    table = tables().facts
+    wanted = sorted({number for row in rows for number in (row.machine_id, row.environment_id)})
+    found: dict[int, dict[str, str]] = {}
+    for start in range(0, len(wanted), COUNTED_AT_ONCE):
+        part = wanted[start : start + COUNTED_AT_ONCE]
+        query = select(table.c.id, table.c.facts).where(table.c.id.in_(part))
+        found.update({number: dict(facts) for number, facts in connection.execute(query)})
+    return found
+
+
+def _is_so(facts: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    return all(facts.get(name) == value for name, value in wanted.items())
+
+
+def _wrong_note(rows: Sequence[Row]) -> str:
+    shown = ", ".join(f"{row.verdict} {row.started_text[:10]} at {row.commit_id[:60]}" for row in rows[-WRONG_SHOWN:])
+    more = " (newest)" if len(rows) > WRONG_SHOWN else ""
+    return f"wrong, without a time, in {len(rows)} run{'s' * (len(rows) != 1)}: {shown}{more}"
+
+
+def _machine_notes(own: Mapping[str, str], machines: Sequence[Mapping[str, str]]) -> list[str]:
+    """In which facts this series' machine differs from those of others, which are never mixed with it."""
+    if len(machines) == 1:
+        return []
+    names = sorted({name for one in machines for name in one})
+    differing = [name for name in names if len({one.get(name) for one in machines}) > 1]
+    said = ", ".join(f"{name} {own.get(name, 'unknown')}" for name in differing)
+    return [
+        f"one of {len(machines)} series that are kept apart, because times of these machines do not compare: {said}"
+    ]

@@ -1,0 +1,149 @@
+"""A run as the rows of a store: what is kept of it, checked, and found by digests."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+from pytest_attnperf.records import CaseKey, DeviceInfo, Verdict
+from pytest_attnperf.results import CaseResult, RunResult
+from pytest_attnperf.tools.history.failures import HistoryError
+
+WRONG = frozenset({Verdict.INCORRECT, Verdict.ERROR})
+"""Kept without a time, too: that a case was wrong somewhere belongs to its history."""
+
+Row = dict[str, Any]
+
+
+@dataclass
+class RunRows:
+    """What one run adds. `cases` and `facts` by digest; `measurements` name them by digest, too."""
+
+    run: Row
+    cases: dict[str, Row] = field(default_factory=dict)
+    facts: dict[str, Row] = field(default_factory=dict)
+    measurements: list[Row] = field(default_factory=list)
+
+
+def rows_of(run: RunResult, source: str) -> RunRows:
+    """Timed cases, and wrong ones. Of a case that is there twice the failing one is kept, or the later of two equal.
+
+    Raises HistoryError for a start that is no date, and a figure that no measurement can be.
+    """
+    rows = RunRows(_run_row(run, source))
+    if run.device is None:
+        return rows
+    kept: dict[str, CaseResult] = {}
+    for case in run.cases:
+        name = str(case.key)
+        if case.median_us is None and case.verdict not in WRONG:
+            continue
+        if name not in kept or case.fails or not kept[name].fails:
+            kept[name] = case
+    for case in kept.values():
+        _add(rows, run, run.device, case)
+    return rows
+
+
+def run_id_of(run: RunResult) -> str:
+    """The run's own; one made from what it holds where it has none, the same for the same content."""
+    if run.run_id:
+        return storable(run.run_id)
+    cases = [[str(case.key), case.verdict.value, case.median_us] for case in run.cases]
+    return f"content-{digest([run.started, run.commit, run.command, cases])[:32]}"
+
+
+def seconds_of(started: str, where: str = "run") -> float:
+    """ISO 8601 as seconds since 1970; without a zone it is taken as UTC. Raises HistoryError for anything else."""
+    try:
+        moment = datetime.fromisoformat(f"{started[:-1]}+00:00" if started.endswith(("Z", "z")) else started)
+        # In UTC, because the first and the last day there are may have no year in it.
+        return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(timezone.utc).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise HistoryError(
+            f"history: the {where} started at {started[:60]!r}, which is no date like 2026-01-31T12:00:00+00:00"
+        ) from error
+
+
+def key_digest(key: CaseKey) -> str:
+    """By which a case is found whatever its device."""
+    return digest(storable(str(key)))
+
+
+def digest(value: object) -> str:
+    """SHA-256 of plain data."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def storable(text: str) -> str:
+    """Text that both databases hold: neither NUL nor half a surrogate pair."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def _run_row(run: RunResult, source: str) -> Row:
+    run_id = run_id_of(run)
+    return {
+        "digest": digest(run_id),
+        "run_id": run_id,
+        "started": seconds_of(run.started),
+        "started_text": storable(run.started),
+        "commit_id": storable(run.commit),
+        "branch": storable(run.provenance.get("branch", "")),
+        "source": storable(source),
+        "version": storable(run.version),
+        "mode": storable(run.mode),
+        "appended": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "complete": run.complete,
+        "provenance": _plain(run.provenance),
+    }
+
+
+def _add(rows: RunRows, run: RunResult, device: DeviceInfo, case: CaseResult) -> None:
+    key = {name: storable(getattr(case.key, name)) for name in ("suite", "backend", "workload", "label")}
+    names = {**key, "arch": storable(device.arch), "product": storable(device.product)}
+    identity = digest(list(names.values()))
+    nodeid = storable(case.nodeid)
+    rows.cases[identity] = {"digest": identity, "key_digest": key_digest(case.key), "nodeid": nodeid, **names}
+    fingerprint = case.fingerprint or run.fingerprint
+    processes = [process.median_us for process in case.second or case.first]
+    where = f"run {rows.run['run_id'][:60]!r}, case {str(case.key)[:200]!r}"
+    rows.measurements.append(
+        {
+            "case": identity,
+            "started": rows.run["started"],
+            "machine": _fact(rows, fingerprint.must_match if fingerprint else {}),
+            "environment": _fact(rows, fingerprint.named if fingerprint else {}),
+            "verdict": case.verdict.value,
+            "median_us": _figure(case.median_us, "median_us", where),
+            "baseline_us": _figure(case.baseline_us, "baseline_us", where),
+            "ratio": _figure(case.ratio, "ratio", where),
+            "process_us": [_figure(one, "a process's median_us", where) for one in processes],
+        }
+    )
+
+
+def _fact(rows: RunRows, facts: dict[str, str]) -> str:
+    plain = _plain(facts)
+    identity = digest(plain)
+    rows.facts[identity] = {"digest": identity, "facts": plain}
+    return identity
+
+
+def _plain(facts: dict[str, str]) -> dict[str, str]:
+    return {storable(name): storable(value) for name, value in sorted(facts.items())}
+
+
+def _figure(value: float | None, name: str, where: str) -> float | None:
+    if value is not None and not (math.isfinite(value) and value > 0):
+        raise HistoryError(f"history: {where}: {name} is {value}; a time must be finite and positive. Nothing stored")
+    return value
+
+
+def in_order(rows: Iterable[Row]) -> list[Row]:
+    """By digest: writers that insert in the same order never wait for each other in a circle."""
+    return sorted(rows, key=lambda row: str(row["digest"]))

@@ -1,0 +1,215 @@
+"""A store of many runs: append, look up, list, prune. Every failure is a HistoryError that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.records.histories import CaseHistory
+from pytest_attnperf.records.regular_file import require_regular
+from pytest_attnperf.results import RunResult
+from pytest_attnperf.tools.history import migrations, queries, retention, rows
+from pytest_attnperf.tools.history.engines import WAIT_SECONDS, Transactions
+from pytest_attnperf.tools.history.failures import HistoryError
+from pytest_attnperf.tools.history.places import Place, place_of
+from pytest_attnperf.tools.history.schema import Tables, tables
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Insert, Table
+
+FOUND_AT_ONCE = 500
+"""Digests asked for in one query: an older SQLite takes 999 values."""
+
+
+@dataclass(frozen=True)
+class Appended:
+    """What `append` did: `rows` were stored; `already` says that the run was there, and nothing was done."""
+
+    rows: int
+    already: bool
+    run_id: str
+
+
+def open_store(url: str, *, read_only: bool = False, wait_s: float = WAIT_SECONDS) -> HistoryStore:
+    """A store by its address: a path, `sqlite:///path` or `postgresql://...`.
+
+    Opened for writing it is made, with its folder, or migrated; for reading it must be there. `wait_s` is how long to
+    wait for other writers. Raises HistoryError.
+    """
+    place = place_of(url)
+    _see_to_file(place, read_only)
+    transactions = Transactions(place, read_only=read_only, wait_s=wait_s)
+    try:
+        if read_only:
+            migrations.require_today(transactions)
+        else:
+            migrations.prepare(transactions)
+    except BaseException:
+        transactions.close()
+        raise
+    return HistoryStore(transactions)
+
+
+class HistoryStore:
+    """An open store; a context manager that closes it. Made by `open_store`."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self.transactions = transactions
+
+    @property
+    def shown(self) -> str:
+        """Where it is, without a password."""
+        return self.transactions.place.shown
+
+    def append(self, run: RunResult, *, source: str = "attnperf") -> Appended:
+        """Store a run's timed and wrong cases, all or none. A run that is there already is left as it is."""
+        added = rows.rows_of(run, source)
+
+        def work(connection: Connection) -> Appended:
+            return _append(connection, added, sqlite=self.transactions.is_sqlite)
+
+        return self.transactions.writing(work)
+
+    def cases(self, pattern: str = "", *, arch: str = "", product: str = "") -> list[queries.KnownCase]:
+        """Cases whose key or node id holds `pattern`, with their counts, by name."""
+        return self.transactions.reading(lambda connection: queries.listed(connection, pattern, arch, product))
+
+    def history(
+        self,
+        case: str,
+        *,
+        arch: str = "",
+        product: str = "",
+        since: str = "",
+        limit: int = 0,
+        machine: Mapping[str, str] | None = None,
+    ) -> list[CaseHistory]:
+        """One case over time: a series for each device, and for each machine on it whose times are comparable.
+
+        case      its key, its node id, or a part of either that only one case has
+        since     ISO date; earlier runs are left out
+        limit     the newest so many runs of each device; 0 is all
+        machine   facts of the machine that must be so, e.g. {'power_cap_w': '700'}
+
+        Raises HistoryError where no case, or more than one, is meant.
+        """
+        asked = queries.Asked(rows.seconds_of(since, "time in `since`") if since else None, limit, machine or {})
+        return self.transactions.reading(lambda connection: queries.histories(connection, case, arch, product, asked))
+
+    def prune(self, *, keep_days: float = 0, keep_runs: int = 0, dry_run: bool = False) -> retention.Pruned:
+        """Delete what is older than `keep_days` and not among the newest `keep_runs` of its case; see `retention`."""
+        rule = retention.Rule(keep_days, keep_runs)
+        if not dry_run:
+            return self.transactions.writing(lambda connection: retention.prune(connection, rule))
+        return self.transactions.writing(lambda connection: retention.would_prune(connection, rule))
+
+    def compact(self) -> int:
+        """Give a SQLite file's free pages back to the disk; how many bytes that were. 0 on a server, which does it."""
+        path = self.transactions.place.path
+        if path is None:
+            return 0
+        before = path.stat().st_size
+        retention.vacuum(self.transactions)
+        return before - path.stat().st_size
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.transactions.close()
+
+    def __enter__(self) -> HistoryStore:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def _see_to_file(place: Place, read_only: bool) -> None:
+    """Folders of a new file are made; a file to be read must be there."""
+    if place.path is None:
+        return
+    if place.path.exists():
+        require_regular(place.path, HistoryError)
+        return
+    if read_only:
+        raise HistoryError(
+            f"history {place.shown} is not there yet; it is made by pytest --attnperf --attnperf-history=URL, or "
+            "by attnperf history --import results.json"
+        )
+    try:
+        place.path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HistoryError(f"history {place.shown}: its folder cannot be made ({error}); give another place") from error
+
+
+def _append(connection: Connection, added: rows.RunRows, *, sqlite: bool) -> Appended:
+    from sqlalchemy import insert, select
+
+    known = tables()
+    run_id = str(added.run["run_id"])
+    there = select(known.runs.c.id).where(known.runs.c.digest == added.run["digest"])
+    new = _new(known.runs, sqlite).values(**added.run).returning(known.runs.c.id)
+    run = None if connection.execute(there).first() else connection.execute(new).scalar_one_or_none()
+    if run is None:
+        return Appended(0, True, run_id)
+    facts = _identified(connection, known.facts, added.facts, sqlite)
+    cases = _identified(connection, known.cases, added.cases, sqlite)
+    _rename(connection, known, added, cases)
+    stored = [_measurement(row, run, cases, facts) for row in added.measurements]
+    if stored:
+        connection.execute(insert(known.measurements), sorted(stored, key=lambda row: row["case_id"]))
+    return Appended(len(stored), False, run_id)
+
+
+def _new(table: Table, sqlite: bool) -> Insert:
+    """INSERT that leaves a row alone which somebody stored before."""
+    from sqlalchemy.dialects import postgresql
+    from sqlalchemy.dialects import sqlite as sqlite_dialect
+
+    if sqlite:
+        return sqlite_dialect.insert(table).on_conflict_do_nothing()
+    return postgresql.insert(table).on_conflict_do_nothing()
+
+
+def _identified(connection: Connection, table: Table, wanted: dict[str, rows.Row], sqlite: bool) -> dict[str, int]:
+    """Ids of rows by digest; those that are not there yet are added."""
+    found = _ids(connection, table, list(wanted))
+    missing = rows.in_order(row for identity, row in wanted.items() if identity not in found)
+    if missing:
+        connection.execute(_new(table, sqlite), missing)
+        found |= _ids(connection, table, [str(row["digest"]) for row in missing])
+    return found
+
+
+def _ids(connection: Connection, table: Table, digests: list[str]) -> dict[str, int]:
+    from sqlalchemy import select
+
+    found: dict[str, int] = {}
+    for start in range(0, len(digests), FOUND_AT_ONCE):
+        part = digests[start : start + FOUND_AT_ONCE]
+        query = select(table.c.digest, table.c.id).where(table.c.digest.in_(part))
+        found.update({row.digest: row.id for row in connection.execute(query)})
+    return found
+
+
+def _rename(connection: Connection, known: Tables, added: rows.RunRows, ids: dict[str, int]) -> None:
+    """A test that moved to another file is found by its newest node id."""
+    from sqlalchemy import bindparam, update
+
+    table = known.cases
+    named = [{"which": ids[row["digest"]], "newest": row["nodeid"]} for row in rows.in_order(added.cases.values())]
+    if named:
+        changed = update(table).where(table.c.id == bindparam("which"), table.c.nodeid != bindparam("newest"))
+        connection.execute(changed.values(nodeid=bindparam("newest")), named)
+
+
+def _measurement(row: rows.Row, run: int, cases: dict[str, int], facts: dict[str, int]) -> dict[str, Any]:
+    named = ("case", "machine", "environment")
+    return {
+        **{name: value for name, value in row.items() if name not in named},
+        "case_id": cases[row["case"]],
+        "run_id": run,
+        "machine_id": facts[row["machine"]],
+        "environment_id": facts[row["environment"]],
+    }

@@ -1,0 +1,1 @@
+"""Occupancy of compiled kernels, for the command of that name."""

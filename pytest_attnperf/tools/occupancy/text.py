@@ -1,0 +1,262 @@
+"""Occupancy as text: the answer in one line, what a kernel uses, what each resource allows, and where the steps lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pytest_attnperf.records.code import Occupancy
+from pytest_attnperf.reports.text.figures import one_line
+
+PLOT_COLUMNS = 64
+"""VGPRs of a wave (256) and LDS of a workgroup (64 KiB, 160 KiB) divide by it; with the axis a plot is 69 wide."""
+
+TICKS = 4
+"""Labels under a plot, at equal distances; the last one at its right edge."""
+
+RESOURCE_NAMES = {
+    "vgprs": "VGPRs",
+    "sgprs": "SGPRs",
+    "lds": "LDS",
+    "workgroups": "barriers",
+    "slots": "wave slots",
+}
+"""As printed, by the names in `Occupancy.limits`."""
+
+SAVED = {
+    "vgprs": ("VGPR", "VGPRs"),
+    "agprs": ("AGPR", "AGPRs"),
+    "sgprs": ("SGPR", "SGPRs"),
+    "lds_bytes": ("byte of LDS", "bytes of LDS"),
+}
+"""One and several of what can be saved."""
+
+
+@dataclass(frozen=True)
+class UseRow:
+    """What a kernel asks of one resource, and what the hardware hands out for it; as text with units."""
+
+    resource: str
+    asks: str
+    gets: str
+
+
+@dataclass(frozen=True)
+class LimitRow:
+    """What one resource allows, as text with units.
+
+    holds, takes     of a CU, WGP or SIMD; of a wave or a workgroup
+    allows           how often the one goes into the other
+    waves_per_simd   of `Occupancy.limits`
+    """
+
+    resource: str
+    holds: str
+    takes: str
+    allows: str
+    waves_per_simd: int
+    binds: bool
+
+
+@dataclass(frozen=True)
+class OverviewRow:
+    """One of several compiled kernels: registers per lane and wave, LDS of a workgroup in bytes, its lanes."""
+
+    name: str
+    arch: str
+    vgprs: int
+    agprs: int
+    sgprs: int
+    lds_bytes: int
+    threads: int
+    occupancy: Occupancy
+
+
+@dataclass(frozen=True)
+class Ink:
+    """The characters of a plot."""
+
+    flat: str
+    down: str
+    upper: str
+    lower: str
+    whole: str
+    point: str
+    axis: str
+    corner: str
+
+
+UNICODE = Ink("─", "│", "┐", "└", "·", "●", "│", "└")
+ASCII = Ink("-", "|", "+", "+", ".", "o", "|", "+")
+
+
+class Stair(Protocol):
+    """Occupancy for values of one resource from `first` to `last`."""
+
+    @property
+    def first(self) -> int: ...  # noqa: D102
+    @property
+    def last(self) -> int: ...  # noqa: D102
+    @property
+    def waves_per_simd(self) -> int: ...  # noqa: D102
+    @property
+    def whole_waves_per_simd(self) -> float: ...  # noqa: D102
+
+
+class Saving(Protocol):
+    """So many fewer of one resource."""
+
+    @property
+    def resource(self) -> str: ...  # noqa: D102
+    @property
+    def fewer(self) -> int: ...  # noqa: D102
+    @property
+    def value(self) -> int: ...  # noqa: D102
+
+
+def ink_for(encoding: str | None) -> Ink:
+    """Characters that an output of this encoding can show: ASCII where it is not known or cannot show the others."""
+    try:
+        "".join(vars(UNICODE).values()).encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return ASCII
+    return UNICODE
+
+
+def answer(arch: str, found: Occupancy) -> str:
+    """'gfx942: 5 of 8 waves per SIMD, limited by VGPRs; 5 whole workgroups of 4 waves per CU'.
+
+    Where whole workgroups make fewer waves than the compiler counts, that is said, too.
+    """
+    limited = f"limited by {named_limiters(found)}" if found.limiters else "the most there are"
+    if not found.fits:
+        return f"{arch}: not one workgroup fits a {found.block}, no launch would succeed: {limited}"
+    waves = f"{arch}: {found.waves_per_simd} of {found.max_waves_per_simd} waves per SIMD, {limited}"
+    whole = f"{counted(found.workgroups, 'whole workgroup')} of {counted(found.waves_per_workgroup, 'wave')}"
+    fewer = found.whole_waves_per_simd < found.waves_per_simd
+    average = f", which is {found.whole_waves_per_simd:g} waves per SIMD" if fewer else ""
+    return f"{waves}; {whole} per {found.block}{average}"
+
+
+def named_limiters(found: Occupancy) -> str:
+    """'VGPRs', 'VGPRs and LDS'."""
+    return " and ".join(RESOURCE_NAMES[name] for name in found.limiters)
+
+
+def use_table(rows: Sequence[UseRow]) -> str:
+    """One line per resource of a workgroup."""
+    cells = [(row.resource, row.asks, row.gets) for row in rows]
+    return _table(cells, ("a workgroup", "asks for", "is given"), ("left", "left", "left"))
+
+
+def limit_table(rows: Sequence[LimitRow], block: str) -> str:
+    """One line per resource, with what binds marked."""
+    headers = (f"a {block} holds", "", "taken", "allows", "waves/SIMD", "")
+    aligns = ("left", "right", "right", "right", "right", "left")
+    cells = [
+        (row.resource, row.holds, row.takes, row.allows, str(row.waves_per_simd), "<- binds" if row.binds else "")
+        for row in rows
+    ]
+    kept = len(headers) if any(row.binds for row in rows) else len(headers) - 1
+    return _table([line[:kept] for line in cells], headers[:kept], aligns[:kept])
+
+
+def savings_lines(goal: str, ways: Sequence[Sequence[Saving]]) -> list[str]:
+    """'one more wave per SIMD: 8 VGPRs fewer (at most 128)'; several ways get a line each."""
+    texts = [" and ".join(_saving_text(saving) for saving in way) for way in ways]
+    if len(texts) == 1:
+        return [f"{goal}: {texts[0]}"]
+    return [f"{goal}:", *(f"  {'or ' if index else ''}{text}" for index, text in enumerate(texts))]
+
+
+def sizes_text(threads: Sequence[int]) -> str:
+    """'workgroups of 512 or 1,024 threads'."""
+    return f"workgroups of {' or '.join(f'{size:,}' for size in threads)} threads"
+
+
+def counted(count: int, what: str) -> str:
+    """'1 wave', '2,048 bytes'."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def plot_lines(unit: str, stairs: Sequence[Stair], at: int, most_waves: int, ink: Ink) -> list[str]:
+    """A staircase of waves per SIMD over the values of `stairs`, with the value `at` marked, 69 columns wide.
+
+    A column stands for an equal share of the values and shows the occupancy at the largest of them. Whole workgroups
+    are dotted where they make fewer waves than the compiler counts; fractions of a wave are left out.
+    """
+    top = stairs[-1].last
+    width = -(-top // PLOT_COLUMNS)
+    shown = [_at(stairs, min((column + 1) * width, top)) for column in range(PLOT_COLUMNS)]
+    rows = [[" "] * PLOT_COLUMNS for _ in range(most_waves + 1)]
+    for column, stair in enumerate(shown):
+        before = shown[max(column - 1, 0)].waves_per_simd
+        _draw_step(rows, column, before, stair.waves_per_simd, ink)
+        if int(stair.whole_waves_per_simd) < stair.waves_per_simd:
+            rows[int(stair.whole_waves_per_simd)][column] = ink.whole
+    rows[_at(stairs, at).waves_per_simd][max(-(-at // width) - 1, 0)] = ink.point
+    dotted = f", {ink.whole} in whole workgroups" if any(ink.whole in row for row in rows) else ""
+    return [
+        f"waves per SIMD by {unit}, {ink.point} this kernel ({at:,}){dotted}",
+        *(f"{level:>3} {ink.axis}{''.join(rows[level])}".rstrip() for level in range(most_waves, -1, -1)),
+        f"    {ink.corner}{ink.flat * PLOT_COLUMNS}",
+        " " * 5 + "".join(_tick_labels(top, width)),
+    ]
+
+
+def _draw_step(rows: list[list[str]], column: int, before: int, level: int, ink: Ink) -> None:
+    if before == level:
+        rows[level][column] = ink.flat
+        return
+    rows[before][column], rows[level][column] = ink.upper, ink.lower
+    for between in range(level + 1, before):
+        rows[between][column] = ink.down
+
+
+def _table(cells: Sequence[Sequence[str]], headers: Sequence[str], aligns: Sequence[str]) -> str:
+    # This module is imported wherever any command is typed, also where `attnperf worker` runs without our dependencies.
+    from tabulate import tabulate
+
+    text = tabulate(cells, headers, tablefmt="simple", colalign=aligns, disable_numparse=True)
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def _at(stairs: Sequence[Stair], value: int) -> Stair:
+    return next((stair for stair in stairs if value <= stair.last), stairs[-1])
+
+
+def _tick_labels(top: int, width: int) -> Iterator[str]:
+    """Values under the columns that end with them."""
+    columns = PLOT_COLUMNS // TICKS
+    for tick in range(1, TICKS + 1):
+        yield f"{min(tick * columns * width, top):>{columns},}"
+
+
+def _saving_text(saving: Saving) -> str:
+    one, several = SAVED[saving.resource]
+    return f"{saving.fewer:,} {one if saving.fewer == 1 else several} fewer (at most {saving.value:,})"
+
+
+def overview_table(rows: Sequence[OverviewRow]) -> str:
+    """A line per kernel: what it asks for, waves per SIMD in both forms, and what limits them."""
+    from tabulate import tabulate
+
+    headers = ["kernel", "arch", "VGPRs", "AGPRs", "SGPRs", "LDS bytes", "threads", "waves/SIMD", "whole", "limited by"]
+    body = [
+        [
+            one_line(row.name),
+            row.arch,
+            f"{row.vgprs}",
+            f"{row.agprs}",
+            f"{row.sgprs}",
+            f"{row.lds_bytes:,}",
+            f"{row.threads}",
+            f"{row.occupancy.waves_per_simd} of {row.occupancy.max_waves_per_simd}",
+            f"{row.occupancy.whole_waves_per_simd:g}",
+            ", ".join(RESOURCE_NAMES[name] for name in row.occupancy.limiters) or "nothing",
+        ]
+        for row in rows
+    ]
+    aligns = ["left", "left", *["right"] * 7, "left"]
+    return tabulate(body, headers, tablefmt="simple", colalign=aligns, disable_numparse=True)

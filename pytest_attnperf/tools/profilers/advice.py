@@ -1,0 +1,227 @@
+"""What to do about a profile: each recommendation rests on figures of this profile, and promises nothing beyond them.
+
+`Advice.gain` is the most that the whole could gain, by Amdahl's law: what would remain if the part took no time at all.
+It is a bound and no forecast. Every rule says nothing where its evidence is not in the profile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from pytest_attnperf.records.profiles import Advice, FamilyTime, ProfileSummary
+from pytest_attnperf.tools.profilers.amdahl import overall_gain, percent
+from pytest_attnperf.tools.profilers.kernel_advice import KERNEL_RULES
+from pytest_attnperf.tools.profilers.name_matching import short_name
+
+Rule = Callable[[ProfileSummary], Iterator[Advice]]
+
+LEAVE_ALONE = 0.02
+"""Below this share of GPU time a part is not worth work of its own."""
+
+WORTH_SAYING = 0.005
+"""A part that could give less than half a percent is not named: no profile could show that it was removed."""
+
+IDLE_SHARE = 0.10
+"""Of the span: gaps below are what any stream of launches has."""
+
+SHORT_KERNEL_NS = 10_000
+"""Mean duration below which launching from a host, some 5 to 10 us each, can be what a GPU waits for."""
+
+FIRST_SHARE = 0.05
+"""Of GPU time: what first calls cost above their later ones before they distort totals and means."""
+
+DOMINATES = 0.5
+GEMM = "GEMM"
+"""Name of the family in kernel_families.json."""
+
+UNKNOWN = "other"
+"""Nature of kernels that no rule of families names."""
+
+SET_UP = ("allocation", "loading and compiling")
+"""Categories of `FirstCalls.host_ns` that a warmed-up program does not pay again."""
+
+SHOWN = 3
+"""Families that are named one by one; further ones are added up."""
+
+TO_AND_FROM_HOST = ("hosttodevice", "devicetohost", "htod", "dtoh")
+"""In a copy's name, without case and underscores: HOST_TO_DEVICE of rocprofv3, 'Memcpy HtoD' of torch.profiler."""
+
+
+def advise(summary: ProfileSummary) -> tuple[Advice, ...]:
+    """Recommendations, the one that could give most first; those without a gain last."""
+    if summary.total_ns <= 0:
+        return ()
+    found = [advice for rule in RULES for advice in rule(summary)]
+    return tuple(sorted(found, key=lambda advice: -(advice.gain if advice.gain is not None else -math.inf)))
+
+
+def largest(summary: ProfileSummary) -> Iterator[Advice]:
+    """Where the time is."""
+    family = max(summary.families, key=lambda one: one.total_ns, default=None)
+    if family is None:
+        return
+    kernels = [kernel for kernel in summary.kernels if kernel.family == family.family]
+    top = max(kernels, key=lambda one: one.spread.total_ns, default=None)
+    inside = f"; most of it in {short_name(top.name)} ({percent(top.share)})" if top and len(kernels) > 1 else ""
+    if family.nature == UNKNOWN:
+        text = "The time is in kernels of no known family: name them in a rules file (attnperf profile --families FILE)"
+    else:
+        text = f"The time is in {family.family}: work on it first"
+    yield Advice(text, f"{_figures(family)}{inside}", _limit(family.share))
+
+
+def gemm_dominates(summary: ProfileSummary) -> Iterator[Advice]:
+    """GEMMs that take half of the time are measured before anything is exchanged."""
+    for family in summary.families:
+        if family.family == GEMM and family.share >= DOMINATES:
+            yield Advice(
+                "Measure these GEMM shapes against a calibrated GEMM ceiling (attnperf calibrate-device) before "
+                "libraries or batch sizes are changed: times of kernels alone do not tell how far the GEMMs are from "
+                "what the device reaches",
+                _figures(family),
+                _limit(family.share),
+            )
+
+
+def leave_alone(summary: ProfileSummary) -> Iterator[Advice]:
+    """Computing families below 2 % in which nothing can be won. A small kernel of a large family is not meant."""
+    small = [
+        family for family in summary.families if family.share < LEAVE_ALONE and family.nature in ("compute", UNKNOWN)
+    ]
+    small = sorted((family for family in small if family.total_ns), key=lambda one: -one.total_ns)
+    for family in small[:SHOWN]:
+        limit, partly = _limit(family.share), percent(overall_gain(family.share, 0.04))
+        yield Advice(
+            f"Leave {family.family} alone: infinitely fast it would gain at most {percent(limit)}",
+            f"{_figures(family)}; 4 % faster gains {partly}",
+            limit,
+        )
+    rest = small[SHOWN:]
+    if rest:
+        share = sum(family.share for family in rest)
+        yield Advice(
+            f"Leave {len(rest)} further families alone, each below {LEAVE_ALONE:.0%}",
+            f"together {percent(share)} of GPU time: {', '.join(family.family for family in rest)}",
+            _limit(share),
+        )
+
+
+def conversions(summary: ProfileSummary) -> Iterator[Advice]:
+    """Kernels that only change layout or type."""
+    for family in summary.families:
+        if family.nature == "conversion" and family.share >= WORTH_SAYING:
+            yield Advice(
+                f"Fuse the {family.family} kernels into their neighbours, or keep the data in one type and layout",
+                f"{_figures(family)}: they only change how values are laid out or stored",
+                _limit(family.share),
+            )
+
+
+def host_copies(summary: ProfileSummary) -> Iterator[Advice]:
+    """Copies between host and device that steady state repeats."""
+    kernels = [kernel for kernel in summary.kernels if kernel.kind == "copy" and _host_side(kernel.name)]
+    for kernel in kernels:
+        if kernel.steady is None or kernel.steady.total_ns / summary.total_ns < WORTH_SAYING:
+            continue
+        share = kernel.steady.total_ns / summary.total_ns
+        yield Advice(
+            f"Keep data on the device: {kernel.name} copies go on in steady state",
+            f"{_counted(kernel.steady.calls, 'copy', 'copies')} behind the warm-up, {_ms(kernel.steady.total_ns)}, "
+            f"{percent(share)} of GPU time",
+            _limit(share),
+        )
+
+
+def fills(summary: ProfileSummary) -> Iterator[Advice]:
+    """Filling memory, in steady state or only before it."""
+    for family in summary.families:
+        if family.nature != "fill" or family.share < WORTH_SAYING:
+            continue
+        kernels = [kernel for kernel in summary.kernels if kernel.family == family.family]
+        if kernels and all(kernel.first_ns is not None and kernel.steady is None for kernel in kernels):
+            yield Advice(
+                f"Leave the {family.family} kernels out of every comparison: they run in the warm-up only",
+                f"{_figures(family)}, none of it behind the warm-up",
+            )
+            continue
+        yield Advice(
+            f"Avoid the {family.family} kernels where the next kernel overwrites what they wrote, or fuse them into it",
+            _figures(family),
+            _limit(family.share),
+        )
+
+
+def idle_device(summary: ProfileSummary) -> Iterator[Advice]:
+    """Time in which nothing ran."""
+    busy, span = summary.busy_ns, summary.span_ns
+    if not busy or not span or 1 - busy / span < IDLE_SHARE:
+        return
+    mean = summary.total_ns / summary.calls if summary.calls else math.inf
+    evidence = (
+        f"idle for {percent(1 - busy / span)} of {_ms(span)} from the first dispatch to the last, warm-up and the "
+        f"profiler's own cost included; {summary.calls} dispatches of {mean / 1e3:.4g} us on average; the gain is of "
+        "elapsed time"
+    )
+    if mean < SHORT_KERNEL_NS:
+        text = "The GPU waits between many short kernels: capture them in a graph, or fuse them"
+    else:
+        text = "The GPU waits between its kernels, which are not short: look for synchronisation and host work between"
+    yield Advice(text, evidence, span / busy - 1)
+
+
+def first_calls(summary: ProfileSummary) -> Iterator[Advice]:
+    """What only the first calls cost."""
+    first = summary.first_calls
+    if first is None:
+        return
+    if first.excess_ns >= FIRST_SHARE * summary.total_ns:
+        share = first.excess_ns / summary.total_ns
+        yield Advice(
+            "Warm up before anything is compared or served: first calls distort totals and means",
+            f"the first dispatches of {_counted(first.kernels, 'kernel', 'kernels')} exceed their later ones by "
+            f"{_ms(first.excess_ns)}, {percent(share)} of GPU time",
+        )
+    spent = {name: first.host_ns[name] for name in SET_UP if first.host_ns.get(name, 0) > 0}
+    if sum(spent.values()) >= FIRST_SHARE * (summary.span_ns or summary.total_ns):
+        parts = ", ".join(f"{name} {_ms(ns)}" for name, ns in spent.items())
+        yield Advice(
+            "Allocate and compile once, before steady state: pool memory, and keep compiled kernels",
+            f"host time: {parts}; GPU time {_ms(summary.total_ns)}",
+        )
+
+
+RULES: Sequence[Rule] = (
+    largest,
+    gemm_dominates,
+    conversions,
+    host_copies,
+    fills,
+    idle_device,
+    first_calls,
+    *KERNEL_RULES,
+    leave_alone,
+)
+
+
+def _host_side(name: str) -> bool:
+    folded = name.casefold().replace("_", "")
+    return any(part in folded for part in TO_AND_FROM_HOST)
+
+
+def _limit(share: float) -> float:
+    """Shares that were added up may exceed 1 by a rounding error."""
+    return overall_gain(min(share, 1.0), math.inf)
+
+
+def _figures(family: FamilyTime) -> str:
+    calls, kernels = _counted(family.calls, "call", "calls"), _counted(family.kernels, "kernel", "kernels")
+    return f"{percent(family.share)} of GPU time: {_ms(family.total_ns)} in {calls} of {kernels}"
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
+
+
+def _ms(ns: float) -> str:
+    return f"{ns / 1e6:.4g} ms"

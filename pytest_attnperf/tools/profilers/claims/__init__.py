@@ -1,0 +1,1 @@
+"""Checks what a published profile says against what is possible."""

@@ -1,0 +1,218 @@
+"""What the rules for claims share: findings, and what follows from a document by itself."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from pytest_attnperf.codeobject.arch import ARCHS, ArchLimits
+from pytest_attnperf.codeobject.occupancy import Block, Resources, block_of
+from pytest_attnperf.codeobject.targets import plain_arch
+from pytest_attnperf.environment.device_specs import (
+    BYTES_PER_MIB,
+    FLOPS_PER_TFLOP,
+    HZ_PER_MHZ,
+    DeviceSpec,
+    all_specs,
+)
+from pytest_attnperf.environment.names import gpu_product
+from pytest_attnperf.records.profiles import Finding
+from pytest_attnperf.roofline.floors import UNRELIABLE
+from pytest_attnperf.tools.profilers.claims.figures import Interval, exactly
+from pytest_attnperf.tools.profilers.claims.records import Claims, Device, Model
+
+ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "f8": 1, "i8": 1}
+
+WARP = 32
+"""Threads of a wave of NVIDIA."""
+
+
+def agrees(rule: str, said: str, text: str) -> Finding:
+    """Checked, and right."""
+    return Finding(rule, True, said, "", text)
+
+
+def contradicts(rule: str, said: str, should: str, text: str = "") -> Finding:
+    """Checked, and wrong; the sentence is `should` where no other is given."""
+    return Finding(rule, False, said, should, text or f"{said}: {should}")
+
+
+def undecided(rule: str, said: str, text: str, should: str = "") -> Finding:
+    """Not decided by what is given; `should` is what speaks against it."""
+    return Finding(rule, None, said, should, text)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A document, and what follows from it.
+
+    limits   of the architecture; None where they are not known
+    spec     the one row of `device_specs` that fits the device; None where none or several do
+    """
+
+    claims: Claims
+    limits: ArchLimits | None
+    spec: DeviceSpec | None
+
+    @property
+    def threads(self) -> int | None:
+        """Of a workgroup."""
+        kernel = self.claims.kernel
+        if kernel.workgroup is not None:
+            return math.prod(kernel.workgroup)
+        return kernel.threads.count if kernel.threads else None
+
+    @property
+    def grid(self) -> tuple[int, int, int] | None:
+        """Workgroups of a launch in x, y, z."""
+        kernel = self.claims.kernel
+        if not (kernel.grid_items and kernel.workgroup):
+            return kernel.grid_workgroups
+        x, y, z = (-(-items // size) for items, size in zip(kernel.grid_items, kernel.workgroup, strict=True))
+        return x, y, z
+
+    @property
+    def wave_size(self) -> int | None:
+        """As the document says where the architecture has it, else the architecture's own; warps of NVIDIA are 32."""
+        device = self.claims.device
+        said = device.wave_size if device else None
+        if self.limits is None:
+            return WARP if device and device.arch.startswith("sm_") else said
+        return said if said in self.limits.wave_sizes else self.limits.wave_sizes[0]
+
+    @property
+    def waves(self) -> int | None:
+        """Of a workgroup, from its threads."""
+        if not self.threads or not self.wave_size:
+            return None
+        return -(-self.threads // self.wave_size)
+
+    def block(self, per: str) -> Block | None:
+        """What a CU holds, or a WGP on architectures that have them; None where that or the workgroup is not known."""
+        asked = self.resources(wgp_mode=per == "WGP")
+        if self.limits is None or asked is None or (per == "WGP" and not self.limits.wgp):
+            return None
+        return block_of(self.limits, asked)
+
+    def resources(self, *, wgp_mode: bool) -> Resources | None:
+        """What the kernel asks for, counts that are not given as 0; None where the workgroup is not known."""
+        if not self.threads or self.limits is None:
+            return None
+        kernel = self.claims.kernel
+        return Resources(
+            vgprs=kernel.vgprs.count if kernel.vgprs else 0,
+            agprs=kernel.agprs.count if kernel.agprs else 0,
+            sgprs=min(kernel.sgprs.count if kernel.sgprs else 0, self.limits.max_sgprs),
+            lds_bytes=self.lds_bytes,
+            threads=self.threads,
+            wave_size=self.wave_size or 0,
+            wgp_mode=wgp_mode,
+        )
+
+    @property
+    def lds_bytes(self) -> int:
+        """Of a workgroup; 0 where none is given."""
+        lds = self.claims.kernel.lds
+        return round(lds.size.interval.middle) if lds else 0
+
+    @property
+    def call_s(self) -> Interval | None:
+        """Seconds per call: of the total over the calls where both are given, because it has more digits."""
+        said = self.claims.performance
+        if said.total and said.calls and said.calls.count:
+            return said.total.time.interval.over(exactly(said.calls.count))
+        return said.per_call.time.interval if said.per_call else None
+
+    @property
+    def flops(self) -> float | None:
+        """Useful FLOPs of one call of attention: 4 x tokens^2 x head_dim per head and sequence, causal about half."""
+        model = self.claims.model
+        if self.claims.kernel.family != "attention" or not model.tokens or not model.head_dim:
+            return None
+        if not model.heads or not model.sequences:
+            return None
+        pairs = model.tokens * (model.tokens + 1) / 2 if model.causal else model.tokens**2
+        return 4.0 * pairs * model.head_dim * model.heads * model.sequences
+
+    @property
+    def least_bytes(self) -> float | None:
+        """Q, K, V read and the output written once, by one call of attention."""
+        model = self.claims.model
+        if self.flops is None:
+            return None
+        return float(_rows(model) * (model.head_dim or 0) * ELEMENT_BYTES[model.dtype])
+
+    @property
+    def cache_bytes(self) -> float | None:
+        """Of the last-level cache; None where it is not known."""
+        return self.spec.last_level_cache_bytes if self.spec else None
+
+    def in_cache(self, size: float) -> str:
+        """'they fit the 32 MiB cache', where they do; '' where they do not, or that is not known."""
+        if self.cache_bytes is None or size > self.cache_bytes:
+            return ""
+        return f"they fit the {self.cache_bytes / BYTES_PER_MIB:.0f} MiB cache"
+
+
+def _rows(model: Model) -> int:
+    """Rows of head_dim elements in Q, K, V and the output of one call."""
+    heads, kv_heads = model.heads or 0, model.kv_heads or model.heads or 0
+    return 2 * (heads + kv_heads) * (model.tokens or 0) * (model.sequences or 0)
+
+
+def known_of(claims: Claims) -> Known:
+    """A document with the limits and peaks of its device, as far as they are known."""
+    if claims.device is None:
+        return Known(claims, None, None)
+    arch = plain_arch(claims.device.arch) or claims.device.arch
+    return Known(claims, ARCHS.get(arch), spec_of(claims.device, arch))
+
+
+def spec_of(device: Device, arch: str) -> DeviceSpec | None:
+    """The one row with this architecture and, where they are given, this product and compute units."""
+    fitting = [
+        spec
+        for spec in all_specs()
+        if spec.arch == arch
+        and spec.confidence != UNRELIABLE
+        and (device.compute_units in (None, spec.compute_units))
+        and (not device.product or _named(device.product, spec))
+    ]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _named(product: str, spec: DeviceSpec) -> bool:
+    plain = _letters(product)
+    return plain == _letters(spec.name) or gpu_product(product) in spec.products
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def datasheet_flops(spec: DeviceSpec, dtype: str) -> tuple[tuple[float, ...], str] | None:
+    """FLOP/s that the data sheet gives, highest first, and the arithmetic in words.
+
+    At the maximum clock, at the boost clock, and as the vendor prints it: reports use any of these.
+    """
+    per_clock = {
+        "f16": spec.f16_flop_per_cu_clk,
+        "bf16": spec.f16_flop_per_cu_clk,
+        "f32": spec.f32_flop_per_cu_clk,
+        "f8": spec.f8_flop_per_cu_clk,
+        "i8": spec.i8_flop_per_cu_clk,
+    }[dtype]
+    clocks = sorted({mhz for mhz in (spec.max_mhz, spec.boost_mhz) if mhz is not None}, reverse=True)
+    if per_clock is None or not clocks:
+        return None
+    rates = [per_clock * spec.compute_units * mhz * HZ_PER_MHZ for mhz in clocks]
+    if dtype in ("f16", "bf16") and spec.f16_tflops is not None:
+        rates.append(spec.f16_tflops * FLOPS_PER_TFLOP)
+    how = f"{spec.compute_units} CU x {per_clock:.0f} FLOP per clock x {clocks[0] / 1000:g} GHz"
+    return tuple(sorted(rates, reverse=True)), how
+
+
+def plural(count: float, word: str) -> str:
+    """'1 wave', '8 waves'."""
+    return f"{count:,.10g} {word}" + ("" if count == 1 else "s")

@@ -1,0 +1,157 @@
+"""CSV files as profilers leave them: columns by name, rows that do not fit named and left out, the rest used."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from pytest_attnperf.errors import ProfileError
+from pytest_attnperf.records.profiles import Problem
+from pytest_attnperf.records.regular_file import open_regular
+
+KEPT = 5
+"""Problems of one kind that are listed one by one; the others are counted."""
+
+HEAD_BYTES = 65536
+
+
+class Problems:
+    """What is wrong with the rows of one file. The first few of a kind are kept, the others counted."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = str(path)
+        self._kept: list[tuple[int, str, str, bool]] = []
+        self._seen: Counter[str] = Counter()
+
+    def add(self, line: int, text: str, *, kind: str, column: str = "", lost: bool = True) -> None:
+        """One problem. kind: what counts as the same; lost: the whole row is left out."""
+        self._seen[kind] += 1
+        if self._seen[kind] <= KEPT:
+            self._kept.append((line, column, text, lost))
+
+    def finished(self, rows: int) -> tuple[Problem, ...]:
+        """All of them, once it is known how many rows are used."""
+        counted = "the other row is used" if rows == 1 else f"the other {rows} rows are used"
+        others = counted if rows else "no row of this file can be used"
+        found = [
+            Problem(self._path, text, f"the row is left out, {others}" if lost else "the row is used", line, column)
+            for line, column, text, lost in sorted(self._kept)
+        ]
+        for kind, count in self._seen.items():
+            if count > KEPT:
+                found.append(Problem(self._path, f"{count - KEPT} more rows of this kind: {kind}", others))
+        return tuple(found)
+
+
+class CsvTable:
+    """An open CSV file. Iterating gives every row with as many values as there are columns; blank lines are skipped.
+
+    `line` is the last line of the row at hand, counted from 1 with the line of columns.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.columns: tuple[str, ...] = columns_of(path)
+        self.problems = Problems(path)
+        self._file = path.open(encoding="utf-8-sig", errors="replace", newline="")
+        self._reader = csv.reader(self._file)
+        self._misfit: tuple[int, int] | None = None
+
+    def __enter__(self) -> CsvTable:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    @property
+    def line(self) -> int:
+        """Of the row that iteration gave last."""
+        return self._reader.line_num
+
+    def first(self, *names: str) -> str:
+        """The first of these columns that there is; '' where there is none."""
+        return next((name for name in names if name in self.columns), "")
+
+    def index(self, name: str) -> int:
+        """Where a column stands."""
+        return self.columns.index(name)
+
+    def needs(self, form: str, names: Sequence[str]) -> None:
+        """Raise ProfileError unless all these columns are there, once each."""
+        missing = [name for name in names if name not in self.columns]
+        if missing:
+            raise ProfileError(
+                f"{self.path}: a {form} needs the columns {', '.join(names)}; missing: {', '.join(missing)}; the file "
+                f"has: {', '.join(self.columns)}"
+            )
+        twice = [name for name in names if self.columns.count(name) > 1]
+        if twice:
+            count = self.columns.count(twice[0])
+            raise ProfileError(f"{self.path}: column {twice[0]} is there {count} times, in line 1: which is meant?")
+
+    def __iter__(self) -> Iterator[list[str]]:
+        width = len(self.columns)
+        reader = self._reader
+        begun = False
+        while True:
+            try:
+                if not begun:
+                    next(reader, None)
+                    begun = True
+                for row in reader:
+                    if len(row) == width:
+                        yield row
+                    elif row:
+                        self._tell_misfit(last=False)
+                        self._misfit = (reader.line_num, len(row))
+                break
+            except csv.Error as error:
+                begun = True
+                self.problems.add(reader.line_num, f"cannot be read as CSV: {error}", kind="no CSV")
+        self._tell_misfit(last=self._misfit is not None and self._misfit[0] == reader.line_num)
+
+    def _tell_misfit(self, *, last: bool) -> None:
+        """Pass on a row of another width, once it is known whether it is the last one."""
+        if self._misfit is None:
+            return
+        line, values = self._misfit
+        self._misfit = None
+        text = f"has {values} values, there are {len(self.columns)} columns"
+        missing = self.columns[values] if values < len(self.columns) else ""
+        if last and missing:
+            text = f"the last row is cut short: it {text}"
+        self.problems.add(line, text, kind="another number of values than columns", column=missing)
+
+
+def columns_of(path: Path) -> tuple[str, ...]:
+    """The names in the first line. Raises ProfileError for an empty file and for one that is no text."""
+    head = head_of(path)
+    if not head.strip():
+        raise ProfileError(f"{path} is empty ({len(head)} bytes); was the profiler stopped before it wrote?")
+    text = head.decode("utf-8-sig", errors="replace")
+    if b"\0" in head.partition(b"\n")[0] or text[:4096].count("�") > 16:
+        raise ProfileError(f"{path} is no text (it begins with {head[:8]!r}): no CSV of a profiler")
+    try:
+        return tuple(name.strip() for name in next(csv.reader(io.StringIO(text, newline="")), []))
+    except csv.Error as error:
+        raise ProfileError(f"{path}: the line of columns cannot be read: {error}") from error
+
+
+def head_of(path: Path) -> bytes:
+    """The first bytes of a file. Raises ProfileError where it cannot be read."""
+    try:
+        with open_regular(path, ProfileError) as file:
+            return file.read(HEAD_BYTES)
+    except OSError as error:
+        raise ProfileError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def whole_number(text: str) -> int | None:
+    """A number without sign of at most 18 digits, so that 64 bits hold it; None for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None

@@ -1,0 +1,57 @@
+"""Which row of the table of devices a profile is of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pytest_attnperf.environment.device_specs import DeviceSpec, all_specs, spec_for
+from pytest_attnperf.environment.names import gpu_product
+from pytest_attnperf.errors import UnknownNameError, UsageError
+from pytest_attnperf.records import DeviceInfo
+from pytest_attnperf.records.profiles import Agent
+from pytest_attnperf.tools.profilers.profile import Profile
+
+
+def spec_named(name: str) -> DeviceSpec:
+    """The row with this name or product: 'MI300X', 'AMD Instinct MI300X VF'. Raises UnknownNameError listing all."""
+    for spec in all_specs():
+        if name.lower() == spec.name.lower() or gpu_product(name) in spec.products:
+            return spec
+    raise UnknownNameError("device", name, [spec.name for spec in all_specs()])
+
+
+def spec_of(agents: Sequence[Agent]) -> DeviceSpec | None:
+    """The row that all GPUs of a profile are of; None where they differ, or none fits by arch, product and size."""
+    found = {
+        spec_for(DeviceInfo("", agent.arch, gpu_product(agent.product), compute_units=agent.compute_units or 0))
+        for agent in agents
+        if agent.kind == "gpu"
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def spec_by(name: str, agents: Sequence[Agent]) -> DeviceSpec | None:
+    """The row of this name; without a name that of the agents, None where they say too little."""
+    return spec_named(name) if name else spec_of(agents)
+
+
+def told(profile: Profile, spec: DeviceSpec) -> Profile:
+    """The profile with its GPUs known to be of this row: traces alone do not say what they ran on.
+
+    Raises UsageError where a file says that a GPU is of another architecture.
+    """
+    known = {agent.name: agent for agent in profile.agents}
+    names = dict.fromkeys(shape.agent for shape in profile.dispatches.shapes if shape.kind == "kernel")
+    found = dict(known)
+    for name in (*names, *(agent.name for agent in profile.agents if agent.kind == "gpu")):
+        agent = known.get(name, Agent(name))
+        if agent.arch and agent.arch != spec.arch:
+            raise UsageError(f"--device {spec.name} is {spec.arch}, but the files say that {name!r} is {agent.arch}")
+        found[name] = replace(
+            agent,
+            arch=spec.arch,
+            product=agent.product or spec.name,
+            compute_units=agent.compute_units or spec.compute_units,
+        )
+    return replace(profile, agents=tuple(found.values()))

@@ -1,0 +1,86 @@
+"""Many dispatches, column by column: a million rows take some 20 MB, and no object each."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from operator import eq, lt
+
+from pytest_attnperf.records.profiles import KernelShape
+
+
+@dataclass(frozen=True, eq=False)
+class Dispatches:
+    """Kernels, copies and memory sets in the order they began; row i is element i of every column.
+
+    shapes     each once
+    shape      index into `shapes`
+    start_ns   and `end_ns`: of one clock per profile
+    """
+
+    shapes: tuple[KernelShape, ...] = ()
+    shape: array[int] = field(default_factory=lambda: array("i"))
+    start_ns: array[int] = field(default_factory=lambda: array("q"))
+    end_ns: array[int] = field(default_factory=lambda: array("q"))
+
+    def __len__(self) -> int:
+        return len(self.shape)
+
+    def __iter__(self) -> Iterator[tuple[KernelShape, int, int]]:
+        """(shape, start_ns, end_ns) of each, in order."""
+        for index, start, end in zip(self.shape, self.start_ns, self.end_ns, strict=True):
+            yield self.shapes[index], start, end
+
+    def durations_by_shape(self) -> list[array[int]]:
+        """Nanoseconds of every dispatch of each shape, in the order they began; parallel to `shapes`."""
+        found: list[array[int]] = [array("q") for _ in self.shapes]
+        for index, start, end in zip(self.shape, self.start_ns, self.end_ns, strict=True):
+            found[index].append(end - start)
+        return found
+
+    @property
+    def total_ns(self) -> int:
+        """All durations added up, overlapping ones each in full."""
+        return sum(self.end_ns) - sum(self.start_ns)
+
+
+class DispatchesBuilder:
+    """Collects rows in any order."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[KernelShape, int] = {}
+        self._shape: array[int] = array("i")
+        self._start: array[int] = array("q")
+        self._end: array[int] = array("q")
+
+    def number_of(self, shape: KernelShape) -> int:
+        """The number that `add` takes for a shape."""
+        return self._numbers.setdefault(shape, len(self._numbers))
+
+    def add(self, number: int, start_ns: int, end_ns: int) -> None:
+        """One dispatch of the shape of that number."""
+        self._shape.append(number)
+        self._start.append(start_ns)
+        self._end.append(end_ns)
+
+    def __len__(self) -> int:
+        return len(self._shape)
+
+    def dispatches(self) -> Dispatches:
+        """All of them, ordered by start and then end."""
+        starts, ends = self._start, self._end
+        if all(map(lt, starts, islice(starts, 1, None))):
+            return Dispatches(tuple(self._numbers), self._shape[:], starts[:], ends[:])
+        order = sorted(range(len(starts)), key=starts.__getitem__)
+        ordered = array("q", map(starts.__getitem__, order))
+        if any(map(eq, ordered, islice(ordered, 1, None))):
+            order.sort(key=ends.__getitem__)
+            order.sort(key=starts.__getitem__)
+        return Dispatches(
+            shapes=tuple(self._numbers),
+            shape=array("i", map(self._shape.__getitem__, order)),
+            start_ns=ordered,
+            end_ns=array("q", map(ends.__getitem__, order)),
+        )

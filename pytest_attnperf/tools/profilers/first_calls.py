@@ -1,0 +1,157 @@
+"""What the first dispatches took apart from the others, what counts as warm-up, and where host time went."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_attnperf.records.profiles import FirstCalls, Spread, StatsRow
+from pytest_attnperf.tools.profilers.torch_events import OPERATOR
+
+SLOWER = 0.10
+"""A first pass is warm-up while it takes longer than the median pass by more than this."""
+
+PASSES_NEEDED = 3
+"""For a median pass that the first one does not decide."""
+
+OTHERS_NEEDED = 4
+"""Further dispatches of the same size, before a first one can be called an outlier."""
+
+FENCE = 3.0
+"""Interquartile ranges beyond the upper quartile: Tukey's far out (Exploratory Data Analysis, 1977)."""
+
+OUTLIER_RATIO = 1.5
+"""Of the median of the others, which an outlier exceeds besides: clocks that tick in 40 ns make ranges of nothing."""
+
+
+@dataclass(frozen=True)
+class First:
+    """The first dispatch of one kernel: its duration, and the spread of all later ones of the same size."""
+
+    kernel: str
+    duration_ns: int
+    others: Spread
+
+    @property
+    def excess_ns(self) -> int:
+        """By which it exceeds the median of the others; 0 where it does not, or is alone."""
+        return 0 if self.others.median_ns is None else max(0, round(self.duration_ns - self.others.median_ns))
+
+    @property
+    def is_outlier(self) -> bool:
+        """Whether the others, if there are enough, make it one."""
+        q1, median, q3 = self.others.q1_ns, self.others.median_ns, self.others.q3_ns
+        if self.others.calls < OTHERS_NEEDED or q1 is None or median is None or q3 is None:
+            return False
+        return self.duration_ns > q3 + FENCE * (q3 - q1) and self.duration_ns > OUTLIER_RATIO * median
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """Which dispatches are warm-up: all before place `before`, and the first ones of the kernels named."""
+
+    text: str
+    before: int = 0
+    first_of: frozenset[str] = frozenset()
+
+
+def warm_up_given(count: int, begins: Sequence[int], dispatches: int) -> WarmUp:
+    """What the user says: passes, where it is known where they begin, else dispatches. None of either is nothing."""
+    if begins and count:
+        held = min(count, len(begins))
+        before = begins[held] if held < len(begins) else dispatches
+        return WarmUp(f"{held} of {len(begins)} passes, as given ({before:,} dispatches)", before)
+    if not count:
+        return WarmUp("none, as given")
+    return WarmUp(
+        f"the first {min(count, dispatches):,} of {dispatches:,} dispatches, as given", min(count, dispatches)
+    )
+
+
+def warm_up_of(firsts: Iterable[First], begins: Sequence[int], durations: Sequence[int]) -> WarmUp:
+    """Decided from the data: what comes before the first pass, and the first passes while they are slow; where none is
+    slow, the first dispatches that are outliers.
+
+    `durations` are of all dispatches in the order they began, `begins` the places in it where passes begin.
+    """
+    ends = (*begins[1:], len(durations))
+    passes = [sum(durations[begin:end]) for begin, end in zip(begins, ends, strict=False)]
+    if len(passes) >= PASSES_NEEDED:
+        usual = statistics.median(passes)
+        slow = next((place for place, each in enumerate(passes) if each <= usual * (1 + SLOWER)), len(passes))
+        if slow:
+            times = ", ".join(f"{each / usual - 1:+.0%}" for each in passes[:slow])
+            text = f"the first {slow} of {len(passes)} passes, against the median pass: {times}"
+            return WarmUp(f"{text} ({begins[slow]:,} dispatches)", begins[slow])
+    return _first_dispatches(list(firsts), begins)
+
+
+def _first_dispatches(firsts: Sequence[First], begins: Sequence[int]) -> WarmUp:
+    slow = frozenset(first.kernel for first in firsts if first.is_outlier)
+    before = begins[0] if begins else 0
+    said = [f"{before:,} dispatches before the first pass"] if before else []
+    if slow:
+        said.append(
+            f"the first dispatch of {len(slow)} of {len(firsts)} kernels, longer than {OUTLIER_RATIO:g} medians and "
+            f"beyond {FENCE:g} interquartile ranges of the kernel's others"
+        )
+    else:
+        said.append("no first dispatch of a kernel is far from its others" if said else "none")
+    if len(begins) >= PASSES_NEEDED:
+        said.append(f"no first pass is slower than the median of {len(begins)} by {SLOWER:.0%}")
+    return WarmUp("; ".join(said), before, slow)
+
+
+_LOADING, _ALLOCATION, _SYNCHRONISATION = "loading and compiling", "allocation", "synchronisation"
+_COPIES, _LAUNCH, _SET_UP = "copies", "launch", "set-up"
+_HOST = tuple(
+    (category, re.compile(pattern))
+    for category, pattern in (
+        (_LOADING, r"^(?:hiprtc|nvrtc)|Module Loading|Lazy Function Loading"),
+        (_LOADING, r"^(?:hip|cuda|cu)(?:Module(?:Load|Get|Unload)|Library|Link|KernelGet|FuncGet)"),
+        (_LOADING, r"^__(?:hip|cuda)Register|^hsa_(?:code_object|executable|ven_amd_loader)"),
+        (_ALLOCATION, r"^(?:hip|cuda|cu)(?:Ext|Host|Array)?(?:Malloc|Free)|^(?:hip|cu)Mem\w*Alloc"),
+        (_ALLOCATION, r"^(?:hip|cuda|cu)(?:Mem(?:Free|Create|Map|Pool)|(?:Mem)?Host(?:Register|Unregister|Alloc))"),
+        (_ALLOCATION, r"^hsa_amd_(?:memory_pool_(?:allocate|free)|agents_allow_access)"),
+        (_SYNCHRONISATION, r"Synchronize|WaitEvent|EventQuery|StreamQuery|^hsa_signal_(?:wait|load)"),
+        (_COPIES, r"^(?:hip|cuda|cu)Mem(?:cpy|set|Prefetch)|^hsa_(?:amd_)?memory_(?:async_copy|copy|fill)"),
+        (_LAUNCH, r"Launch|^__(?:hip|cuda)(?:Push|Pop)CallConfiguration"),
+        (_SET_UP, r"^(?:hip|cuda|cu)(?:Init|Get|Set|Device|Stream|Event|Ctx|Driver|Runtime|Occupancy)"),
+        (_SET_UP, r"^hsa_(?:init|shut|agent|iterate|system|queue|isa|region)"),
+    )
+)
+"""Categories of host time in the order they are asked, by the names of functions of HIP, CUDA and HSA."""
+
+OTHER_HOST = "other"
+_BENEATH = "hsa_"
+"""HSA functions run within HIP's, so beside those they would be counted twice."""
+
+
+def host_category(name: str) -> str:
+    """What a function of a runtime spends host time on."""
+    return next((category for category, pattern in _HOST if pattern.search(name)), OTHER_HOST)
+
+
+def host_times(rows: Iterable[StatsRow]) -> dict[str, int]:
+    """Nanoseconds of host time by category, most first, of a runtime's functions; torch's operators hold these.
+
+    Synchronisation is time in which the host waits for the GPU, and so is part of a synchronous copy's.
+    """
+    every = [row for row in rows if row.domain == "api"]
+    above = any(not row.name.startswith(_BENEATH) for row in every)
+    found: dict[str, int] = {}
+    for row in every:
+        if row.name.startswith(OPERATOR) or (above and row.name.startswith(_BENEATH)):
+            continue
+        category = host_category(row.name)
+        found[category] = found.get(category, 0) + row.spread.total_ns
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def first_calls_of(firsts: Iterable[First], host_ns: Mapping[str, int]) -> FirstCalls:
+    """By how much first dispatches exceed their others, over kernels where they do, and the host's share."""
+    excesses = array("q", (first.excess_ns for first in firsts))
+    return FirstCalls(sum(excesses), sum(excess > 0 for excess in excesses), dict(host_ns))

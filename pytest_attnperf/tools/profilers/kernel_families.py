@@ -1,0 +1,170 @@
+"""What a kernel does, told from its name: ordered rules in `kernel_families.json`, which a user's own file precedes.
+
+    {"schema": 1, "rules": [
+      {"pattern": "^my_attention", "family": "attention", "nature": "compute", "why": "our own kernel"}
+    ]}
+
+A pattern is a regular expression of Python, searched anywhere in a name; the first rule that is found decides.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records.regular_file import read_regular
+from pytest_attnperf.tools.profilers.safe_patterns import MAX_PATTERN, pattern_risk
+
+SCHEMA = 1
+BYTES_MAX = 1 << 20
+NATURES = ("compute", "conversion", "copy", "fill", "communication", "other")
+KINDS = ("kernel", "copy", "set", "operator")
+NEEDED = ("pattern", "family", "nature")
+FIELDS = (*NEEDED, "kind", "why")
+
+MATCHED_CHARACTERS = 1000
+"""Of a name are matched. Longer ones repeat their template arguments, and the time of a search stays bounded."""
+
+_SUFFIXES = (" [clone .kd]", ".kd")
+
+
+class Family(NamedTuple):
+    """What kernels of one family have in common. nature: see `FamilyTime`."""
+
+    name: str
+    nature: str
+
+
+MEMORY_COPY = "memory copy"
+ATTENTION = "attention"
+"""Families of the default rules that others ask for."""
+
+OTHER = Family("other", "other")
+"""Of a name that no rule knows."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule of a file. kind: the only one it applies to, '' for all; why: a source or reason, for readers."""
+
+    pattern: re.Pattern[str]
+    family: Family
+    kind: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Rules in the order they are asked. What was found is kept by name, so a name is matched once."""
+
+    rules: tuple[Rule, ...]
+    _known: dict[tuple[str, str], Family] = field(default_factory=dict, compare=False, repr=False)
+
+    @staticmethod
+    def default() -> Rules:
+        """Those of this package."""
+        return _default()
+
+    @staticmethod
+    def read(path: Path) -> Rules:
+        """Those of a file, with the default ones behind them.
+
+        Raises UsageError for a file that cannot be used, naming the rule, the field, and what is allowed.
+        """
+        try:
+            text = read_regular(path, BYTES_MAX).decode("utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"cannot read the rules of kernel families {path}: {error}") from error
+        return Rules(_parsed(text, str(path)) + _default().rules)
+
+    def family(self, name: str, kind: str = "kernel") -> Family:
+        """Family of a kernel, copy or memory set by its name; `OTHER` where no rule knows it."""
+        known = self._known.get((name, kind))
+        if known is None:
+            known = self._known[name, kind] = self._found(name, kind)
+        return known
+
+    def is_memory_work(self, name: str, kind: str = "kernel") -> bool:
+        """Whether it is a copy or a fill of the runtime's or of a framework's initialisation: no sign of a pass."""
+        family = self.family(name, kind)
+        return kind in ("copy", "set") or family.nature == "fill" or family.name == MEMORY_COPY
+
+    def _found(self, name: str, kind: str) -> Family:
+        for suffix in _SUFFIXES:
+            name = name.removesuffix(suffix)
+        part = name[:MATCHED_CHARACTERS]
+        for rule in self.rules:
+            if rule.kind in ("", kind) and rule.pattern.search(part):
+                return rule.family
+        return OTHER
+
+
+@functools.cache
+def _default() -> Rules:
+    file = resources.files("pytest_attnperf.tools.profilers").joinpath("kernel_families.json")
+    return Rules(_parsed(file.read_text(encoding="utf-8"), file.name))
+
+
+def _parsed(text: str, where: str) -> tuple[Rule, ...]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError alone
+        raise UsageError(f"{where} is no JSON: {error}; see docs/kernel-families.md for an example") from error
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema != SCHEMA:
+        raise UsageError(
+            f'{where}: schema is {schema!r}; known is {SCHEMA}, as in {{"schema": {SCHEMA}, "rules": [...]}}'
+        )
+    rows = document.get("rules")
+    if not isinstance(rows, list):
+        raise UsageError(f"{where}: rules is {type(rows).__name__}, must be a list of objects with {', '.join(FIELDS)}")
+    return tuple(_rule(row, f"{where}: rule {number}") for number, row in enumerate(rows, 1))
+
+
+def _rule(row: Any, where: str) -> Rule:
+    if not isinstance(row, dict):
+        raise UsageError(f"{where} is {row!r}, must be an object with {', '.join(FIELDS)}")
+    for name, value in row.items():
+        if name not in FIELDS:
+            raise UsageError(f"{where} has a field {name!r}; known are {', '.join(FIELDS)}")
+        if not isinstance(value, str):
+            raise UsageError(f"{where}: {name} is {value!r}, must be text")
+    missing = [name for name in NEEDED if name not in row]
+    if missing:
+        raise UsageError(f"{where} has no {', '.join(missing)}; needed are {', '.join(NEEDED)}")
+    _check_words(row, where)
+    family = Family(row["family"], row["nature"])
+    return Rule(_compiled(row["pattern"], where), family, row.get("kind", ""), row.get("why", ""))
+
+
+def _check_words(row: Mapping[str, str], where: str) -> None:
+    if not row["family"].strip():
+        raise UsageError(f"{where}: family is {row['family']!r}, must name one, as 'attention' does")
+    if row["nature"] not in NATURES:
+        raise UsageError(f"{where}: nature is {row['nature']!r}; allowed are {', '.join(NATURES)}")
+    if row.get("kind", "") not in ("", *KINDS):
+        raise UsageError(f"{where}: kind is {row['kind']!r}; allowed are {', '.join(KINDS)}, or none for all")
+    if not row["pattern"] and not row.get("kind"):
+        raise UsageError(f"{where}: pattern is empty and would take every name; only a rule with a kind may be so")
+
+
+def _compiled(pattern: str, where: str) -> re.Pattern[str]:
+    if len(pattern) > MAX_PATTERN:
+        raise UsageError(
+            f"{where}: pattern has {len(pattern)} characters, at most {MAX_PATTERN}; make several rules of it"
+        )
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"{where}: pattern {pattern!r} is no regular expression of Python: {error}") from error
+    risk = pattern_risk(pattern)
+    if risk:
+        raise UsageError(f"{where}: pattern {pattern!r} may take for ever: {risk}")
+    return compiled

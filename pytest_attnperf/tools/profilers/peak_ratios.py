@@ -1,0 +1,170 @@
+"""How two devices compare in what they can do, and how much of that advantage a measured ratio uses.
+
+A data sheet's peak and a measured ceiling are not the same figure: a device that is held to what it was measured to
+reach looks worse beside one that is held to its data sheet. Every figure says which it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_attnperf.environment.device_specs import DeviceSpec
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records.profiles import PeakRatio
+from pytest_attnperf.roofline.floors import MARGIN, UNRELIABLE
+
+DATA_SHEET = "data sheet"
+MEASURED = "measured"
+KINDS = (DATA_SHEET, MEASURED)
+SHARES_DIFFER = 0.005
+"""Advantages that differ by less are not told apart."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure that devices are compared in. `most`: above it no device is; a unit is then probably another."""
+
+    what: str
+    unit: str
+    most: float
+
+
+FIGURES: dict[str, Figure] = {
+    "mem_gb_s": Figure("DRAM bandwidth", "GB/s", 1e5),
+    "cache_gb_s": Figure("cache bandwidth", "GB/s", 1e6),
+    "f16_tflops": Figure("f16 matrix rate", "TFLOP/s", 1e5),
+    "f8_tflops": Figure("f8 matrix rate", "TFLOP/s", 1e5),
+    "f32_tflops": Figure("f32 rate", "TFLOP/s", 1e5),
+}
+"""By the name that a user gives them with; the unit is in it."""
+
+SPEED = "speed"
+"""Name of a measured rate of the same work in any unit; only its ratio has a meaning."""
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Figures of one device by their names in `FIGURES`, and of which kind they are."""
+
+    figures: Mapping[str, float]
+    kind: str = DATA_SHEET
+
+    @classmethod
+    def parse(cls, text: str) -> Peaks:
+        """Read 'mem_gb_s=212,f16_tflops=36.9,measured'.
+
+        Raises UsageError for what is no such text, and for figures that no device can have.
+        """
+        figures, kind = {}, DATA_SHEET
+        for part in filter(None, map(str.strip, text.split(","))):
+            name, sign, value = part.partition("=")
+            if not sign and part == MEASURED:
+                kind = MEASURED
+                continue
+            try:
+                figures[name] = float(value)
+            except ValueError as error:
+                raise UsageError(
+                    f"{part!r} is no peak; wanted is e.g. mem_gb_s=212,f16_tflops=36.9 (and ,measured where they are "
+                    f"no data sheet's); known: {', '.join((*FIGURES, SPEED))}"
+                ) from error
+        check_peaks(figures, kind)
+        return cls(figures, kind)
+
+
+def peak_ratios(
+    own: Mapping[str, float],
+    other: Mapping[str, float],
+    *,
+    own_kind: str = DATA_SHEET,
+    other_kind: str = DATA_SHEET,
+    speed_unit: str = "1/s",
+) -> tuple[PeakRatio, ...]:
+    """The ratio of every figure that both have, in the order of `FIGURES`, the speed last.
+
+    Raises UsageError for a figure that is not known, and for a value that no device can have.
+    """
+    for side, kind in ((own, own_kind), (other, other_kind)):
+        check_peaks(side, kind)
+    ratios = [
+        PeakRatio(figure.what, own[name], other[name], figure.unit, own_kind, other_kind)
+        for name, figure in FIGURES.items()
+        if name in own and name in other
+    ]
+    if SPEED in own and SPEED in other:
+        ratios.append(PeakRatio(SPEED, own[SPEED], other[SPEED], speed_unit, MEASURED, MEASURED))
+    return tuple(ratios)
+
+
+def check_peaks(peaks: Mapping[str, float], kind: str, spec: DeviceSpec | None = None) -> None:
+    """Raise UsageError for peaks that cannot be: unknown, not above 0, beyond every device, or beyond `spec`."""
+    if kind not in KINDS:
+        raise UsageError(f"kind {kind!r} of a peak; known: {', '.join(KINDS)}")
+    limits = _limits(spec) if spec else {}
+    for name, value in peaks.items():
+        if name != SPEED and name not in FIGURES:
+            raise UsageError(f"peak {name!r} is not known; known: {', '.join((*FIGURES, SPEED))}")
+        if not (math.isfinite(value) and value > 0):
+            raise UsageError(f"{name} {value:g}: it must be above 0")
+        if name in FIGURES and value > FIGURES[name].most:
+            figure = FIGURES[name]
+            raise UsageError(
+                f"{name} {value:g}: no device has more {figure.what} than {figure.most:g} {figure.unit}; is the value "
+                "in another unit?"
+            )
+        if spec and name in limits and value > limits[name] * (1 + MARGIN):
+            raise UsageError(
+                f"{name} {value:g}: {spec.name} has at most {limits[name]:.4g}, by its data sheet and maximum clock"
+            )
+
+
+def spec_peaks(spec: DeviceSpec) -> Peaks:
+    """What the data sheet says; nothing where it is not reliable."""
+    if spec.confidence == UNRELIABLE:
+        return Peaks({})
+    return Peaks({"mem_gb_s": spec.mem_gb_s} | ({"f16_tflops": spec.f16_tflops} if spec.f16_tflops else {}))
+
+
+def _limits(spec: DeviceSpec) -> dict[str, float]:
+    """What the device cannot exceed: its rate at the maximum clock, where that is stated, and its bandwidth."""
+    if spec.confidence == UNRELIABLE:
+        return {}
+    rate = spec.peak_flops("f16")
+    return {"mem_gb_s": spec.mem_gb_s} | ({"f16_tflops": rate / 1e12} if rate else {})
+
+
+def mixed_kinds(ratios: Sequence[PeakRatio]) -> tuple[str, ...]:
+    """A sentence for every ratio of a data sheet's figure and a measured one."""
+    return tuple(
+        f"{ratio.what}: {ratio.own:.4g} {ratio.unit} is {_a(ratio.own_kind)} and {ratio.other:.4g} {ratio.unit} "
+        f"{_a(ratio.other_kind)}: the ratio {ratio.ratio:.2f} is not of like with like"
+        for ratio in ratios
+        if ratio.own_kind != ratio.other_kind
+    )
+
+
+def advantage(ratios: Sequence[PeakRatio]) -> str:
+    """'1.71 x as fast with 3.17 x the bandwidth', and which share of each ratio that is; '' without speed or peaks."""
+    speed = next((ratio.ratio for ratio in ratios if ratio.what == SPEED), None)
+    peaks = [ratio for ratio in ratios if ratio.what != SPEED]
+    if speed is None or not peaks:
+        return ""
+    having = _joined([f"{ratio.ratio:.2f} x the {ratio.what}" for ratio in peaks])
+    shares = [speed / ratio.ratio for ratio in peaks]
+    if max(shares) - min(shares) < SHARES_DIFFER:
+        used = f"{shares[0]:.0%} of each of these ratios"
+    else:
+        used = _joined(
+            [f"{share:.0%} of the ratio in {ratio.what}" for share, ratio in zip(shares, peaks, strict=True)]
+        )
+    return f"{speed:.2f} x as fast with {having}: {used}"
+
+
+def _a(kind: str) -> str:
+    return "from a data sheet" if kind == DATA_SHEET else "measured"
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

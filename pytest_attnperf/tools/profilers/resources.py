@@ -1,0 +1,249 @@
+"""Occupancy from what a profiler says of a kernel's resources, with all that must be known before it is believed.
+
+What the register columns mean: `arch_vgpr_count`, `accum_vgpr_count` and `sgpr_count` of rocprofiler-sdk (and of
+rocprof before it, with the same arithmetic) decode the kernel descriptor, so they count what is allocated.
+
+- gfx90a, gfx94x: VGPRs are accum_offset, AccVGPRs the rest of the allocation.
+- gfx908: AccVGPRs repeat VGPRs.
+- gfx950: before rocm-systems#5862 (2026-05) VGPRs are half the allocation, AccVGPRs 0.
+- gfx10 and later: SGPRs are 128.
+- LDS: rocprofv3's kernel_trace writes the code object's static LDS rounded up to 512; rocpd, rocprof v1 and v2, and
+  torch.profiler write what the launch has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pytest_attnperf.codeobject.arch import ARCHS, AgprRule, ArchLimits
+from pytest_attnperf.codeobject.nvidia_occupancy import SMS, nvidia_occupancy_of
+from pytest_attnperf.codeobject.occupancy import Resources, occupancy_with
+from pytest_attnperf.errors import CodeObjectError
+from pytest_attnperf.records.code import KernelCode, Occupancy
+from pytest_attnperf.records.profiles import Agent, KernelShape, ShapeTime, Spread
+
+CALCULATED = "the occupancy is a calculated upper bound: no counter was read"
+TELLS = "the kernel's code object tells (attnperf occupancy FILE)"
+LAUNCH_LDS_FORMS = ("rocpd", "rocprof v1", "rocprof v2", "torch.profiler")
+"""Beginnings of `Source.form` whose LDS is the launch's own, dynamic LDS included."""
+
+STATIC_LDS_GRANULE = 512
+RDNA_GRANULES = {32: 8, 64: 4}
+"""What kernel descriptors of RDNA count VGPRs in, by wave size; the hardware hands out larger granules."""
+
+UNTOLD_ARCH = "gfx950"
+FULL_ROUNDS = 0.9
+"""A launch that keeps the device this full over all its rounds of workgroups is not worth a word."""
+
+
+@dataclass(frozen=True)
+class GridFill:
+    """How a launch's workgroups cover the device.
+
+    units       compute units (SMs)
+    capacity    workgroups that run at once by the calculated occupancy; None without one
+    """
+
+    workgroups: int
+    units: int
+    capacity: int | None
+
+    @property
+    def idle_units(self) -> int:
+        """Compute units that have no workgroup from the start on."""
+        return max(0, self.units - self.workgroups)
+
+    @property
+    def rounds(self) -> float | None:
+        """How often the whole device is filled."""
+        return self.workgroups / self.capacity if self.capacity else None
+
+    @property
+    def used(self) -> float | None:
+        """Share of all places for workgroups, over all rounds, that are taken: the rest is the tail."""
+        return self.workgroups / (-(-self.workgroups // self.capacity) * self.capacity) if self.capacity else None
+
+
+def shape_time(shape: KernelShape, spread: Spread, agent: Agent | None, *, form: str = "") -> ShapeTime:
+    """A kernel at one size of launch with its occupancy, None where the profile does not suffice for one.
+
+    form   `Source.form` of the file that it is from; '' where it is not known
+    """
+    if shape.kind != "kernel":
+        return ShapeTime(shape, spread)
+    found, caveats = _occupancy(shape, agent, form)
+    fill = grid_fill(shape, found, agent)
+    grid = _grid_caveat(fill) if fill else []
+    return ShapeTime(shape, spread, found, tuple(([CALCULATED] if found else []) + caveats + grid))
+
+
+def grid_fill(shape: KernelShape, occupancy: Occupancy | None, agent: Agent | None) -> GridFill | None:
+    """How its workgroups cover the device; None where the launch or the device is not known."""
+    if shape.workgroups is None or agent is None or not agent.compute_units:
+        return None
+    blocks = agent.compute_units // 2 if occupancy and occupancy.block == "WGP" else agent.compute_units
+    return GridFill(shape.workgroups, agent.compute_units, occupancy.workgroups * blocks if occupancy else None)
+
+
+def _occupancy(shape: KernelShape, agent: Agent | None, form: str) -> tuple[Occupancy | None, list[str]]:
+    if not shape.threads or shape.vgprs is None:
+        missing = "size of a workgroup" if not shape.threads else "registers"
+        return None, [
+            f"no occupancy: the file does not say the {missing}; kernel_trace of ROCm 7.0 and later and rocpd do, and "
+            f"{TELLS}"
+        ]
+    arch = agent.arch.partition(":")[0] if agent else ""
+    if arch.removesuffix("a") in SMS:
+        return _nvidia(shape, arch)
+    if not arch:
+        return None, [
+            f"no occupancy: the profile does not say the architecture of agent {shape.agent!r}; agent_info and rocpd "
+            "do, or attnperf profile --device NAME"
+        ]
+    limits = ARCHS.get(arch)
+    if limits is None:
+        return None, [f"no occupancy: the limits of {arch!r} are not known; known: {', '.join((*ARCHS, *SMS))}"]
+    return _amd(shape, limits, agent.wave_size if agent else None, form)
+
+
+def _nvidia(shape: KernelShape, arch: str) -> tuple[Occupancy | None, list[str]]:
+    registers = shape.vgprs or 0
+    found = nvidia_occupancy_of(
+        KernelCode(
+            name=shape.name,
+            arch=arch,
+            vgprs=registers,
+            agprs=0,
+            unified_vgprs=registers,
+            sgprs=0,
+            vgpr_spills=None,
+            sgpr_spills=None,
+            scratch_bytes=shape.scratch_bytes or 0,
+            lds_static_bytes=shape.lds_bytes or 0,
+            lds_dynamic_bytes=0,
+            kernarg_bytes=0,
+            threads=shape.threads or 0,
+            max_threads=0,
+            wave_size=32,
+            wgp_mode=None,
+            dynamic_stack=False,
+            code_bytes=0,
+            isa_hash="",
+        )
+    )
+    if found is None or not found.fits:
+        asked = f"{shape.threads} threads with {registers} registers and {shape.lds_bytes or 0} bytes of shared memory"
+        return None, [f"no occupancy: a block of {asked} does not fit {arch}, though it ran; {TELLS}"]
+    return found, [] if shape.lds_bytes is not None else ["shared memory is not in the file, and not counted"]
+
+
+def _amd(
+    shape: KernelShape, limits: ArchLimits, agent_wave: int | None, form: str
+) -> tuple[Occupancy | None, list[str]]:
+    wave, caveats = _wave_size(limits, agent_wave)
+    caveats = [*_registers(shape, limits, wave), *_sgprs(shape, limits), *_lds(shape, form), *caveats]
+    distrust = _distrust(shape, limits)
+    if distrust:
+        return None, [f"no occupancy: {distrust}; {TELLS}", *caveats]
+    vgprs, accum = shape.vgprs or 0, shape.accum_vgprs or 0
+    asked = Resources(
+        vgprs=vgprs,
+        agprs=accum if limits.agpr_rule is not AgprRule.NONE else 0,
+        sgprs=shape.sgprs or 0,
+        lds_bytes=shape.lds_bytes or 0,
+        threads=shape.threads or 0,
+        wave_size=wave,
+    )
+    try:
+        found = occupancy_with(limits.arch, asked)
+    except CodeObjectError as error:
+        return None, [f"no occupancy: {error}; {TELLS}", *caveats]
+    if not found.fits:
+        asked_text = f"{asked.threads} threads with {vgprs + accum} VGPRs and {asked.lds_bytes} bytes of LDS"
+        return None, [
+            f"no occupancy: a workgroup of {asked_text} does not fit {limits.arch}, though it ran; {TELLS}",
+            *caveats,
+        ]
+    return found, caveats
+
+
+def _wave_size(limits: ArchLimits, agent_wave: int | None) -> tuple[int, list[str]]:
+    """The wave size to calculate with, and what is not known of it. CDNA has one size only."""
+    own = limits.wave_sizes[0]
+    if len(limits.wave_sizes) == 1:
+        return own, []
+    wave = agent_wave if agent_wave in limits.wave_sizes else own
+    why = "as the device says" if agent_wave == wave else f"the default of {limits.arch}"
+    return wave, [
+        f"the occupancy is for wave{wave} ({why}) in WGP mode: the profile does not say what the kernel was compiled "
+        f"for; {TELLS}"
+    ]
+
+
+def _distrust(shape: KernelShape, limits: ArchLimits) -> str:
+    """Why the registers cannot be used; '' where they can."""
+    if limits.agpr_rule is not AgprRule.UNIFIED:
+        return ""
+    if shape.accum_vgprs is None:
+        return (
+            f"VGPRs {shape.vgprs} without AccVGPRs: waves of {limits.arch} take both from one file, and the sum is not "
+            "known"
+        )
+    if limits.arch == UNTOLD_ARCH and shape.accum_vgprs == 0:
+        return (
+            f"VGPRs {shape.vgprs} with AccVGPRs 0 on {limits.arch}: before rocm-systems#5862 (2026-05) that is half of "
+            "what is allocated, and the file does not say which version wrote it"
+        )
+    total = (shape.vgprs or 0) + shape.accum_vgprs
+    if total % limits.vgpr_granule:
+        return (
+            f"VGPRs {shape.vgprs} and AccVGPRs {shape.accum_vgprs} add up to {total}, but {limits.arch} allocates "
+            f"multiples of {limits.vgpr_granule}"
+        )
+    return ""
+
+
+def _registers(shape: KernelShape, limits: ArchLimits, wave: int) -> list[str]:
+    vgprs, accum = shape.vgprs or 0, shape.accum_vgprs or 0
+    unified, separate = limits.agpr_rule is AgprRule.UNIFIED, limits.agpr_rule is AgprRule.SEPARATE
+    granule = RDNA_GRANULES[wave] if limits.wgp else limits.vgpr_granule
+    counted = f"VGPRs {vgprs} and AccVGPRs {accum}" if unified else f"VGPRs {vgprs}"
+    caveats = [f"{counted} are what is allocated, in granules of {granule}: the code may use fewer"]
+    if separate and shape.accum_vgprs:
+        caveats.append(f"AccVGPRs {accum} repeat the VGPRs on {limits.arch}, whatever the kernel uses")
+    total = vgprs + accum if unified else vgprs
+    if 0 < total <= granule and not (limits.arch == UNTOLD_ARCH and not accum):
+        caveats.append(
+            f"VGPRs {total} are one granule, the least that a kernel can have: see from its code object that the work "
+            "was compiled in"
+        )
+    return caveats
+
+
+def _sgprs(shape: KernelShape, limits: ArchLimits) -> list[str]:
+    if limits.sgprs_per_simd:
+        return [] if shape.sgprs is not None else ["SGPRs are not in the file, and their limit is not counted"]
+    return [f"SGPRs {shape.sgprs} are a constant from gfx10 on and limit nothing"] if shape.sgprs else []
+
+
+def _lds(shape: KernelShape, form: str) -> list[str]:
+    if shape.lds_bytes is None:
+        return ["LDS is not in the file, and not counted: fewer workgroups may fit"]
+    if form.startswith(LAUNCH_LDS_FORMS) or shape.lds_bytes % STATIC_LDS_GRANULE:
+        return []
+    return [
+        f"LDS {shape.lds_bytes} bytes is the static LDS rounded up to {STATIC_LDS_GRANULE} where rocprofv3 wrote it as "
+        "CSV: what a launch adds (all LDS of a Triton kernel) is missing, and fewer workgroups may fit; rocpd convert "
+        "writes it"
+    ]
+
+
+def _grid_caveat(fill: GridFill) -> list[str]:
+    if fill.idle_units:
+        return [f"{fill.workgroups} workgroups on {fill.units} compute units: {fill.idle_units} of them have no work"]
+    if fill.capacity is None or fill.rounds is None or fill.used is None or fill.used >= FULL_ROUNDS:
+        return []
+    return [
+        f"{fill.workgroups} workgroups where {fill.capacity} run at once: {fill.rounds:.2f} rounds, which leave "
+        f"{1 - fill.used:.0%} of the places empty"
+    ]

@@ -1,0 +1,1 @@
+"""Reads the SQLite files of rocprofv3 (rocpd)."""

@@ -1,0 +1,321 @@
+"""rocprofv3's SQLite output (rocpd, the default since ROCm 7.0): dispatches, copies, API calls, agents and counters.
+
+Every table is read once from end to end and names are looked up in Python, so that the cost grows with the file and not
+with what a statement joins. Nothing in the file but the names of its known tables becomes part of a statement.
+
+LDS is what each dispatch asked for, dynamic LDS included (`group_segment_size` of the dispatch); rocprofv3's own CSV
+has the static size of the kernel instead.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import statistics
+from collections import defaultdict
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pytest_attnperf.errors import ProfileError
+from pytest_attnperf.records.counters import KernelCounter
+from pytest_attnperf.records.profiles import Agent, KernelShape, Problem, Source, Spread, StatsRow
+from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
+from pytest_attnperf.tools.profilers.profile import Profile
+from pytest_attnperf.tools.profilers.rocpd.cells import Times, count_of, size3_of, text_of
+from pytest_attnperf.tools.profilers.rocpd.counters import counter_values
+from pytest_attnperf.tools.profilers.rocpd.schema import (
+    AGENTS,
+    COPIES,
+    DISPATCHES,
+    EVENTS,
+    REGIONS,
+    STRINGS,
+    SYMBOLS,
+    Process,
+    Tables,
+    is_sqlite,
+    one_run,
+    open_database,
+    processes_of,
+    rows_of,
+    unreadable,
+)
+
+__all__ = ["is_sqlite", "read_rocpd"]
+
+_SIZES = ("workgroup_size_x", "workgroup_size_y", "workgroup_size_z", "grid_size_x", "grid_size_y", "grid_size_z")
+_SHAPE = ("kernel_id", "agent_id", "private_segment_size", "group_segment_size", *_SIZES)
+_NEEDED = ("kernel_id", "start", "end")
+_NOT_CALLS = ("MARKER", "KFD")
+"""What the categories of regions begin with that are no calls of an API: ranges of roctx, events of the driver."""
+
+
+@dataclass
+class _Read:
+    """What has been read so far, of all processes."""
+
+    path: str
+    builder: DispatchesBuilder = field(default_factory=DispatchesBuilder)
+    agents: list[Agent] = field(default_factory=list)
+    calls: dict[str, list[Spread]] = field(default_factory=lambda: defaultdict(list))
+    categories: set[str] = field(default_factory=set)
+    counters: dict[tuple[str, int | None, str], list[float]] = field(default_factory=lambda: defaultdict(list))
+    problems: list[Problem] = field(default_factory=list)
+    rows: int = 0
+    replayed: int = 0
+
+    def problem(self, text: str, used: str = "", column: str = "") -> None:
+        """Adds one, once."""
+        problem = Problem(self.path, text, used, column=column)
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+
+def read_rocpd(path: Path) -> Profile:
+    """Everything that one database holds of one run.
+
+    Raises ProfileError where it is no rocpd, of another schema, damaged or being written, or holds nothing.
+    """
+    with closing(open_database(path)) as connection:
+        try:
+            return _read(connection, path)
+        except sqlite3.Error as error:
+            raise unreadable(path, error) from error
+
+
+def _read(connection: sqlite3.Connection, path: Path) -> Profile:
+    processes, others = one_run(processes_of(connection, path))
+    read = _Read(str(path))
+    for process in processes:
+        _read_process(connection, process.tables, read)
+    if not len(read.builder) and not read.calls and not read.counters:
+        raise ProfileError(
+            f"{path} holds no kernel dispatch, no copy and no call of an API that can be used"
+            + "".join(f"; {problem.text}" for problem in read.problems)
+            + ". Record them with: rocprofv3 --kernel-trace --memory-copy-trace -- PROGRAM"
+        )
+    if others:
+        pids = ", ".join(str(process.pid) for process in others)
+        read.problem(
+            f"processes {pids} are of another run: on another machine, or ended before the others began",
+            f"the {len(processes)} of the run with the most dispatches are used; merge the files of one run only",
+        )
+    return Profile(
+        name=path.stem.removesuffix("_results"),
+        sources=(Source(str(path), "rocpd", _version(processes), read.rows),),
+        dispatches=read.builder.dispatches(),
+        stats=_stats(read),
+        agents=tuple(dict.fromkeys(read.agents)),
+        counters=_counters(read),
+        problems=tuple(read.problems),
+        notes=tuple(_notes(processes, read)),
+    )
+
+
+def _version(processes: list[Process]) -> str:
+    versions = sorted({process.version for process in processes if process.version})
+    return f"rocpd schema {' and '.join(versions)}, ROCm 7.0 or later" if versions else "rocpd"
+
+
+def _notes(processes: list[Process], read: _Read) -> list[str]:
+    notes = []
+    if len(processes) > 1:
+        pids = ", ".join(str(process.pid) for process in processes)
+        notes.append(f"{len(processes)} processes are in this file and all are used: {pids}")
+    if not any(process.dispatches for process in processes):
+        notes.append("no kernel dispatch is in this file: rocprofv3 records them with --kernel-trace")
+    if read.counters:
+        notes.append(
+            "hardware counters were read in this run, for which kernels run one at a time: take times from another run"
+        )
+    if read.replayed:
+        notes.append(f"{read.replayed} dispatches are replays for further counters and are left out of the times")
+    if {"HIP", "HSA"} <= {category.partition("_")[0] for category in read.categories}:
+        notes.append("calls of HSA lie within calls of HIP: their times do not add up")
+    return notes
+
+
+def _read_process(connection: sqlite3.Connection, tables: Tables, read: _Read) -> None:
+    strings = {row[0]: text_of(row[1]) for row in rows_of(connection, tables, STRINGS, ("id", "string"))}
+    agents = _agents(connection, tables)
+    read.agents += agents.values()
+    if _has(tables, DISPATCHES, _NEEDED, "dispatches", read):
+        _read_dispatches(connection, tables, agents, read)
+        _read_counters(connection, tables, read)
+    if _has(tables, COPIES, ("start", "end"), "copies", read):
+        _read_copies(connection, tables, strings, agents, read)
+    if _has(tables, REGIONS, ("start", "end", "name_id"), "calls of APIs", read):
+        _read_calls(connection, tables, strings, read)
+
+
+def _has(tables: Tables, table: str, needed: tuple[str, ...], what: str, read: _Read) -> bool:
+    """Whether a table has what is needed of it; else says what it lacks."""
+    lacks = tables.lacks(table, needed)
+    if lacks and table not in tables.columns:
+        read.problem(f"there is no table {table}{tables.suffix}", f"no {what} are read from it")
+    elif lacks:
+        has = ", ".join(sorted(tables.columns[table]))
+        read.problem(f"{table} has no column {', '.join(lacks)}; it has: {has}", f"its {what} are not used")
+    return not lacks
+
+
+def _agents(connection: sqlite3.Connection, tables: Tables) -> dict[object, Agent]:
+    columns = ("id", "logical_index", "absolute_index", "type", "name", "product_name", "model_name", "extdata")
+    found: dict[object, Agent] = {}
+    for number, logical, absolute, kind, name, product, model, extra in rows_of(connection, tables, AGENTS, columns):
+        more = _json(extra)
+        # As rocprofv3 names agents in CSV files unless --agent-index says otherwise.
+        index = next(value for value in (logical, absolute, number, "?") if value is not None)
+        arch = text_of(name)
+        gpu = text_of(kind).lower() != "cpu"
+        found[number] = Agent(
+            name=f"Agent {index}",
+            kind=text_of(kind).lower() or "gpu",
+            arch=arch if arch.startswith("gfx") else "",
+            product=text_of(product) or text_of(model),
+            compute_units=count_of(more.get("cu_count")) or None if gpu else None,
+            wave_size=count_of(more.get("wave_front_size")) or None,
+            max_clock_mhz=count_of(more.get("max_engine_clk_fcompute")) or None,
+        )
+    return found
+
+
+def _json(text: object) -> dict[str, Any]:
+    try:
+        value = json.loads(text) if isinstance(text, str) else {}
+    except (ValueError, RecursionError):
+        value = {}
+    return value if isinstance(value, dict) else {}
+
+
+def _read_dispatches(connection: sqlite3.Connection, tables: Tables, agents: dict[object, Agent], read: _Read) -> None:
+    columns = ("id", "kernel_name", "display_name", "arch_vgpr_count", "accum_vgpr_count", "sgpr_count")
+    symbols = {row[0]: row[1:] for row in rows_of(connection, tables, SYMBOLS, columns)}
+    numbers: dict[tuple[object, ...], int] = {}
+    times = Times("dispatches")
+    add, number_of, first_pass = read.builder.add, read.builder.number_of, _first_pass(connection, tables)
+    cut = len(_SHAPE)
+    for row in rows_of(connection, tables, DISPATCHES, (*_SHAPE, "start", "end", "replay_pass", "id")):
+        start, end = row[cut], row[cut + 1]
+        if not times.usable(start, end, row[cut + 3]):
+            continue
+        if row[cut + 2] not in (None, first_pass):
+            read.replayed += 1
+            continue
+        key = row[:cut]
+        number = numbers.get(key)
+        if number is None:
+            number = numbers[key] = number_of(_shape(key, symbols.get(key[0]), agents, read))
+        add(number, start, end)  # type: ignore[arg-type]  # checked by `usable`
+    _tell(times, read)
+
+
+def _first_pass(connection: sqlite3.Connection, tables: Tables) -> object:
+    """The pass whose dispatches count, where kernels were replayed once per group of counters; else None."""
+    if tables.lacks(DISPATCHES, ("replay_pass",)):
+        return None
+    return connection.execute(f"SELECT MIN(replay_pass) FROM {tables.name(DISPATCHES)}").fetchone()[0]
+
+
+def _shape(
+    key: tuple[object, ...], symbol: tuple[object, ...] | None, agents: dict[object, Agent], read: _Read
+) -> KernelShape:
+    kernel, agent, scratch, lds = key[:4]
+    name, vgprs, accum, sgprs = "", None, None, None
+    if symbol is not None:
+        name = text_of(symbol[1]) or text_of(symbol[0])
+        vgprs, accum, sgprs = (count_of(value) for value in symbol[2:])
+    if not name:
+        read.problem(f"kernel {kernel!r} has no name in {SYMBOLS}", f"it is called 'kernel {kernel!r}'")
+    if agent is not None and agent not in agents:
+        read.problem(f"agent {agent!r} of dispatches is not in {AGENTS}", "they are used, without a device")
+    return KernelShape(
+        name=name or f"kernel {kernel!r}",
+        agent=agents[agent].name if agent in agents else "",
+        workgroup=size3_of(key[4:7]),
+        grid_items=size3_of(key[7:10]),
+        lds_bytes=count_of(lds),
+        scratch_bytes=count_of(scratch),
+        vgprs=vgprs,
+        accum_vgprs=accum,
+        sgprs=sgprs,
+    )
+
+
+def _read_copies(
+    connection: sqlite3.Connection,
+    tables: Tables,
+    strings: dict[object, str],
+    agents: dict[object, Agent],
+    read: _Read,
+) -> None:
+    times = Times("copies")
+    columns = ("start", "end", "name_id", "src_agent_id", "dst_agent_id", "size", "id")
+    for start, end, name, source, target, size, number in rows_of(connection, tables, COPIES, columns):
+        if not times.usable(start, end, number):
+            continue
+        ends = [agents[one] for one in (target, source) if one in agents]
+        device = next((agent for agent in ends if agent.kind == "gpu"), None)
+        direction = strings.get(name) or "MEMORY_COPY"
+        shape = KernelShape(direction, "copy", agent=device.name if device else "", bytes=count_of(size))
+        read.builder.add(read.builder.number_of(shape), start, end)  # type: ignore[arg-type]  # checked by `usable`
+    _tell(times, read)
+
+
+def _read_calls(connection: sqlite3.Connection, tables: Tables, strings: dict[object, str], read: _Read) -> None:
+    categorised = not tables.lacks(EVENTS, ("id", "category_id")) and not tables.lacks(REGIONS, ("event_id",))
+    category, join = "NULL", ""
+    if categorised:
+        category, join = "E.category_id", f"LEFT JOIN {tables.name(EVENTS)} E ON E.id = R.event_id"
+    statement = (
+        f'SELECT R.name_id, {category}, R."end" >= R."start", COUNT(*), SUM(R."end" - R."start"), '
+        f'MIN(R."end" - R."start"), MAX(R."end" - R."start") FROM {tables.name(REGIONS)} R {join} '
+        "WHERE typeof(R.\"end\") = 'integer' AND typeof(R.\"start\") = 'integer' GROUP BY 1, 2, 3"
+    )
+    for name_id, category_id, usable, calls, total, shortest, longest in connection.execute(statement):
+        kind = strings.get(category_id, "")
+        if kind.startswith(_NOT_CALLS):
+            continue
+        name = strings.get(name_id) or f"call {name_id!r}"
+        if not usable:
+            read.problem(f"{calls} calls of {name} end before they start", "they are left out")
+            continue
+        read.categories.add(kind)
+        read.rows += calls
+        read.calls[name].append(Spread(calls, total, min_ns=shortest, max_ns=longest))
+
+
+def _stats(read: _Read) -> tuple[StatsRow, ...]:
+    rows = []
+    for name, spreads in read.calls.items():
+        calls, total = sum(one.calls for one in spreads), sum(one.total_ns for one in spreads)
+        shortest = min(one.min_ns for one in spreads if one.min_ns is not None)
+        longest = max(one.max_ns for one in spreads if one.max_ns is not None)
+        rows.append(StatsRow("api", name, Spread(calls, total, min_ns=shortest, max_ns=longest)))
+    return tuple(sorted(rows, key=lambda row: (-row.spread.total_ns, row.name)))
+
+
+def _read_counters(connection: sqlite3.Connection, tables: Tables, read: _Read) -> None:
+    found, odd = counter_values(connection, tables)
+    if odd:
+        read.problem(f"{odd} values of counters are no numbers", "they are left out")
+    for key, values in found.items():
+        read.counters[key] += values
+        read.rows += len(values)
+
+
+def _tell(times: Times, read: _Read) -> None:
+    """Adds what was good to `rows`, and the rest as problems."""
+    read.rows += times.good
+    for how, count in times.bad.items():
+        counted = f"{count} of {times.good + times.bad.total()} {times.what} {how}"
+        read.problem(f"{counted}, the first of them {times.first[how]}", "the others are used", "start, end")
+
+
+def _counters(read: _Read) -> tuple[KernelCounter, ...]:
+    return tuple(
+        KernelCounter(kernel, items, counter, statistics.median(values), len(values))
+        for (kernel, items, counter), values in read.counters.items()
+    )

@@ -1,0 +1,333 @@
+"""A roofline diagram as SVG or PNG: ceilings as lines, calls as numbered points, and a key that names them.
+
+matplotlib draws it (the extra `plots`) and is imported only here, when a plot is asked for. The same points give the
+same bytes under the same matplotlib: fixed ids, no date, none of the user's settings.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records.atomic_file import write_atomically
+from pytest_attnperf.records.rooflines import BoundClass, Ceiling, RooflinePoint
+from pytest_attnperf.reports.text.figures import format_share, format_us, one_line
+from pytest_attnperf.tools.profilers.label_places import Box, Pixel, Place, Slant, free_start, label_places
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Named = tuple[str, RooflinePoint, BoundClass]
+
+STYLES: dict[BoundClass, tuple[str, str]] = {
+    BoundClass.MEMORY: ("o", "#0072B2"),
+    BoundClass.COMPUTE: ("s", "#D55E00"),
+    BoundClass.LATENCY: ("^", "#009E73"),
+    BoundClass.OCCUPANCY: ("D", "#AA4499"),
+    BoundClass.CACHE: ("v", "#E69F00"),
+    BoundClass.UNDECIDED: ("X", "#666666"),
+}
+"""Marker and colour of each class: colours of Okabe and Ito, which the colour-blind can tell apart, and shapes."""
+
+FORMATS = {".svg": "svg", ".png": "png"}
+DPI = 100
+WIDTH_IN, DIAGRAM_IN, LINE_IN, MARGIN_IN = 10.0, 6.0, 0.19, 0.5
+KEY_FONT = 8.5
+CEILING_LABEL: dict[str, Any] = {
+    "fontsize": 8,
+    "color": "#333333",
+    "zorder": 1.4,
+    "bbox": {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.3},
+}
+TEXT_CHARACTER, TEXT_HEIGHT = 6.2, 13.0
+"""Pixels of a ceiling's label: of a character, and of its line."""
+
+NAME_LIMIT = 84
+TERA, GIGA = 1e12, 1e9
+# Names are foreign text: a `$` in them begins no formula.
+_SETTINGS: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "pytest-attnperf",
+    "text.parse_math": False,
+}
+_NO_XML = re.compile("[\x00-\x1f\x7f-\x9f\ufffe\uffff\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class _Dot:
+    """One point that can be drawn."""
+
+    number: int
+    name: str
+    point: RooflinePoint
+    bound: BoundClass
+    x: float
+    y: float
+
+
+def roofline_svg(points: Sequence[Named], title: str) -> str:
+    """The diagram as SVG text; see `write_plot`."""
+    return _rendered(points, title, "svg").decode("utf-8")
+
+
+def write_plot(path: Path, points: Sequence[Named], title: str) -> None:
+    """Write the diagram of (name, point, class) to a .svg or .png file.
+
+    Points without FLOPs, bytes or time cannot be drawn; the key counts them. Raises UsageError for another suffix,
+    where no point can be drawn, and where matplotlib is missing.
+    """
+    form = FORMATS.get(path.suffix.lower())
+    if form is None:
+        raise UsageError(f"a plot cannot be written as {path.name!r}; known are {' and '.join(FORMATS)}")
+    write_atomically(path, _rendered(points, title, form))
+
+
+def _rendered(points: Sequence[Named], title: str, form: str) -> bytes:
+    dots = _dots(points)
+    if not dots:
+        raise UsageError(f"none of {len(points)} points has FLOPs, bytes and a time, so there is nothing to plot")
+    with _matplotlib():
+        figure = _figure(dots, len(points) - len(dots), title)
+        stream = io.BytesIO()
+        # Without these keys matplotlib writes the time and its own version.
+        nothing = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
+        figure.savefig(stream, format=form, dpi=DPI, metadata=nothing)
+    return stream.getvalue()
+
+
+@contextmanager
+def _matplotlib() -> Iterator[None]:
+    """matplotlib with its own defaults, whatever the user's matplotlibrc says."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise UsageError(f"a plot needs matplotlib ({error}): pip install 'pytest-attnperf[plots]'") from error
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_SETTINGS)
+        yield
+
+
+def _dots(points: Sequence[Named]) -> list[_Dot]:
+    drawable = [
+        (name, point, bound, point.intensity, point.flops_per_s)
+        for name, point, bound in points
+        if point.intensity and point.flops_per_s
+    ]
+    return [
+        _Dot(number, _foreign(name, NAME_LIMIT), point, bound, intensity, rate / TERA)
+        for number, (name, point, bound, intensity, rate) in enumerate(drawable, start=1)
+        if intensity is not None and rate is not None
+    ]
+
+
+def _foreign(text: str, limit: int) -> str:
+    """Names come from files: no characters that XML forbids, one line."""
+    return one_line(_NO_XML.sub(" ", text), limit)
+
+
+def _figure(dots: Sequence[_Dot], left_out: int, title: str) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    lines = len(dots) + bool(left_out)
+    height = DIAGRAM_IN + MARGIN_IN + lines * LINE_IN
+    figure = Figure(figsize=(WIDTH_IN, height), dpi=DPI)
+    # The default canvas: text can be measured before it is saved, and no window system is asked for.
+    FigureCanvasAgg(figure)
+    bottom = (MARGIN_IN + lines * LINE_IN) / height
+    axes = figure.add_axes((0.075, bottom + 0.55 / height, 0.9, (DIAGRAM_IN - 1.0) / height))
+    ceilings = _ceilings(dots)
+    _set_up(axes, dots, ceilings, _foreign(title, NAME_LIMIT))
+    labels = _draw_ceilings(axes, ceilings, dots)
+    _draw_dots(axes, dots, labels)
+    _draw_key(figure, dots, left_out, height)
+    return figure
+
+
+def _ceilings(dots: Sequence[_Dot]) -> list[Ceiling]:
+    """Each once, by what it is of and its rate; a cache's ceiling is drawn as memory's."""
+    found = {
+        (ceiling.unit, ceiling.what, ceiling.kind, ceiling.rate): ceiling
+        for dot in dots
+        for ceiling in dot.point.ceilings
+    }
+    return [found[key] for key in sorted(found)]
+
+
+def _set_up(axes: Axes, dots: Sequence[_Dot], ceilings: Sequence[Ceiling], title: str) -> None:
+    """Scales, limits, labels. x: FLOP per byte, y: TFLOP/s."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    flat, slanted = _split(ceilings)
+    ridges = [roof.rate / way.rate for roof in flat for way in slanted]
+    xs, ys = [dot.x for dot in dots] + ridges, [dot.y for dot in dots] + [roof.rate / TERA for roof in flat]
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(min(xs) / 4, max(xs) * 6)
+    axes.set_ylim(min(ys) / 4, max(ys) * 3)
+    for axis in (axes.xaxis, axes.yaxis):
+        # The default labels are mathtext.
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+        axis.set_minor_formatter(NullFormatter())
+    axes.grid(which="major", color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.set_xlabel("useful FLOP per compulsory byte")
+    axes.set_ylabel("useful TFLOP/s")
+    axes.set_title(title, fontsize=11)
+
+
+def _split(ceilings: Sequence[Ceiling]) -> tuple[list[Ceiling], list[Ceiling]]:
+    flat = [ceiling for ceiling in ceilings if ceiling.unit == "FLOP/s"]
+    return flat, [ceiling for ceiling in ceilings if ceiling.unit != "FLOP/s"]
+
+
+def _draw_ceilings(axes: Axes, ceilings: Sequence[Ceiling], dots: Sequence[_Dot]) -> list[Box]:
+    """Peaks dashed, measured ones solid, one label for all of a kind; where the labels stand, in pixels."""
+    flat, slanted = _split(ceilings)
+    (left, right), top = axes.get_xlim(), axes.get_ylim()[1]
+    end = max((roof.rate / TERA for roof in flat), default=top)
+    fastest = max((way.rate for way in slanted), default=None)
+    for roof in flat:
+        start = left if fastest is None else max(left, roof.rate / fastest)
+        axes.plot((start, right), (roof.rate / TERA,) * 2, **_line(roof))
+    for way in slanted:
+        stop = min(right, end * TERA / way.rate)
+        axes.plot((left, stop), (left * way.rate / TERA, stop * way.rate / TERA), **_line(way))
+    ridge = _pixel(axes, left if fastest is None else max(left, end * TERA / fastest), end)[0]
+    return _label_flat(axes, _groups(flat), dots, ridge) + _label_slanted(axes, _groups(slanted), end, dots)
+
+
+def _groups(ceilings: Sequence[Ceiling]) -> list[list[Ceiling]]:
+    """Ceilings of the same thing together, the highest first, in and among groups."""
+    found: dict[str, list[Ceiling]] = {}
+    for ceiling in sorted(ceilings, key=lambda ceiling: -ceiling.rate):
+        found.setdefault(ceiling.what, []).append(ceiling)
+    return list(found.values())
+
+
+def _line(ceiling: Ceiling) -> dict[str, Any]:
+    measured = ceiling.kind == "measured"
+    return {
+        "linestyle": "-" if measured else "--",
+        "linewidth": 1.4 if measured else 1.0,
+        "color": "#333333" if measured else "#777777",
+        "zorder": 1.5,
+    }
+
+
+def _figures(group: Sequence[Ceiling]) -> str:
+    """'f16 matrix: peak 1,071, measured 760 TFLOP/s'."""
+    scale, unit = (TERA, "TFLOP/s") if group[0].unit == "FLOP/s" else (GIGA, "GB/s")
+    figures = ", ".join(f"{ceiling.kind} {ceiling.rate / scale:,.4g}" for ceiling in group)
+    return _foreign(f"{group[0].what}: {figures} {unit}", NAME_LIMIT)
+
+
+def _label_flat(axes: Axes, groups: Sequence[Sequence[Ceiling]], dots: Sequence[_Dot], ridge: float) -> list[Box]:
+    """Above the highest line of each group, lower where another label stands; at the right, or left of points there."""
+    boxes: list[Box] = []
+    inside, points = axes.get_window_extent(), [_pixel(axes, dot.x, dot.y) for dot in dots]
+    for group in groups:
+        text = _figures(group)
+        foot = _pixel(axes, 1.0, group[0].rate / TERA)[1] + 2.0
+        while any(abs(foot - box[1]) < TEXT_HEIGHT for box in boxes):
+            foot -= 1.0
+        # A line that runs to the left: text "below" it stands upright above `foot`.
+        row, width = Slant(inside.x1, foot, math.pi, inside.x1 - ridge), len(text) * TEXT_CHARACTER
+        right = row.at(free_start(row, width, False, points))[0]
+        boxes.append((right - width, foot, right, foot + TEXT_HEIGHT))
+        x, y = axes.transData.inverted().transform((right, foot))
+        axes.text(x, y, text, ha="right", va="bottom", **CEILING_LABEL)
+    return boxes
+
+
+def _label_slanted(axes: Axes, groups: Sequence[Sequence[Ceiling]], end: float, dots: Sequence[_Dot]) -> list[Box]:
+    """Along the lines, of the highest group above it, of others below; where no point lies, if there is such a part."""
+    boxes: list[Box] = []
+    points = [_pixel(axes, dot.x, dot.y) for dot in dots]
+    for index, group in enumerate(groups):
+        way, above = (group[-1], False) if index else (group[0], True)
+        slant, text = _slant(axes, way, end), _figures(group)
+        start = free_start(slant, len(text) * TEXT_CHARACTER, above, points)
+        boxes += slant.boxes(start, len(text) * TEXT_CHARACTER, above)
+        x, y = axes.transData.inverted().transform(slant.at(start))
+        side, degrees = "bottom" if above else "top", math.degrees(slant.angle)
+        axes.text(x, y, text, rotation=degrees, rotation_mode="anchor", va=side, **CEILING_LABEL)
+    return boxes
+
+
+def _slant(axes: Axes, way: Ceiling, end: float) -> Slant:
+    """The visible part of a slanted line, up to `end` TFLOP/s."""
+    (left, right), low = axes.get_xlim(), axes.get_ylim()[0]
+    first = max(left, low * TERA / way.rate)
+    last = max(first * 1.01, min(right, end * TERA / way.rate))
+    return Slant.between(*(_pixel(axes, x, x * way.rate / TERA) for x in (first, last)))
+
+
+def _pixel(axes: Axes, x: float, y: float) -> Pixel:
+    across, up = axes.transData.transform((x, y))
+    return float(across), float(up)
+
+
+def _draw_dots(axes: Axes, dots: Sequence[_Dot], taken: Sequence[Box]) -> None:
+    for bound in BoundClass:
+        own = [dot for dot in dots if dot.bound is bound]
+        if own:
+            marker, colour = STYLES[bound]
+            xs, ys = [dot.x for dot in own], [dot.y for dot in own]
+            axes.scatter(xs, ys, s=46, marker=marker, color=colour, edgecolors="white", linewidths=0.6, zorder=3)
+    pixels = [_pixel(axes, dot.x, dot.y) for dot in dots]
+    box = axes.get_window_extent()
+    places = label_places(pixels, [str(dot.number) for dot in dots], (box.x0, box.y0, box.x1, box.y1), taken)
+    for dot, place in zip(dots, places, strict=True):
+        _draw_number(axes, dot, place)
+
+
+def _draw_number(axes: Axes, dot: _Dot, place: Place) -> None:
+    axes.annotate(
+        str(dot.number),
+        (dot.x, dot.y),
+        xytext=(place.dx * 72 / DPI, place.dy * 72 / DPI),
+        textcoords="offset points",
+        ha="center",
+        va="center",
+        fontsize=8,
+        zorder=4,
+        arrowprops={"arrowstyle": "-", "color": "#999999", "linewidth": 0.6} if place.far else None,
+    )
+
+
+def _draw_key(figure: Figure, dots: Sequence[_Dot], left_out: int, height: float) -> None:
+    """One line per point below the diagram: marker, number, name, class, share of its own roof, time."""
+    from matplotlib.lines import Line2D
+
+    lines = [(dot, _key_line(dot)) for dot in dots]
+    for index, (dot, (name, said)) in enumerate(lines):
+        y = (MARGIN_IN / 2 + (len(lines) + bool(left_out) - 1 - index + 0.5) * LINE_IN) / height
+        marker, colour = STYLES[dot.bound]
+        figure.add_artist(Line2D([0.03], [y], marker=marker, color=colour, linestyle="none", markersize=6))
+        columns = ((0.06, "right", str(dot.number)), (0.07, "left", name), (0.985, "right", said))
+        for x, side, text in columns:
+            figure.text(x, y, text, ha=side, va="center", fontsize=KEY_FONT)
+    if left_out:
+        text = f"{left_out} without FLOPs, bytes or a time cannot be drawn"
+        figure.text(0.07, (MARGIN_IN / 2 + 0.5 * LINE_IN) / height, text, va="center", fontsize=KEY_FONT)
+
+
+def _key_line(dot: _Dot) -> tuple[str, str]:
+    short = "undecided" if dot.bound is BoundClass.UNDECIDED else dot.bound.value
+    part = dot.point.share
+    share = "" if part is None else f", {format_share(part) if part > 0.1 else f'{part * 100:.2g} %'} of its roof"
+    return dot.name, f"{short}{share}, {format_us(dot.point.time_us)} us"

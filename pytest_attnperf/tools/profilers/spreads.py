@@ -1,0 +1,74 @@
+"""How the durations of many dispatches spread: median, quartiles, standard deviation, extremes. No numpy."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Sequence
+from operator import mul
+
+from pytest_attnperf.records.profiles import Spread
+
+
+def spread_of(durations: Iterable[int]) -> Spread:
+    """Of nanoseconds in any order; `Spread(0, 0)` where there are none.
+
+    Quartiles lie at rank (n - 1) p of the sorted durations, linear between two of them, the least at rank 0: the
+    'inclusive' method of `statistics.quantiles`. The standard deviation is the sample's (n - 1), None for one
+    duration, and is computed in integers up to the last division.
+    """
+    ordered = sorted(durations)
+    count, total = len(ordered), sum(ordered)
+    if not count:
+        return Spread(0, 0)
+    return Spread(
+        calls=count,
+        total_ns=total,
+        median_ns=_at(ordered, 2),
+        q1_ns=_at(ordered, 1),
+        q3_ns=_at(ordered, 3),
+        min_ns=ordered[0],
+        max_ns=ordered[-1],
+        stddev_ns=_deviation(ordered, total),
+    )
+
+
+def _at(ordered: Sequence[int], quarter: int) -> float:
+    rank, rest = divmod((len(ordered) - 1) * quarter, 4)
+    if not rest:
+        return float(ordered[rank])
+    return (ordered[rank] * (4 - rest) + ordered[rank + 1] * rest) / 4
+
+
+def _deviation(values: Sequence[int], total: int) -> float | None:
+    count = len(values)
+    if count < 2:
+        return None
+    squares = sum(map(mul, values, values))
+    return math.sqrt((count * squares - total * total) / (count * (count - 1)))
+
+
+def joined(parts: Iterable[Iterable[int]]) -> array[int]:
+    """Durations of several shapes as one column."""
+    column = array("q")
+    for part in parts:
+        column.extend(part)
+    return column
+
+
+def added(spreads: Iterable[Spread]) -> Spread:
+    """What can be said of several spreads together without their durations: calls, total, least and largest.
+
+    The least and the largest are None where one of them does not know its own.
+    """
+    every = [spread for spread in spreads if spread.calls]
+    if len(every) == 1:
+        return every[0]
+    least = [spread.min_ns for spread in every if spread.min_ns is not None]
+    largest = [spread.max_ns for spread in every if spread.max_ns is not None]
+    return Spread(
+        calls=sum(spread.calls for spread in every),
+        total_ns=sum(spread.total_ns for spread in every),
+        min_ns=min(least) if every and len(least) == len(every) else None,
+        max_ns=max(largest) if every and len(largest) == len(every) else None,
+    )

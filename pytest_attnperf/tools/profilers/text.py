@@ -1,0 +1,297 @@
+"""One profile in tables: where the time goes, kernel by kernel, their resources, and what follows from it.
+
+Written for a reader who asks "why is it slow": the breakdown first, then the kernels, then what their registers say,
+then contradictions and advice. What is not known is '-'.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pytest_attnperf.records.counters import readings
+from pytest_attnperf.records.profiles import (
+    FamilyTime,
+    Gain,
+    KernelShape,
+    KernelTime,
+    ProfileSummary,
+    ShapeTime,
+    Spread,
+)
+from pytest_attnperf.reports.run.kernel_names import short_name
+from pytest_attnperf.reports.run.profile_figures import KIB, count, gain, ns_as_ms, ns_as_us, percent, size3, waves
+from pytest_attnperf.reports.text.figures import ABSENT, BYTES_PER_MIB, one_line
+from pytest_attnperf.reports.text.wide_tables import Column, Table
+
+WIDTH = 110
+NAME_WIDTH = 36
+TEXT_LIMIT = 2000
+SHOWN_KERNELS = 15
+SHOWN_SHAPES = 12
+SHOWN_HOST = 8
+SHOWN_LINES = 12
+ATTENTION = "attention"
+"""Families whose gain is spelled out beside that of the largest: what this package is for."""
+
+FAMILY_COLUMNS = ("ms", "share", "calls", "per pass", "kernels", "does", "without it")
+KERNEL_COLUMNS = ("family", "ms", "share", "calls", "median", "iqr", "max", "first")
+SHAPE_COLUMNS = ("calls", "median", "block", "groups", "VGPRs", "SGPRs", "LDS", "scratch", "waves")
+COUNTER_COLUMNS = ("work-items", "dispatches", "MiB behind L2", "L2 hits", "waves", "matrix busy")
+COUNTER_TITLE = "hardware counters (medians per dispatch; kernels run one at a time while they are read)"
+LEFT = frozenset({"does", "family"})
+
+LEGEND = (
+    "share: of the durations of all kernels, copies and memory sets added up; without it: what the whole gains where "
+    "this takes no time at all (1 / (1 - share) - 1)",
+    "median, iqr (third quartile minus first, of the median) and max: behind the warm-up where there is a trace; "
+    "first: the first dispatch",
+)
+SHAPE_LEGEND = (
+    "block: threads of a workgroup; groups: workgroups; VGPRs (+AccVGPRs) and SGPRs as allocated, in granules; "
+    "waves: per SIMD as whole workgroups, of the most there can be, and what keeps more out: calculated from these "
+    "figures, an upper bound, no counter was read"
+)
+
+
+def profile_lines(summary: ProfileSummary) -> list[str]:
+    """What stands above the tables: what was read, of which device, how long it worked, in how many passes."""
+    lines = [f"profile: {_text(summary.name)}"]
+    lines += [
+        _source(source.path, source.form, source.version, source.rows) for source in summary.sources[:SHOWN_LINES]
+    ]
+    if len(summary.sources) > SHOWN_LINES:
+        lines.append(f"and {len(summary.sources) - SHOWN_LINES} more files")
+    gpus = [agent for agent in summary.agents if agent.kind == "gpu"]
+    for agent in gpus[:SHOWN_LINES]:
+        said = [agent.product, agent.arch, f"{agent.compute_units} compute units" if agent.compute_units else ""]
+        lines.append(f"device: {_text(agent.name)}: {_text(', '.join(filter(None, said)) or 'nothing is said of it')}")
+    lines.append(_time_line(summary))
+    if summary.warm_up:
+        lines.append(f"warm-up: {_text(summary.warm_up)}")
+    if summary.passes is not None:
+        lines += _pass_lines(summary)
+    return lines
+
+
+def profile_tables(summary: ProfileSummary, *, shown: int = SHOWN_KERNELS) -> list[Table]:
+    """Families, kernels (the `shown` that take longest), their resources, and the host's time."""
+    tables = [_family_table(summary)] if summary.families else []
+    if summary.kernels:
+        tables += [_kernel_table(summary, shown), *_shape_tables(summary, shown)]
+    if summary.counters:
+        tables.append(_counter_table(summary))
+    host = [row for row in summary.host if row.domain == "api"]
+    if host:
+        rows = sorted(host, key=lambda row: -row.spread.total_ns)
+        more = len(rows) - SHOWN_HOST
+        table = tuple(
+            (short_name(row.name, NAME_WIDTH), ns_as_ms(row.spread.total_ns), count(row.spread.calls))
+            for row in rows[:SHOWN_HOST]
+        )
+        notes = (f"{more} more",) if more > 0 else ()
+        tables.append(Table("on the host", "call", (Column("ms"), Column("calls")), table, notes))
+    return tables
+
+
+def conclusion_lines(summary: ProfileSummary) -> list[str]:
+    """What stands below the tables: Amdahl, first calls, contradictions, advice, and what could not be read."""
+    lines = [*_first_lines(summary)]
+    lines += [f"contradiction: {_text(found.text)}" for found in summary.findings if found.holds is False]
+    lines += [f"open: {_text(found.text)}" for found in summary.findings if found.holds is None]
+    for advice in summary.advice:
+        known = advice.gain is not None and math.isfinite(advice.gain)
+        most = f" (at most {gain(advice.gain)} overall)" if known else ""
+        lines.append(f"advice: {_text(advice.text)}{most}; evidence: {_text(advice.evidence)}")
+    lines += [f"note: {_text(note)}" for note in summary.notes]
+    lines += [f"problem: {_text(str(problem))}" for problem in summary.problems]
+    return lines
+
+
+def gain_line(found: Gain) -> str:
+    """Amdahl's law in a sentence, as 'attention takes 1.50 %: infinitely fast it gains at most +1.52 % overall'."""
+    name = short_name(found.name, NAME_WIDTH)
+    partial = "".join(f"; +{percent(own)} on it is +{percent(whole)} overall" for own, whole in found.partial)
+    if math.isinf(found.limit):
+        return f"{name} takes all of the GPU time{partial}"
+    within = f"gains at most {gain(found.limit)} overall"
+    limit = within if found.limit < 1 else f"makes the whole {gain(found.limit)} as fast"
+    return f"{name} takes {percent(found.share)}: infinitely fast it {limit}{partial}"
+
+
+def _text(text: str) -> str:
+    return one_line(text, TEXT_LIMIT)
+
+
+def _source(path: str, form: str, version: str, rows: int) -> str:
+    said = f"{form}, {version}" if version else form
+    return f"read: {_text(path)} ({_text(said)}, {rows:,} rows)"
+
+
+def _time_line(summary: ProfileSummary) -> str:
+    if not summary.calls:
+        return "GPU time: not known, these files hold no kernels"
+    line = f"GPU time: {ns_as_ms(summary.total_ns)} ms in {summary.calls:,} dispatches"
+    if not summary.span_ns or summary.busy_ns is None:
+        return f"{line}; only totals are known, without a trace"
+    busy = percent(summary.busy_ns / summary.span_ns)
+    return f"{line}; something ran in {busy} of the {ns_as_ms(summary.span_ns)} ms from the first to the last"
+
+
+def _pass_lines(summary: ProfileSummary) -> list[str]:
+    passes = summary.passes
+    assert passes is not None, "asked by the caller"
+    layers = f" of {passes.layers} layers" if passes.layers and passes.count else ""
+    head = f"forward passes: {passes.count}{layers}" if passes.count else "forward passes: unknown"
+    odd = [f"does not divide: {_text(line)}" for line in passes.odd[:SHOWN_LINES]]
+    if len(passes.odd) > SHOWN_LINES:
+        odd.append(f"and {len(passes.odd) - SHOWN_LINES} more kernels do not divide")
+    return [f"{head} ({_text(passes.how)})", *odd]
+
+
+def _family_table(summary: ProfileSummary) -> Table:
+    limits = {one.name: one.limit for one in summary.gains}
+    passes = summary.passes.count if summary.passes is not None else None
+    rows = tuple(_family_row(family, limits.get(family.family), passes) for family in summary.families)
+    total = ("all", ns_as_ms(summary.total_ns), "100 %", count(summary.calls), *("",) * 4)
+    return Table("where the time goes", "family", _columns(FAMILY_COLUMNS), (*rows, total))
+
+
+def _family_row(family: FamilyTime, limit: float | None, passes: int | None) -> tuple[str, ...]:
+    return (
+        _text(family.family),
+        ns_as_ms(family.total_ns),
+        percent(family.share),
+        count(family.calls),
+        count(family.calls / passes) if passes else ABSENT,
+        count(family.kernels),
+        _text(family.nature),
+        gain(limit),
+    )
+
+
+def _kernel_table(summary: ProfileSummary, shown: int) -> Table:
+    rows = tuple(_kernel_row(kernel) for kernel in summary.kernels[:shown])
+    rest = summary.kernels[shown:]
+    notes: tuple[str, ...] = ()
+    if rest:
+        total = sum(kernel.spread.total_ns for kernel in rest)
+        share = sum(kernel.share for kernel in rest)
+        notes = (f"{len(rest)} more take {ns_as_ms(total)} ms together, {percent(share)} (--all shows them)",)
+    return Table("kernels (median, max and first in us)", "kernel", _columns(KERNEL_COLUMNS), rows, notes)
+
+
+def _kernel_row(kernel: KernelTime) -> tuple[str, ...]:
+    spread = kernel.steady or kernel.spread
+    return (
+        short_name(kernel.name, NAME_WIDTH),
+        _text(kernel.family),
+        ns_as_ms(kernel.spread.total_ns),
+        percent(kernel.share),
+        count(kernel.spread.calls),
+        ns_as_us(spread.median_ns),
+        _iqr(spread),
+        ns_as_us(spread.max_ns),
+        ns_as_us(kernel.first_ns),
+    )
+
+
+def _iqr(spread: Spread) -> str:
+    if spread.q1_ns is None or spread.q3_ns is None or not spread.median_ns:
+        return ABSENT
+    return percent((spread.q3_ns - spread.q1_ns) / spread.median_ns)
+
+
+def _shape_tables(summary: ProfileSummary, shown: int) -> list[Table]:
+    """Resources of the kernels shown, where a profiler said any; what must be known of them stands below, each once."""
+    told = [(kernel, shape) for kernel in summary.kernels[:shown] for shape in kernel.shapes if _has_resources(shape)]
+    if not told:
+        return []
+    rows = tuple(_shape_row(kernel, shape) for kernel, shape in told[:SHOWN_SHAPES])
+    caveats = list(dict.fromkeys(caveat for _, shape in told[:SHOWN_SHAPES] for caveat in shape.caveats))
+    more = [f"{len(told) - SHOWN_SHAPES} more sizes"] if len(told) > SHOWN_SHAPES else []
+    notes = (SHAPE_LEGEND, *more, *map(_text, caveats))
+    return [
+        Table(
+            "resources of each size of launch (median in us, LDS in KiB, scratch in bytes per work-item)",
+            "kernel",
+            _columns(SHAPE_COLUMNS),
+            rows,
+            notes,
+        )
+    ]
+
+
+def _has_resources(shape: ShapeTime) -> bool:
+    one = shape.shape
+    return one.kind == "kernel" and (one.workgroup is not None or one.vgprs is not None or one.lds_bytes is not None)
+
+
+def _shape_row(kernel: KernelTime, told: ShapeTime) -> tuple[str, ...]:
+    shape = told.shape
+    return (
+        short_name(kernel.name, NAME_WIDTH),
+        count(told.spread.calls),
+        ns_as_us(told.spread.median_ns),
+        size3(shape.workgroup),
+        count(shape.workgroups),
+        _vgprs(shape),
+        count(shape.sgprs),
+        ABSENT if shape.lds_bytes is None else f"{shape.lds_bytes / KIB:g}",
+        count(shape.scratch_bytes),
+        waves(told.occupancy),
+    )
+
+
+def _counter_table(summary: ProfileSummary) -> Table:
+    """What counters say of each kernel and grid, and their plain values below."""
+    found = readings(summary.counters)
+    rows = tuple(
+        (
+            short_name(one.kernel, NAME_WIDTH),
+            count(one.grid_items),
+            count(one.dispatches),
+            ABSENT if one.traffic_bytes is None else f"{one.traffic_bytes / BYTES_PER_MIB:,.4g}",
+            percent(one.l2_hit),
+            percent(one.occupancy),
+            percent(one.matrix_busy),
+        )
+        for one in found[:SHOWN_SHAPES]
+    )
+    more = [f"{len(found) - SHOWN_SHAPES} more kernels and sizes"] if len(found) > SHOWN_SHAPES else []
+    plain = [
+        f"{short_name(one.kernel, NAME_WIDTH)}: {one_line(one.counter, NAME_WIDTH)} {one.median:,.6g}"
+        for one in summary.counters[:SHOWN_LINES]
+    ]
+    left_out = len(summary.counters) - SHOWN_LINES
+    plain += [f"{left_out} more counters (--json has all)"] if left_out > 0 else []
+    columns = tuple(map(Column, COUNTER_COLUMNS))
+    return Table(COUNTER_TITLE, "kernel", columns, rows, (*more, *plain))
+
+
+def _vgprs(shape: KernelShape) -> str:
+    """'84', or '84+16' where AccVGPRs come on top."""
+    return f"{shape.vgprs}+{shape.accum_vgprs}" if shape.vgprs is not None and shape.accum_vgprs else count(shape.vgprs)
+
+
+def _first_lines(summary: ProfileSummary) -> list[str]:
+    largest = summary.families[0].family if summary.families else ""
+    lines = [gain_line(one) for one in summary.gains if one.name == largest or ATTENTION in one.name]
+    first = summary.first_calls
+    if first is None:
+        return lines
+    if first.excess_ns:
+        lines.append(
+            f"first dispatches: {ns_as_ms(first.excess_ns)} ms more than the median of the rest, over "
+            f"{first.kernels:,} kernels"
+        )
+    host = ", ".join(f"{_text(what)} {ns_as_ms(ns)} ms" for what, ns in first.host_ns.items())
+    if host:
+        lines.append(f"on the host, no part of GPU time: {host}")
+    if first.before_ns is not None:
+        lines.append(f"before the first dispatch: {ns_as_ms(first.before_ns)} ms")
+    return lines
+
+
+def _columns(headers: Sequence[str]) -> tuple[Column, ...]:
+    return tuple(Column(header, align="left" if header in LEFT else "right") for header in headers)

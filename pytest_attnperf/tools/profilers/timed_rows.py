@@ -1,0 +1,90 @@
+"""Rows with a beginning and an end, a million of them in seconds: one look-up per row, and numbers only of times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+
+from pytest_attnperf.records.profiles import KernelShape
+from pytest_attnperf.tools.profilers.csv_table import CsvTable
+from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
+from pytest_attnperf.tools.profilers.kernel_columns import Report
+
+LONGEST_NS = 86_400 * 10**9
+"""A day: nothing on a GPU takes longer, so that one of the two times is wrong (0 where it was never written)."""
+
+BEYOND = 1 << 63
+"""The first number that 64 bits with a sign do not hold."""
+
+ShapeOf = Callable[[Sequence[str], Report], KernelShape]
+"""From the values of the columns that describe a row, and where to report what is wrong with them."""
+
+
+def add_rows(
+    table: CsvTable, builder: DispatchesBuilder, columns: Sequence[str], shape_of: ShapeOf, start: str, end: str
+) -> tuple[int, int]:
+    """Add every row that has times. (rows used, rows of no duration); what is left out is in the table's problems.
+
+    columns: what rows of one shape have in common; their values are interpreted once per combination.
+    """
+    indices = [table.index(name) for name in columns]
+    # itemgetter of one index gives no tuple
+    key_of = itemgetter(*(indices if len(indices) > 1 else indices * 2))
+    begin_at, finish_at = table.index(start), table.index(end)
+    numbers: dict[object, int] = {}
+    add, number_at = builder.add, numbers.get
+    before, zero = len(builder), 0
+
+    def report(column: str, text: str) -> None:
+        table.problems.add(table.line, text, column=column, kind=f"{column} of another form", lost=False)
+
+    for row in table:
+        try:
+            begin, finish = int(row[begin_at]), int(row[finish_at])
+        except ValueError:
+            tell_times(table, row, start, end)
+            continue
+        if not (0 <= begin < finish < BEYOND and finish - begin <= LONGEST_NS):
+            if begin != finish or not 0 <= begin < BEYOND:
+                tell_duration(table, begin, finish, start, end)
+                continue
+            zero += 1
+        key = key_of(row)
+        number = number_at(key)
+        if number is None:
+            number = builder.number_of(shape_of([row[index] for index in indices], report))
+            numbers[key] = number
+        add(number, begin, finish)
+    return len(builder) - before, zero
+
+
+def tell_times(table: CsvTable, row: Sequence[str], start: str, end: str) -> None:
+    """Which of the two is no whole number."""
+    for column in (start, end):
+        text = row[table.index(column)]
+        try:
+            int(text)
+        except ValueError:
+            wanted = f"is {text[:40]!r}, wanted is a whole number of nanoseconds"
+            table.problems.add(table.line, wanted, column=column, kind=f"{column} is no number")
+            return
+
+
+def tell_duration(table: CsvTable, begin: int, finish: int, start: str, end: str) -> None:
+    """What is impossible about a row's two times."""
+    if not (0 <= begin < BEYOND and 0 <= finish < BEYOND):
+        text, kind = f"{_short(begin)} to {_short(finish)} are no times of 64 bits", "times beyond 64 bits"
+    elif finish < begin:
+        text, kind = (
+            f"ends {begin - finish} ns before it starts ({start} {begin}, {end} {finish})",
+            "ends before it starts",
+        )
+    else:
+        text = f"takes {(finish - begin) / 1e9:.6g} s ({start} {begin}, {end} {finish}), more than a day"
+        kind = "takes more than a day"
+    table.problems.add(table.line, text, column=end, kind=kind)
+
+
+def _short(number: int) -> str:
+    # str() refuses numbers of thousands of digits
+    return str(number) if -(10**40) < number < 10**40 else f"a number of {number.bit_length()} bits"

@@ -1,0 +1,306 @@
+"""Chrome traces of torch.profiler (Kineto), of CUDA and ROCm: kernels, copies, memory sets, and what the host did.
+
+A file may be cut short, edited, or no trace at all: whatever cannot be used is a Problem or a ProfileError, never a
+traceback. Times in a trace are microseconds with a fraction; their text is kept, because a float may lose nanoseconds.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+from pytest_attnperf.errors import ProfileError
+from pytest_attnperf.records.profiles import Agent, KernelShape, Problem, Size3, Source, StatsRow
+from pytest_attnperf.records.regular_file import open_regular, read_regular
+from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
+from pytest_attnperf.tools.profilers.profile import Profile
+from pytest_attnperf.tools.profilers.spreads import spread_of
+from pytest_attnperf.tools.profilers.timed_rows import LONGEST_NS
+
+FORM = "torch.profiler"
+TEXT_BYTES_MOST = 1 << 29
+"""A larger trace, unpacked, is refused: as Python objects it takes six times as much."""
+
+FEWER = "; profile fewer steps (torch.profiler.schedule)"
+
+GPU_KINDS = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "set"}
+OPERATORS = "cpu_op"
+GZIP_MAGIC = b"\x1f\x8b"
+RUNTIME = frozenset({"cuda_runtime", "cuda_driver"})
+"""Categories of the runtime's functions; HIP's (hipLaunchKernel) have the same on ROCm."""
+
+OPERATOR = "torch operator: "
+"""Begins the name of an operator's row, which tells it from the runtime's functions."""
+
+HIP_FIELD = "maxSharedMemoryPerMultiProcessor"
+"""Of a device's properties; CUDA's are named otherwise."""
+
+AMD_NAMES = ("AMD", "RADEON", "INSTINCT")
+NS_MOST = 2**63 - 1
+SIZE_MOST = 2**63 - 1
+PROBLEMS_MOST = 5
+"""Events that cannot be used are counted by what is wrong with them; of each kind the first is told."""
+
+HOST_NOTE = (
+    "times of operators and of the runtime's functions are without what these call in turn; waiting for the GPU is "
+    "part of them, and so is the profiler's own cost"
+)
+
+
+def read_chrome_trace(path: Path) -> Profile:
+    """A trace as `export_chrome_trace` writes it, also packed with gzip; at most TEXT_BYTES_MOST of text.
+
+    Raises ProfileError for a file that cannot be read, is too large, is cut short, or holds no events.
+    """
+    try:
+        whole = json.loads(_text(path), parse_float=str)
+    except (ValueError, RecursionError) as error:
+        raise ProfileError(
+            f"{path} is not whole JSON ({_short(error)}); a trace is complete once export_chrome_trace has returned"
+        ) from error
+    events = whole.get("traceEvents") if isinstance(whole, dict) else whole
+    if not isinstance(events, list):
+        raise ProfileError(
+            f"{path} has no list 'traceEvents'; expected is a Chrome trace of torch.profiler "
+            "(prof.export_chrome_trace('trace.json'))"
+        )
+    about = whole if isinstance(whole, dict) else {}
+    return _Reader(str(path), path.name, about).read(events)
+
+
+def profile_of_events(events: Iterable[Mapping[str, Any]], name: str) -> Profile:
+    """The profile of events as a Chrome trace holds them, without a file. Raises ProfileError without a usable one."""
+    return _Reader(name, name, {}).read(list(events))
+
+
+HostCall = tuple[int, int, str]
+"""Start and end in nanoseconds, and the name."""
+
+
+class _Reader:
+    """Takes events one by one. `where` names the source in problems."""
+
+    def __init__(self, where: str, name: str, about: Mapping[str, Any]) -> None:
+        self._where = where
+        self._name = name
+        self._about = about
+        self._builder = DispatchesBuilder()
+        self._host: dict[tuple[object, object], list[HostCall]] = defaultdict(list)
+        self._wrong: Counter[str] = Counter()
+        self._first: dict[str, str] = {}
+        self._devices: set[str] = set()
+        self._whole_us = True
+
+    def read(self, events: list[Any]) -> Profile:
+        """Everything. Raises ProfileError where nothing could be used."""
+        for event in events:
+            self._take(event)
+        if not self._builder and not self._host:
+            raise ProfileError(
+                f"{self._where} holds {len(events)} events, and none of them is a kernel, a copy, a memory set or a "
+                f"host function that could be used{self._first_problem()}; was it recorded with activities=[CPU, CUDA]?"
+            )
+        dispatches = self._builder.dispatches()
+        rows = len(dispatches) + sum(map(len, self._host.values()))
+        host = own_times(self._host.values())
+        return Profile(
+            name=self._name,
+            sources=(Source(self._where, FORM, self._version(), rows),),
+            dispatches=dispatches,
+            stats=tuple(StatsRow("api", name, spread_of(times)) for name, times in sorted(host.items())),
+            agents=_agents(self._about.get("deviceProperties"), self._devices),
+            problems=self._problems(),
+            notes=self._notes(),
+        )
+
+    def _take(self, event: Any) -> None:
+        category = event.get("cat") if isinstance(event, Mapping) else None
+        if not isinstance(category, str):
+            return
+        category = category.lower()  # older releases write 'Kernel' and 'Memcpy'
+        category = {"memcpy": "gpu_memcpy", "memset": "gpu_memset", "runtime": "cuda_runtime"}.get(category, category)
+        if category not in GPU_KINDS and category != OPERATORS and category not in RUNTIME:
+            return
+        name, times = event.get("name"), self._times(event)
+        if times is None:
+            return
+        if not isinstance(name, str) or not name:
+            self._odd("no name", event)
+        elif category in GPU_KINDS:
+            shape = self._shape(name, GPU_KINDS[category], event)
+            self._builder.add(self._builder.number_of(shape), *times)
+        else:
+            thread = (str(event.get("pid")), str(event.get("tid")))
+            self._host[thread].append((*times, OPERATOR + name if category == OPERATORS else name))
+
+    def _times(self, event: Mapping[str, Any]) -> tuple[int, int] | None:
+        """Start and end in nanoseconds; None where the event has none."""
+        if event.get("ph", "X") != "X":
+            return None
+        start, length = _nanoseconds(event.get("ts")), _nanoseconds(event.get("dur"))
+        if start is None or length is None:
+            self._odd("no usable 'ts' or 'dur'", event)
+            return None
+        if not 0 <= length <= LONGEST_NS or not -NS_MOST <= start <= NS_MOST - length:
+            self._odd("a negative or impossible duration", event)
+            return None
+        self._whole_us = self._whole_us and length % 1000 == 0
+        return start, start + length
+
+    def _shape(self, name: str, kind: str, event: Mapping[str, Any]) -> KernelShape:
+        args = event.get("args")
+        args = args if isinstance(args, Mapping) else {}
+        agent = _device_name(args.get("device"))
+        self._devices.add(agent)
+        if kind != "kernel":
+            return KernelShape(name, kind, agent, bytes=_whole(args.get("bytes")))
+        block, grid = _size3(args.get("block")), _size3(args.get("grid"))
+        items = None if block is None or grid is None else (grid[0] * block[0], grid[1] * block[1], grid[2] * block[2])
+        return KernelShape(
+            name,
+            agent=agent,
+            workgroup=block,
+            grid_items=items,
+            lds_bytes=_whole(args.get("shared memory")),
+            vgprs=_whole(args.get("registers per thread")),
+        )
+
+    def _odd(self, what: str, event: Mapping[str, Any]) -> None:
+        self._wrong[what] += 1
+        shown = {key: event.get(key) for key in ("name", "ts", "dur")}
+        self._first.setdefault(what, repr(shown)[:160])
+
+    def _problems(self) -> tuple[Problem, ...]:
+        return tuple(
+            Problem(
+                self._where, f"{count} events have {what}, the first of them {self._first[what]}", "the others count"
+            )
+            for what, count in self._wrong.most_common(PROBLEMS_MOST)
+        )
+
+    def _first_problem(self) -> str:
+        return "".join(f"; {problem.text}" for problem in self._problems()[:1])
+
+    def _notes(self) -> tuple[str, ...]:
+        notes = [HOST_NOTE] if self._host else []
+        if len(self._builder) and self._whole_us:
+            notes.append("times are whole microseconds: this release of torch writes no fraction")
+        if not self._builder:
+            notes.append("no kernel, copy or memory set is in the trace: only what the host did")
+        return tuple(notes)
+
+    def _version(self) -> str:
+        """What the trace says of its writer: CUDA's versions; there is none of torch."""
+        known = {
+            "cuda_driver_version": "CUDA driver",
+            "cuda_runtime_version": "CUDA runtime",
+            "hip_runtime_version": "HIP",
+        }
+        said = [f"{label} {self._about[key]}" for key, label in known.items() if isinstance(self._about.get(key), int)]
+        return ", ".join(said)
+
+
+def own_times(threads: Iterable[list[HostCall]]) -> dict[str, array[int]]:
+    """Nanoseconds of every call by name, each without the calls of its thread that lie within it."""
+    found: dict[str, array[int]] = defaultdict(lambda: array("q"))
+    for calls in threads:
+        around: list[tuple[int, str, int]] = []  # end, name, place in the name's column
+        for start, end, name in sorted(calls, key=lambda call: (call[0], -call[1])):
+            while around and around[-1][0] <= start:
+                around.pop()
+            if around:
+                # A call that outlasts the one around it, as clocks that differ make it look, takes no more than all.
+                outer_end, outer, place = around[-1]
+                found[outer][place] -= min(end, outer_end) - start
+            around.append((end, name, len(found[name])))
+            found[name].append(end - start)
+    return found
+
+
+def _text(path: Path) -> str:
+    """The file's text, unpacked. Raises ProfileError for one that cannot be read or is too large."""
+    try:
+        with open_regular(path, ProfileError) as raw:
+            packed = raw.read(2) == GZIP_MAGIC
+            raw.seek(0)
+            data = gzip.GzipFile(fileobj=raw).read(TEXT_BYTES_MOST + 1) if packed else b""
+        data = data if packed else read_regular(path, TEXT_BYTES_MOST, ProfileError, FEWER)
+    except EOFError as error:
+        raise ProfileError(f"{path}: the packed file is cut short; copy or export it again") from error
+    except (OSError, zlib.error) as error:
+        raise ProfileError(f"{path} cannot be read: {_short(error)}") from error
+    if len(data) > TEXT_BYTES_MOST:
+        raise ProfileError(f"{path} holds more than {TEXT_BYTES_MOST:,} bytes of text{FEWER}")
+    return data.decode("utf-8", errors="replace")
+
+
+def _agents(devices: object, used: set[str]) -> tuple[Agent, ...]:
+    """Devices of the trace's own list; those that its events name and the list does not, by their number alone."""
+    listed = [_agent(device) for device in devices if isinstance(device, Mapping)] if isinstance(devices, list) else []
+    named = {agent.name for agent in listed}
+    return (*listed, *(Agent(name) for name in sorted(used - named) if name))
+
+
+def _agent(device: Mapping[str, Any]) -> Agent:
+    product = device.get("name")
+    return Agent(
+        name=_device_name(device.get("id")),
+        arch=_arch(device),
+        product=product if isinstance(product, str) else "",
+        compute_units=_whole(device.get("numSms")),
+        wave_size=_whole(device.get("warpSize")),
+    )
+
+
+def _arch(device: Mapping[str, Any]) -> str:
+    """sm_90 of NVIDIA's; of AMD's gfx942 where the trace says so, else '': their major and minor leave the last digits
+    open. A field of HIP's, the name and the width of a wave tell the vendors apart."""
+    for key in ("gcnArchName", "gcnArch"):
+        said = device.get(key)
+        if isinstance(said, str) and said.startswith("gfx"):
+            return said.partition(":")[0]
+    major, minor = _whole(device.get("computeMajor")), _whole(device.get("computeMinor"))
+    product = str(device.get("name") or "").upper()
+    amd = HIP_FIELD in device or device.get("warpSize") == 64 or any(name in product for name in AMD_NAMES)
+    return "" if amd or not major or minor is None else f"sm_{major}{minor}"
+
+
+def _device_name(number: object) -> str:
+    whole = _whole(number)
+    return "" if whole is None else str(whole)
+
+
+def _size3(sizes: object) -> Size3 | None:
+    if not isinstance(sizes, list) or len(sizes) != 3:
+        return None
+    x, y, z = (_whole(size) for size in sizes)
+    return None if not x or not y or not z else (x, y, z)
+
+
+def _whole(value: object) -> int | None:
+    """A whole number from 0 on, None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if 0 <= value <= SIZE_MOST else None
+
+
+def _nanoseconds(us: object) -> int | None:
+    """Of microseconds as a trace writes them: a number, or the text of one with a fraction. None for anything else."""
+    if isinstance(us, bool) or not isinstance(us, (int, float, str)):
+        return None
+    try:
+        exact = Decimal(str(us)) * 1000
+        return int(exact.to_integral_value()) if exact.is_finite() and abs(exact) <= NS_MOST else None
+    except InvalidOperation:
+        return None
+
+
+def _short(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:160]

@@ -1,0 +1,274 @@
+"""Compiles many candidates without a GPU, in processes that may crash or hang: it costs one candidate, not the run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_attnperf.codeobject.analysis import Analyser
+from pytest_attnperf.errors import CodeObjectError
+from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.records import Role
+from pytest_attnperf.records.code import KernelCode
+from pytest_attnperf.tools.tuner.compile_process import READY, START, Answer, decoded, encoded
+from pytest_attnperf.workers.compile_pool import NO_GPU
+from pytest_attnperf.workers.launch import LaunchPlan
+
+COMMAND = (sys.executable, "-c", START)
+TAIL_LINES = 3
+"""Lines of a dead process's standard error that a reason quotes."""
+
+START_LIMIT_S = 60.0
+
+
+@dataclass(frozen=True)
+class CompiledCandidate:
+    """What is known of one candidate without running it.
+
+    codes         its kernels, in the order of its builds; empty where one does not compile or nothing was declared
+    failure       why it does not compile, as a report says it; '' where it does or nobody tried
+    unsupported   why this machine cannot compile it, which says nothing of the candidate
+    unread        why its objects cannot be taken apart, which says nothing of the candidate either
+    seconds       that compiling and reading took
+    """
+
+    codes: tuple[KernelCode, ...] = ()
+    failure: str = ""
+    unsupported: tuple[str, ...] = ()
+    unread: str = ""
+    seconds: float = 0.0
+
+
+def compile_all(
+    builds: Mapping[str, Sequence[KernelBuild]],
+    root: Path,
+    cache: Path,
+    *,
+    jobs: int,
+    limit_s: float,
+    stop: Callable[[], bool] = lambda: False,
+    told: Callable[[int, int], None] = lambda done, all_of_them: None,
+    command: Sequence[str] = COMMAND,
+) -> dict[str, CompiledCandidate]:
+    """Compile every candidate's builds in `jobs` processes, and read what came of them.
+
+    root      the project, first on the path of the processes behind the harness
+    cache     folder of compiled objects; what was read of them lies in 'code' beside it
+    limit_s   of one candidate: a process that takes longer is ended and replaced
+    stop      asked before each candidate; once it holds, the rest is left out of the result
+    told      is called with how many of how many are done
+
+    Candidates without builds have a result without codes.
+    """
+    work = _Work(builds, cache, limit_s, stop, told, command)
+    with tempfile.TemporaryDirectory(prefix="attnperf-tune-") as scratch:
+        plan = LaunchPlan(files=(), rootdir=root, scratch=Path(scratch), role=Role.COMPILE)
+        plan.link_harness()
+        slots = [_Slot(plan, number, work) for number in range(max(1, min(jobs, len(builds))))]
+        threads = [threading.Thread(target=slot.work, daemon=True) for slot in slots]
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(0.2)  # in slices, so that an interrupt is seen
+        finally:
+            work.ended = True
+            for slot in slots:
+                slot.end()
+    if work.broken is not None:
+        raise work.broken
+    return {name: work.found[name] for name in builds if name in work.found}
+
+
+def compile_notes(compiled: Mapping[str, CompiledCandidate], declared: int) -> list[str]:
+    """What was not looked at, and why."""
+    notes = []
+    unsupported = next((found.unsupported for found in compiled.values() if found.unsupported), ())
+    if unsupported:
+        count = sum(bool(found.unsupported) for found in compiled.values())
+        notes.append(f"{count} candidates were not looked at by code object: {'; '.join(unsupported)}")
+    unread = [found.unread for found in compiled.values() if found.unread]
+    if unread:
+        notes.append(f"the objects of {len(unread)} candidates cannot be taken apart: {unread[0]}")
+    if len(compiled) < declared:
+        notes.append(
+            f"compiling took its share of the budget: {declared - len(compiled)} candidates were not looked at"
+        )
+    return notes
+
+
+class _Work:
+    """What the threads share."""
+
+    def __init__(
+        self,
+        builds: Mapping[str, Sequence[KernelBuild]],
+        cache: Path,
+        limit_s: float,
+        stop: Callable[[], bool],
+        told: Callable[[int, int], None],
+        command: Sequence[str],
+    ) -> None:
+        self.cache, self.limit_s, self.stop, self.told, self.command = cache, limit_s, stop, told, command
+        self.analyse = Analyser(cache.with_name("code"))
+        self.found: dict[str, CompiledCandidate] = {}
+        self.ended = False
+        self.broken: BaseException | None = None
+        self.count = len(builds)
+        self.asked: queue.SimpleQueue[tuple[str, Sequence[KernelBuild]]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        for name, declared in builds.items():
+            self.asked.put((name, declared))
+
+    def add(self, name: str, compiled: CompiledCandidate) -> None:
+        """Keep one result."""
+        with self._lock:
+            self.found[name] = compiled
+            self.told(len(self.found), self.count)
+
+
+class _Slot:
+    """One process after the other, and the thread that waits for them."""
+
+    def __init__(self, plan: LaunchPlan, number: int, work: _Work) -> None:
+        self._plan, self._number, self._work = plan, number, work
+        self._process: subprocess.Popen[str] | None = None
+        self._log = plan.scratch / f"compile{number}.log"
+        self._overran = False
+        self._cannot_start = ""
+
+    def work(self) -> None:
+        """Compile until nothing is left, and say what broke this thread, if anything did."""
+        try:
+            self._all()
+        except BaseException as error:  # the thread that waits must not take silence for success
+            self._work.broken = self._work.broken or error
+            self._work.ended = True
+
+    def _all(self) -> None:
+        while not (self._work.ended or self._work.stop()):
+            try:
+                name, declared = self._work.asked.get_nowait()
+            except queue.Empty:
+                return
+            started = time.monotonic()
+            compiled = self._compiled(declared)
+            if not self._work.ended:
+                seconds = time.monotonic() - started
+                self._work.add(name, CompiledCandidate(**{**vars(compiled), "seconds": seconds}))
+
+    def _compiled(self, declared: Sequence[KernelBuild]) -> CompiledCandidate:
+        if not declared:
+            return CompiledCandidate()
+        if not self._cannot_start:
+            self._start()
+        if self._cannot_start:  # the next one would not start either
+            return CompiledCandidate(unsupported=(self._cannot_start,))
+        answer = self._ask(declared)
+        if answer.failure or answer.unsupported:
+            return CompiledCandidate(failure=answer.failure, unsupported=answer.unsupported)
+        try:
+            codes = tuple(self._work.analyse(one, build) for one, build in zip(answer.built, declared, strict=True))
+        except CodeObjectError as error:
+            return CompiledCandidate(unread=str(error))
+        return CompiledCandidate(codes)
+
+    def _ask(self, declared: Sequence[KernelBuild]) -> Answer:
+        """What the process says; a failure where it dies, hangs or talks nonsense."""
+        try:
+            line = self._told(encoded(declared, self._work.cache), self._work.limit_s)
+            if line:
+                return decoded(line)
+        except (OSError, ValueError) as error:
+            return Answer(failure=self._ended_by(str(error)))
+        if self._overran:
+            self.end()
+            return Answer(failure=f"compiling takes longer than {self._work.limit_s:g} s")
+        return Answer(failure=f"the compiler's process died ({self._ended_by('')})")
+
+    def _start(self) -> None:
+        """Have a process that is ready, or know why there is none."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.end()
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                self._work.command,
+                cwd=self._plan.rootdir,
+                env=self._plan.environment(os.environ, f"compile{self._number}", NO_GPU),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        if self._told("", START_LIMIT_S) != READY:
+            self._cannot_start = f"compile processes do not start ({self._ended_by('')})"
+
+    def _told(self, request: str, limit_s: float) -> str:
+        """The line that the process answers with; '' where it ended, or overran the limit and was ended."""
+        process, self._overran = self._process, False
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        limit = threading.Timer(limit_s, self._overrun)
+        limit.start()
+        try:
+            process.stdin.write(request)
+            process.stdin.flush()
+            line = process.stdout.readline()
+        finally:
+            limit.cancel()
+        return line if line.endswith("\n") else ""
+
+    def _ended_by(self, said: str) -> str:
+        """How the process ended, and its last words; it is gone afterwards."""
+        process, code = self._process, None
+        if process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(2.0)
+        self.end()
+        cause = f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit status {code}"
+        return ": ".join(part for part in (cause, said, self._last_words()) if part)
+
+    def _last_words(self) -> str:
+        try:
+            lines = self._log.read_text(errors="replace").splitlines()
+        except OSError:
+            return ""
+        return " | ".join(line.strip() for line in lines[-TAIL_LINES:] if line.strip())
+
+    def _overrun(self) -> None:
+        self._overran = True
+        self._kill()
+
+    def _kill(self) -> None:
+        process = self._process
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        """End the process and what it started, and take its pipes down."""
+        process = self._process
+        if process is None:
+            return
+        self._kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(5.0)
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        self._process = None

@@ -1,0 +1,177 @@
+"""The winner against the default in fresh pairs of processes, measured in turns, on every workload that is served.
+
+No process here took part in the search: what made a candidate look good there is drawn anew. Pairs come first and
+workloads within them, so that a run that ends early has fewer pairs of everything, and two processes at a time hold
+memory of the GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from pytest_attnperf.errors import WorkerError
+from pytest_attnperf.records import CaseKey
+from pytest_attnperf.records.pairs import PairSummary
+from pytest_attnperf.tools.tuner.worker_bench import PinOf, failure_of, other_path, require_told
+from pytest_attnperf.tuning_records import Candidate
+from pytest_attnperf.workers.conversation import OpenRequest
+from pytest_attnperf.workers.interleave import InterleavePlan, PairLook, Side, SideFailedError, take_pair
+from pytest_attnperf.workers.pool import Pool
+
+PAIR_PLACES = 100_000
+"""First place of pairs: beyond every process number of a search, so that names of workers and logs differ."""
+
+DEFAULT_SIDE = "the default"
+WINNER_SIDE = "the winner"
+
+LIMIT_S = 300.0
+ATTEMPTS = 2
+"""Pairs of processes that a workload gets before a process that died counts as its failure."""
+Found: TypeAlias = "PairSummary | str"
+"""What one pair said of a workload: a ratio, or why there is none."""
+
+
+@dataclass
+class Confirmation:
+    """What is known so far: pairs by workload, and why a workload has none. Kept across an interruption.
+
+    done   called with (workload, number of the pair, what it said) when something new is known
+    """
+
+    pairs: dict[str, dict[int, PairSummary]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    done: Callable[[str, int, Found], None] = lambda workload, number, found: None
+
+    def add(self, workload: str, number: int, found: Found) -> None:
+        """Note it."""
+        self.restore(workload, number, found)
+        self.done(workload, number, found)
+
+    def restore(self, workload: str, number: int, found: Found) -> None:
+        """Note what an interrupted run has measured."""
+        if isinstance(found, str):
+            self.failures[workload] = found
+        else:
+            self.pairs.setdefault(workload, {})[number] = found
+
+    def wants(self, workload: str, number: int) -> bool:
+        """Whether this pair is still to be measured; none of a workload that has failed."""
+        return workload not in self.failures and number not in self.pairs.get(workload, {})
+
+    def result(self, workloads: Sequence[str]) -> dict[str, list[PairSummary] | str]:
+        """Pairs by workload in order, or why a workload has none."""
+        return {
+            workload: self.failures[workload]
+            if workload in self.failures
+            else [pair for _, pair in sorted(self.pairs.get(workload, {}).items())]
+            for workload in workloads
+        }
+
+
+def confirm(
+    default: Candidate,
+    winner: Candidate,
+    keys: Mapping[str, CaseKey],
+    base: Pool,
+    new: Pool,
+    pin_of: PinOf,
+    plan: InterleavePlan,
+    *,
+    seed: int = 0,
+    limit_s: float = LIMIT_S,
+    large: Collection[str] = (),
+    known: Confirmation | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    told: Callable[[int, int], None] = lambda pair, pairs: None,
+) -> dict[str, list[PairSummary] | str]:
+    """Measure `plan.pairs` pairs of every workload: pairs, or why there are none, by workload id.
+
+    base, new   two pools on one GPU, used by nothing else
+    seed        another than the search's: new inputs of every check
+    large       workloads whose sides are proven one after the other, for want of memory
+    known       what an interrupted run has measured, which is added to
+    stop        asked before each pair of processes; once it holds there are fewer pairs
+    told        is called with the number of each pair that begins, and how many there are
+
+    Raises UsageError where a side does not run what it is told, WorkerError where no process starts.
+    """
+    known = known or Confirmation()
+    measured = _Pair(default, winner, Side(base, DEFAULT_SIDE), Side(new, WINNER_SIDE), pin_of, plan, seed, limit_s)
+    for number in range(plan.pairs):
+        wanted = [workload for workload in keys if known.wants(workload, number)]
+        if not wanted:
+            continue
+        if stop():
+            break
+        told(number + 1, plan.pairs)
+        try:
+            for workload in wanted:
+                at_once = workload not in large
+                known.add(workload, number, measured.take(number, keys[workload], at_once=at_once))
+        finally:
+            for pool in (base, new):
+                pool.shutdown()
+    return known.result(list(keys))
+
+
+@dataclass
+class _Pair:
+    """Takes pairs of the default and the winner."""
+
+    default: Candidate
+    winner: Candidate
+    base: Side
+    new: Side
+    pin_of: PinOf
+    plan: InterleavePlan
+    seed: int
+    limit_s: float
+
+    def take(self, number: int, key: CaseKey, *, at_once: bool) -> Found:
+        """The ratio of one workload, or why there is none."""
+        place, seed = PAIR_PLACES + number, self.seed + 2 * number
+        theirs, ours = (
+            OpenRequest(key, None, seed, seed + 1, self.limit_s, pin=self.pin_of(candidate))
+            for candidate in (self.default, self.winner)
+        )
+        failure = ""
+        for _ in range(ATTEMPTS):
+            self._start(place)
+            found = self._attempt(place, theirs, ours, at_once=at_once)
+            if not isinstance(found, WorkerError):
+                return found
+            failure = failure or found.summary
+        return failure
+
+    def _attempt(self, place: int, theirs: OpenRequest, ours: OpenRequest, *, at_once: bool) -> Found | WorkerError:
+        try:
+            look = take_pair(self.base, self.new, place, ours, self.plan, at_once=at_once, base_request=theirs)
+        except WorkerError as error:
+            return error
+        except SideFailedError as error:
+            return error.summary
+        return self._judged(look, theirs, ours)
+
+    def _start(self, place: int) -> None:
+        """Have a process on both sides, begun at the same time. Raises WorkerError where one does not start."""
+        for side in (self.base, self.new):
+            side.pool.start([place])
+        for side in (self.base, self.new):
+            side.pool.ready(place)
+
+    def _judged(self, look: PairLook, theirs: OpenRequest, ours: OpenRequest) -> Found:
+        for name, side in ((DEFAULT_SIDE, look.base), (WINNER_SIDE, look.new)):
+            if failure := failure_of(side):
+                return f"{name}: {failure}"
+        if look.problems:
+            return f"the sides cannot be compared: {look.problems[0]}"
+        if look.pair is None:
+            return f"not timed: {look.new.note or look.base.note or 'a side may not be timed'}"
+        for name, request, side in ((DEFAULT_SIDE, theirs, look.base), (WINNER_SIDE, ours, look.new)):
+            if failure := other_path(request.pin, side.final.config):
+                return f"{name}: {failure}"
+        require_told(self.default, theirs.pin, look.base.final.config, ours.key.backend)
+        require_told(self.winner, ours.pin, look.new.final.config, ours.key.backend)
+        return look.pair

@@ -1,0 +1,171 @@
+"""Whether a winner is one: fresh pairs of processes, the default and the winner measured in turns.
+
+The pairs must be of processes that took no part in the search. What a search selects is partly the luck of the
+processes it selected in: the best of a hundred identical candidates looks 1 to 2 % faster than the default, and is not.
+The unit is the pair throughout. Its spread comes from these pairs alone, with Student's t, and is never taken for less
+than PAIR_SD_MIN: a t limit holds whatever the true spread is, where one shrunk towards a pool does not.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.gate.interleaved import with_asymmetry
+from pytest_attnperf.records.pairs import PairSummary
+from pytest_attnperf.stats.comparison import Comparison
+from pytest_attnperf.stats.noise import NoiseEstimate
+from pytest_attnperf.stats.pairs import compare_pairs
+from pytest_attnperf.stats.quantiles import upper_quantile
+from pytest_attnperf.tuning_records import BETTER, NO_BETTER, SLOWER_ELSEWHERE, WorkloadChange
+
+PAIR_SD_MIN = 0.0015
+"""The smallest relative standard deviation between pairs seen on an H200: fewer than ten equal pairs are luck."""
+
+FASTER, SAME, SLOWER, FAILED = "FASTER", "SAME", "SLOWER", "FAILED"
+
+
+@dataclass(frozen=True)
+class DecisionRule:
+    """What a winner must show.
+
+    risk          chance that a configuration no better than the default is called BETTER, and, shared among the
+                  workloads, that one which is not slower is called slower
+    min_gain      least gain over the tuned workloads, as a fraction: below it a change of configuration is not worth it
+    slower        a workload slower by more than this is SLOWER, if also beyond noise and by more than `floor_us`
+    pairs_min     pairs of every workload; fewer are missing
+    """
+
+    risk: float = 0.001
+    min_gain: float = 0.01
+    slower: float = 0.02
+    floor_us: float = 0.5
+    pairs_min: int = 3
+
+    def __post_init__(self) -> None:
+        if not 0 < self.risk < 0.5:
+            raise UsageError(f"the risk of a decision is {self.risk}, must lie strictly between 0 and 0.5")
+        if self.min_gain < 0 or self.slower < 0 or self.floor_us < 0:
+            raise UsageError(f"a decision's min_gain, slower and floor_us must not be negative: {self}")
+        if self.pairs_min < 2:
+            raise UsageError(f"pairs_min is {self.pairs_min}; a spread between pairs needs at least 2")
+
+
+@dataclass(frozen=True)
+class TuneDecision:
+    """What the pairs say of the winner.
+
+    verdict    BETTER, NO_BETTER or SLOWER_ELSEWHERE
+    summary    one line, with the figures
+    overall    winner over default, geometric mean over the tuned workloads, and its 95 % interval; None where a tuned
+               workload has too few pairs
+    """
+
+    verdict: str
+    summary: str
+    overall: tuple[float, tuple[float, float]] | None
+    changes: tuple[WorkloadChange, ...]
+
+
+def decide(
+    pairs_by_workload: Mapping[str, Sequence[PairSummary] | str],
+    tuned: Collection[str],
+    rule: DecisionRule | None = None,
+) -> TuneDecision:
+    """Judge fresh pairs of the default (base side) and the winner (new side).
+
+    pairs_by_workload   every workload that the changed rule serves; a text instead of pairs says how the winner failed.
+                        Pair i of every workload is taken as one unit: the same round of the measurement
+    tuned               those that were searched on; one without pairs counts as missing
+
+    Raises UsageError when nothing was tuned, ValueError for pairs of different timers or that are no pairs.
+    """
+    rule = rule or DecisionRule()
+    if not tuned:
+        raise UsageError("nothing was tuned: a decision needs at least one workload that was searched on")
+    given: dict[str, Sequence[PairSummary] | str] = {name: () for name in tuned if name not in pairs_by_workload}
+    given |= pairs_by_workload
+    wanted = max([rule.pairs_min, *(len(pairs) for pairs in given.values() if not isinstance(pairs, str))])
+    changes = tuple(_change(name, pairs, name in tuned, wanted, len(given), rule) for name, pairs in given.items())
+    overall = _overall([change for change in changes if change.tuned], rule)
+    verdict, summary = _verdict(changes, overall, rule)
+    told = None if overall is None else (overall.ratio, overall.interval95)
+    return TuneDecision(verdict, summary, told, changes)
+
+
+def _change(
+    workload: str, pairs: Sequence[PairSummary] | str, tuned: bool, wanted: int, workloads: int, rule: DecisionRule
+) -> WorkloadChange:
+    if isinstance(pairs, str):
+        return WorkloadChange(workload, tuned, None, None, None, None, FAILED, pairs or "failed without a reason")
+    if len(pairs) < wanted:
+        note = f"{len(pairs)} of {wanted} pairs were measured"
+        return WorkloadChange(workload, tuned, None, None, None, None, FAILED, note, tuple(pairs))
+    comparison = _compared(pairs, rule.risk / workloads)
+    default_us = statistics.median(pair.base_us for pair in pairs)
+    winner_us = default_us * comparison.ratio
+    verdict, note = _workload_verdict(comparison, winner_us - default_us, rule)
+    return WorkloadChange(
+        workload, tuned, default_us, winner_us, comparison.ratio, comparison.interval95, verdict, note, tuple(pairs)
+    )
+
+
+def _workload_verdict(comparison: Comparison, more_us: float, rule: DecisionRule) -> tuple[str, str]:
+    """The verdict on one workload; SAME with a note where it may be slower and too few pairs say so."""
+    limit = comparison.noise_threshold
+    if comparison.ratio - 1 > rule.slower and more_us > rule.floor_us:
+        if comparison.ratio - 1 > limit:
+            return SLOWER, f"beyond {max(rule.slower, limit):.2%}, the larger of {rule.slower:.2%} and noise"
+        return SAME, f"{comparison.ratio - 1:+.2%} is within the {limit:.2%} that noise can make: more pairs would tell"
+    if 1 / comparison.ratio - 1 > max(rule.slower, limit) and -more_us > rule.floor_us:
+        return FASTER, ""
+    return SAME, ""
+
+
+def _compared(pairs: Sequence[PairSummary], tail: float) -> Comparison:
+    """Ratio, interval, and how far chance moves it with probability `tail`."""
+    logs = [math.log(pair.ratio) for pair in pairs]
+    sd = max(statistics.stdev(logs), PAIR_SD_MIN)
+    noise = NoiseEstimate(sd, len(pairs) - 1, f"of these {len(pairs)} pairs", "pair")
+    return with_asymmetry(compare_pairs(pairs, noise, upper_quantile(tail, noise.degrees_of_freedom)))
+
+
+def _overall(tuned: Sequence[WorkloadChange], rule: DecisionRule) -> Comparison | None:
+    """Each pair's mean over the tuned workloads of log ratios, compared as pairs are; None where pairs are missing."""
+    if any(change.verdict == FAILED for change in tuned):
+        return None
+    units = []
+    for across in zip(*(change.pairs for change in tuned), strict=True):
+        ratio = math.exp(statistics.fmean(math.log(pair.ratio) for pair in across))
+        base_us = math.exp(statistics.fmean(math.log(pair.base_us) for pair in across))
+        units.append(PairSummary(ratio, base_us, base_us * ratio, min(p.quads for p in across), across[0].timer))
+    return _compared(units, rule.risk)
+
+
+def _verdict(changes: Sequence[WorkloadChange], overall: Comparison | None, rule: DecisionRule) -> tuple[str, str]:
+    failed = [change for change in changes if change.verdict == FAILED]
+    if failed:
+        told = "; ".join(f"{change.workload}: {change.note}" for change in failed)
+        return NO_BETTER, f"no better than default: the winner could not be judged on {len(failed)} workload(s): {told}"
+    assert overall is not None, "only a failed workload leaves no overall ratio"
+    size = f"{overall.ratio - 1:+.2%} ({overall.interval95[0] - 1:+.2%} to {overall.interval95[1] - 1:+.2%})"
+    slower = [change for change in changes if change.verdict == SLOWER]
+    if slower:
+        told = ", ".join(f"{change.workload} by {_gain(change):+.2%}" for change in slower)
+        return SLOWER_ELSEWHERE, f"slower on {told}; {size} over the tuned workloads"
+    upper = overall.ratio * (1 + overall.noise_threshold)
+    if upper >= 1 or overall.ratio > 1 - rule.min_gain:
+        needed = f"a gain needs {rule.min_gain:.2%} and, at a risk of {rule.risk:.2%}, an upper limit below 0"
+        return NO_BETTER, f"no better than default: {size}, upper limit {upper - 1:+.2%}; {needed}"
+    unclear = [change for change in changes if change.note]
+    if unclear:
+        told = "; ".join(f"{change.workload}: {change.note}" for change in unclear)
+        return NO_BETTER, f"no better than default everywhere that it serves: {size} overall, but {told}"
+    return BETTER, f"{size} over {sum(change.tuned for change in changes)} tuned workload(s), slower on none"
+
+
+def _gain(change: WorkloadChange) -> float:
+    return (change.ratio or 1.0) - 1

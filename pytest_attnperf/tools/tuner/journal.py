@@ -1,0 +1,247 @@
+"""What a tuning run has measured, on disk after every trial: a killed tuner goes on with what it has.
+
+One JSON object a line, appended and flushed to disk. The first line says what the journal is of; a run with another
+space, architecture, list of workloads or method must not mix its trials in. A line that a kill left half-written is
+dropped, and said.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records import ProcessSummary
+from pytest_attnperf.records.regular_file import read_regular
+from pytest_attnperf.tuning_records import Candidate, Trial
+
+MARK = '{"attnperf_tune_journal":'
+"""What every journal begins with: any other file is left alone."""
+
+VERSION = 1
+
+BYTES_MAX = 1 << 30
+SHOWN = 120
+"""Characters of a header's value that an error shows."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A trial and its place in the search.
+
+    slot      the process that the search means; after a kill or a death the rest of it is timed in another one
+    attempt   0, or the number of times that the worker died with it before
+    """
+
+    slot: int
+    attempt: int
+    trial: Trial
+
+
+class Journal:
+    """An open journal. Close it, or use it as a context: another tuner cannot open it until then.
+
+    notes   what a reader must know of earlier sessions, e.g. that a half-written line was dropped
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        """A journal in memory, or, for `open`, at `path`."""
+        self.path = path
+        self.notes: list[str] = []
+        self._timed: dict[tuple[int, str, str, int], Timed] = {}
+        self._others: list[tuple[str, dict[str, Any]]] = []
+        self._guard = threading.Lock()
+        self._lock: FileLock | None = None
+        self._descriptor: int | None = None
+
+    @classmethod
+    def open(cls, path: Path, header: Mapping[str, str]) -> Journal:
+        """Open or begin the journal at `path`.
+
+        Raises UsageError when another tuner has it open, it is of something else, it is no journal, a line other than
+        the last cannot be read, or the folder cannot be written.
+        """
+        journal = cls(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            journal._lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=0, thread_local=False)
+            journal._lock.acquire()
+            journal._begin(path, header)
+        except Timeout as error:
+            raise UsageError(
+                f"{path}: another tuner is using this journal; wait for it to end, or give another --out"
+            ) from error
+        except OSError as error:
+            journal.close()
+            raise UsageError(f"{path}: the journal cannot be written ({error.strerror}); give another --out") from error
+        except BaseException:
+            journal.close()
+            raise
+        return journal
+
+    def _begin(self, path: Path, header: Mapping[str, str]) -> None:
+        whole, torn = drop_torn_line(path, MARK)
+        if torn:
+            self.notes.append(f"{path.name}: dropped a last line of {torn} bytes that an earlier run had half written")
+        lines = whole.decode("utf-8", "replace").splitlines()
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        if not lines:
+            self._write({"attnperf_tune_journal": VERSION, "header": dict(header)})
+            return
+        _check_header(path, lines[0], header)
+        for number, line in enumerate(lines[1:], start=2):
+            self._read(path, number, line)
+
+    def _read(self, path: Path, number: int, line: str) -> None:
+        try:
+            self._remember(json.loads(line))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise UsageError(
+                f"{path}: line {number} is no record of a tuning run ({type(error).__name__}: {error}); "
+                "restore the file, or give another --out"
+            ) from error
+
+    @property
+    def timed(self) -> tuple[Timed, ...]:
+        """Every trial in recorded order, with its place in the search."""
+        with self._guard:
+            return tuple(self._timed.values())
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """Every trial in recorded order."""
+        return tuple(item.trial for item in self.timed)
+
+    def lookup(self, slot: int, candidate: Candidate, workload: str, attempt: int = 0) -> Timed | None:
+        """The trial that stood at this place of the search, if it has been measured."""
+        with self._guard:
+            return self._timed.get((slot, candidate.id, workload, attempt))
+
+    def record(self, timed: Timed) -> None:
+        """Keep a trial; it is on disk when this returns."""
+        self.append("trial", _encoded(timed))
+
+    def append(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Keep anything else that JSON can hold, e.g. what a round dropped; what it has already is not added again."""
+        with self._guard:
+            plain = json.loads(json.dumps(dict(data)))
+            if kind != "trial" and (kind, plain) in self._others:
+                return
+            self._remember({"kind": kind, **plain})
+            self._write({"kind": kind, **plain})
+
+    def records(self, kind: str) -> Iterator[Mapping[str, Any]]:
+        """What was appended under `kind`, in order."""
+        return iter([dict(data) for name, data in self._others if name == kind])
+
+    def close(self) -> None:
+        """Let others open it."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+        if self._lock is not None:
+            self._lock.release()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _remember(self, record: dict[str, Any]) -> None:
+        kind = record.pop("kind")
+        if kind != "trial":
+            self._others.append((kind, record))
+            return
+        timed = _decoded(record)
+        trial = timed.trial
+        self._timed[timed.slot, trial.candidate.id, trial.workload, timed.attempt] = timed
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        if self._descriptor is None:
+            return
+        try:
+            os.write(self._descriptor, (json.dumps(record) + "\n").encode())
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise UsageError(f"{self.path}: cannot go on writing the journal ({error.strerror})") from error
+
+
+def drop_torn_line(path: Path, mark: str = "") -> tuple[bytes, int]:
+    """Cut what follows the last line break off the file: its whole lines, and the number of bytes cut.
+
+    A missing file has none. Raises UsageError, and leaves the file alone, when it does not begin with `mark`; OSError.
+    """
+    if not path.exists():
+        return b"", 0
+    content = read_regular(path, BYTES_MAX)
+    beginning = content[: len(mark)].decode("utf-8", "replace")
+    if not mark.startswith(beginning):
+        raise UsageError(f"{path}: is no journal of a tuning run, it begins with {beginning!r}; give another --out")
+    end = content.rfind(b"\n") + 1
+    if end < len(content):
+        os.truncate(path, end)
+    return content[:end], len(content) - end
+
+
+def _check_header(path: Path, line: str, header: Mapping[str, str]) -> None:
+    try:
+        found = json.loads(line)
+        version, stored = found["attnperf_tune_journal"], dict(found["header"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UsageError(f"{path}: its first line cannot be read ({error}); give another --out") from error
+    if version != VERSION:
+        raise UsageError(f"{path}: journal version {version}, this attnperf reads {VERSION}; give another --out")
+    differing = sorted(name for name in header.keys() | stored.keys() if header.get(name) != stored.get(name))
+    if differing:
+        told = "; ".join(
+            f"{name[:SHOWN]} was {_shown(stored.get(name))}, is {_shown(header.get(name))}" for name in differing
+        )
+        raise UsageError(f"{path}: holds trials of another search: {told}. Give another --out, or delete the file")
+
+
+def _shown(value: object) -> str:
+    text = repr(value) if value is not None else "absent"
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+def _encoded(timed: Timed) -> dict[str, Any]:
+    trial = timed.trial
+    return {
+        "slot": timed.slot,
+        "attempt": timed.attempt,
+        "values": dict(trial.candidate.values),
+        "label": trial.candidate.label,
+        "workload": trial.workload,
+        "process": trial.process,
+        "median_us": trial.median_us,
+        "failure": trial.failure,
+        "summary": None if trial.summary is None else dataclasses.asdict(trial.summary),
+    }
+
+
+def _decoded(record: Mapping[str, Any]) -> Timed:
+    summary = record["summary"]
+    if summary is not None:
+        listed = {name: tuple(summary.get(name, ())) for name in ("block_us", "block_clock_mhz")}
+        summary = ProcessSummary(**{**summary, **listed})
+    trial = Trial(
+        candidate=Candidate(dict(record["values"]), str(record["label"])),
+        workload=str(record["workload"]),
+        process=int(record["process"]),
+        median_us=None if record["median_us"] is None else float(record["median_us"]),
+        failure=str(record["failure"]),
+        summary=summary,
+    )
+    return Timed(int(record["slot"]), int(record["attempt"]), trial)

@@ -1,0 +1,342 @@
+"""Searches large spaces with Optuna's TPE, and races what it finds best over fresh processes.
+
+Candidates are explored on one workload, the probe: what is far off there is not the best anywhere, and four times as
+many can be tried as on four workloads. The best of it are then raced on all workloads, in processes of their own.
+
+Optuna proposes, by ask and tell; only valid candidates that were not timed yet are timed. What it proposes beside
+those is told as failed and does not count, and so is what is not preferred, as long as something preferred is untried.
+Every second proposal, once something is known, is an untried neighbour of the best so far instead: TPE takes the values
+of a parameter for unrelated, but tile sizes have an order.
+
+The study lies in a journal of Optuna's own beside the tuner's. A killed tuner goes on with both: the sampler is made
+anew for every question, seeded from the seed and the number of trials so far, so that a search that was killed asks
+what it would have asked.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.tools.tuner.bench import Bench
+from pytest_attnperf.tools.tuner.costs import Costs
+from pytest_attnperf.tools.tuner.exhaustive import race_finalists
+from pytest_attnperf.tools.tuner.journal import Journal, drop_torn_line
+from pytest_attnperf.tools.tuner.race import ranked, whole_ranking
+from pytest_attnperf.tools.tuner.settings import SearchResult, SearchSettings, trials_allowed
+from pytest_attnperf.tools.tuner.slots import DEFAULT_EVERY, Slots
+from pytest_attnperf.tuning_records import Candidate, TuningSpace, Value
+
+if TYPE_CHECKING:
+    import optuna
+
+FINAL_SHARE = 0.35
+"""Of time and trials: kept for the race of the finalists."""
+
+PROMOTED = 6
+"""How many of the best on the probe are raced on all workloads."""
+
+STARTUP = 10
+"""Proposals drawn at random before TPE has anything to go by."""
+
+TRIES = 12
+"""Proposals in a row that are invalid or were timed before, until a neighbour of the best is taken instead."""
+
+STUDY = "attnperf"
+
+
+def search(
+    space: TuningSpace,
+    candidates: Sequence[Candidate],
+    workloads: Sequence[str],
+    bench: Bench,
+    settings: SearchSettings,
+    journal: Journal,
+) -> SearchResult:
+    """Search by TPE on the probe, then race the best PROMOTED on all workloads in fresh processes, as trials allow.
+
+    Raises UsageError when Optuna is not installed, or its file cannot be read.
+    """
+    _require_optuna()
+    trials = settings.max_trials or trials_allowed(len(candidates), len(workloads))
+    settings = replace(settings, max_trials=trials)
+    slots = Slots("optuna", space.default, workloads, bench, settings, journal)
+    kept = max(math.floor(trials * FINAL_SHARE), min((PROMOTED + 1) * len(workloads), trials // 2))
+    promoted = max(1, min(PROMOTED, kept // len(workloads) - 1))  # the default is timed, too
+    slots.share(settings.budget_s * (1 - FINAL_SHARE), trials - kept)
+    with _quiet():
+        explored = Exploration(space, candidates, slots)
+        explored.run()
+    notes = [*journal.notes, f"{len(explored.tried)} of {len(candidates)} candidates were tried on {explored.probe}"]
+    slots.share(settings.budget_s, trials)
+    finalists, dropped, ended = race_finalists(slots, explored.best(promoted), explored.next_slot, settings.processes)
+    notes.append(f"the race of the best {promoted} on all workloads ended: {ended}")
+    return SearchResult(
+        "optuna",
+        whole_ranking(finalists, list(explored.tried.values()), slots),
+        journal.trials,
+        (*slots.excluded.values(), *dropped),
+        tuple(candidate for candidate, _ in finalists),
+        tuple(notes),
+    )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A candidate that Optuna waits for: its trial's number there, and its place among all that were evaluated."""
+
+    number: int
+    place: int
+    candidate: Candidate
+
+
+class Exploration:
+    """Asks Optuna for candidates and tells it what they cost, until the share of the budget is spent.
+
+    probe       the workload that they are timed on
+    tried       what was evaluated, by id
+    next_slot   the first slot that it has not used
+    """
+
+    def __init__(self, space: TuningSpace, candidates: Sequence[Candidate], slots: Slots) -> None:
+        self._space, self._slots = space, slots
+        grid = [candidate for candidate in (space.default, *candidates) if _in_grid(space, candidate)]
+        self._valid = {candidate.id: candidate for candidate in grid}
+        self._outside = [candidate for candidate in candidates if candidate.id not in self._valid]
+        self._order = {name: {str(value): at for at, value in enumerate(space.values[name])} for name in space.values}
+        self._study = _study(slots.journal)
+        self.probe = slots.settings.probe or slots.workloads[-1]
+        if self.probe not in slots.workloads:
+            raise UsageError(f"the probe {self.probe!r} is none of the workloads: {', '.join(slots.workloads)}")
+        self.tried: dict[str, Candidate] = {}
+        self._best: tuple[float, Candidate] = (0.0, space.default)
+        self._places = 0
+        self.next_slot = slots.lanes
+
+    def run(self) -> None:
+        """Evaluate what an earlier session was told, then go on asking."""
+        self._slots.block([0], [self._outside], self.probe)
+        self.tried |= {
+            candidate.id: candidate for candidate in self._outside if candidate.id not in self._slots.excluded
+        }
+        self._resume()
+        if not self._study.get_trials(deepcopy=False) and self._space.default.id in self._valid:
+            self._enqueue(self._space.default)
+        while not self._slots.stopped:
+            asked = self._ask_batch()
+            if not asked:
+                return
+            self._evaluate(asked)
+
+    def best(self, count: int) -> list[tuple[Candidate, float]]:
+        """The best on the probe, and their costs there."""
+        return ranked(list(self.tried.values()), self._costs())[:count]
+
+    def _costs(self) -> Costs:
+        return self._slots.costs(self.probe)
+
+    def _resume(self) -> None:
+        """Go through the study's trials again: the journal has their times, and only unfinished ones are timed."""
+        from optuna.trial import TrialState
+
+        batch: list[Asked] = []
+        for trial in self._study.get_trials(deepcopy=True):
+            if trial.state in (TrialState.FAIL, TrialState.WAITING):
+                continue
+            candidate = self._valid.get(Candidate(cast("dict[str, Value]", trial.params)).id)
+            if candidate is None:
+                if trial.state == TrialState.RUNNING:
+                    self._study.tell(trial.number, state=TrialState.FAIL)
+                continue
+            batch.append(self._taken(trial.number, candidate))
+            if len(batch) == self._slots.lanes:
+                self._evaluate(batch)
+                batch = []
+        if batch:
+            self._evaluate(batch)
+
+    def _taken(self, number: int, candidate: Candidate) -> Asked:
+        asked = Asked(number, self._places, candidate)
+        self.tried[candidate.id] = candidate
+        self._places += 1
+        self.next_slot = max(
+            self.next_slot, self._slot(asked) // self._slots.lanes * self._slots.lanes + self._slots.lanes
+        )
+        return asked
+
+    def _slot(self, asked: Asked) -> int:
+        """Lanes take turns, and each begins a fresh process after DEFAULT_EVERY candidates."""
+        lanes = self._slots.lanes
+        return asked.place % lanes + lanes * (asked.place // lanes // DEFAULT_EVERY)
+
+    def _ask_batch(self) -> list[Asked]:
+        batch = []
+        for _ in range(self._slots.lanes - self._places % self._slots.lanes):
+            asked = self._ask()
+            if asked is None:
+                break
+            batch.append(asked)
+        return batch
+
+    def _ask(self) -> Asked | None:
+        """A valid candidate that was not tried yet; None when there is none left."""
+        from optuna.trial import TrialState
+
+        untried = [candidate for name, candidate in self._valid.items() if name not in self.tried]
+        if not untried:
+            return None
+        preferred = [one for one in untried if one.id in self._slots.settings.preferred] or untried
+        wanted = {one.id for one in preferred}
+        if 0 < self._places < STARTUP:
+            self._enqueue(self._drawn().choice(preferred))
+        elif self._places >= STARTUP and self._places % 2:
+            wanted = {one.id for one in untried}
+            self._enqueue(self._nearest(untried))
+        for attempt in range(TRIES + 1):
+            if attempt == TRIES:
+                self._enqueue(self._drawn().choice(preferred))
+            self._study.sampler = _sampler(self._seed())
+            trial = self._study.ask()
+            told = {name: trial.suggest_categorical(name, choices) for name, choices in self._space.values.items()}
+            candidate = self._valid.get(Candidate(cast("dict[str, Value]", told)).id)
+            if candidate is not None and (candidate.id in wanted or not self._places):
+                return self._taken(trial.number, candidate)
+            self._study.tell(trial, state=TrialState.FAIL)
+        raise AssertionError("an enqueued candidate is valid and untried")
+
+    def _drawn(self) -> random.Random:
+        return random.Random(f"{self._slots.settings.seed}:{self._places}")
+
+    def _enqueue(self, candidate: Candidate) -> None:
+        self._study.enqueue_trial(dict(candidate.values))
+
+    def _seed(self) -> int:
+        return (self._slots.settings.seed * 1_000_003 + len(self._study.get_trials(deepcopy=False))) % 2**32
+
+    def _nearest(self, untried: Sequence[Candidate]) -> Candidate:
+        """The untried candidate closest to the best: fewest parameters changed, then fewest steps, then drawn."""
+        best = self._best[1]
+        drawn = self._drawn()
+
+        def distance(candidate: Candidate) -> tuple[int, int, float]:
+            steps = [
+                abs(order.get(str(candidate.values[name]), 0) - order.get(str(best.values.get(name)), 0))
+                for name, order in self._order.items()
+            ]
+            return sum(step > 0 for step in steps), sum(steps), drawn.random()
+
+        return min(untried, key=distance)
+
+    def _evaluate(self, batch: Sequence[Asked]) -> None:
+        """Time a batch on the probe, each on its lane, and tell Optuna what it costs there."""
+        self._slots.block([self._slot(asked) for asked in batch], [[asked.candidate] for asked in batch], self.probe)
+        for asked in batch:
+            cost = self._cost(asked)
+            if cost is not None or asked.candidate.id in self._slots.excluded:
+                self._tell(asked, cost)
+
+    def _cost(self, asked: Asked) -> float | None:
+        """Its log cost on the probe; None where it has none."""
+        if asked.candidate.id == self._space.default.id:
+            return 0.0
+        return self._costs().by_slot(asked.candidate).get(self._slot(asked))
+
+    def _tell(self, asked: Asked, cost: float | None) -> None:
+        """Tell Optuna the cost; a candidate that failed is pruned, and not asked for again."""
+        from optuna.trial import TrialState
+
+        if cost is None:
+            self.tried.pop(asked.candidate.id, None)
+            self._valid.pop(asked.candidate.id, None)
+        elif cost < self._best[0]:
+            self._best = (cost, asked.candidate)
+        if self._study.get_trials(deepcopy=False)[asked.number].state.is_finished():
+            return
+        if cost is None:
+            self._study.tell(asked.number, state=TrialState.PRUNED)
+        else:
+            self._study.tell(asked.number, cost)
+
+
+def _in_grid(space: TuningSpace, candidate: Candidate) -> bool:
+    if candidate.label and candidate.id != space.default.id:
+        return False
+    return candidate.values.keys() == space.values.keys() and all(
+        any(type(value) is type(choice) and value == choice for choice in space.values[name])
+        for name, value in candidate.values.items()
+    )
+
+
+def _require_optuna() -> None:
+    try:
+        import optuna  # noqa: F401
+    except ImportError as error:
+        raise UsageError(
+            f"this search needs Optuna, which cannot be imported ({error}): pip install 'pytest-attnperf[tune]', "
+            "or race with --strategy race"
+        ) from error
+
+
+def _study(journal: Journal) -> optuna.Study:
+    """The study beside the journal, or one in memory. Its folder is locked by the journal for as long as it is open.
+
+    A study beside a journal without trials is of one that was deleted, perhaps of another space: it is begun anew.
+    """
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    if journal.path is None:
+        return optuna.create_study(study_name=STUDY, direction="minimize")
+    path = journal.path.with_name(f"{journal.path.stem}.optuna.jsonl")
+    try:
+        if not journal.trials:
+            path.unlink(missing_ok=True)
+        _, torn = drop_torn_line(path)
+        if torn:
+            journal.notes.append(f"{path.name}: dropped a last line of {torn} bytes that was half written")
+        held: Any = _AlreadyHeld()
+        storage = JournalStorage(JournalFileBackend(str(path), lock_obj=held))
+        return optuna.create_study(storage=storage, study_name=STUDY, direction="minimize", load_if_exists=True)
+    except Exception as error:
+        raise UsageError(
+            f"{path}: Optuna cannot read its study ({type(error).__name__}: {error}); delete this file: the times are "
+            f"in {journal.path.name}, and none is measured again"
+        ) from error
+
+
+class _AlreadyHeld:
+    """Optuna's lock is a file that a kill leaves behind for half a minute; the journal's dies with the process."""
+
+    def acquire(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        return
+
+
+def _sampler(seed: int) -> optuna.samplers.BaseSampler:
+    from optuna.samplers import TPESampler
+
+    return TPESampler(seed=seed, multivariate=True, constant_liar=True, n_startup_trials=STARTUP)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Optuna without its line per trial and its remarks on experimental arguments; both as before afterwards."""
+    import optuna
+
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        optuna.logging.set_verbosity(before)

@@ -1,0 +1,288 @@
+"""Races candidates: rounds of fresh processes, and what is clearly beaten is dropped after each.
+
+A candidate is dropped in three ways only, and each states what it risks:
+
+* It failed or was wrong.
+* In the first round, when even a candidate that is CATCH_UP times faster than the leader so far on every workload still
+  to come would not catch up. Chance alone cannot do that: the rule asks for the NOISE_SIGMAS-fold of the noise beyond.
+  The best is lost this way only if it is that much faster than the leader on the rest.
+* After a round, when its mean cost over the processes it shares with the leader lies above the leader's by more than
+  Student's t times the spread between processes. The tail is RISK, shared among the rounds and the candidates, so that
+  in one race the best candidate is dropped with a chance of at most RISK, whichever of the others leads by luck. The
+  spread is pooled over candidates and shrunk as the gate's is, with the loudest known one as its prior: after a single
+  round the margin is several percent, because all that one process measured shares its placement.
+
+A winner is only the one to be judged next, in fresh pairs.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_attnperf.stats.noise import PRIOR_DEGREES, CaseSpread, NoiseEstimate, NoiseModel
+from pytest_attnperf.stats.quantiles import upper_quantile
+from pytest_attnperf.tools.tuner.bench import Bench
+from pytest_attnperf.tools.tuner.costs import Costs
+from pytest_attnperf.tools.tuner.journal import Journal
+from pytest_attnperf.tools.tuner.settings import SearchResult, SearchSettings
+from pytest_attnperf.tools.tuner.slots import Slots
+from pytest_attnperf.tuning_records import Candidate, Excluded, TuningSpace
+
+RISK = 0.01
+"""Chance that a race drops the best candidate by noise."""
+
+CATCH_UP = 1.3
+"""A candidate that would have to be this much faster than the leader on each remaining workload is given up."""
+
+NOISE_SIGMAS = 6.0
+
+UNIT_US = 100.0
+"""Differences of costs have no duration; the noise model wants one, the same for all."""
+
+
+@dataclass(frozen=True)
+class Beaten:
+    """A candidate that lies behind the leader by more than chance allows, as fractions."""
+
+    candidate: Candidate
+    behind: float
+    limit: float
+    processes: int
+
+
+@dataclass
+class Race:
+    """A race that is being run: what is still in it, and where its rounds begin.
+
+    field        candidates, without those that failed or were dropped; the default among them
+    first_slot   number of its first process
+    deal         whether the first round deals the candidates out to the lanes, each timed in one process only
+    processes    fresh processes that the survivors are timed in, at most
+    """
+
+    slots: Slots
+    field: list[Candidate]
+    first_slot: int
+    processes: int
+    deal: bool = False
+    dropping: bool = True
+    ended: str = ""
+
+    def __post_init__(self) -> None:
+        self.started_with = len(self.field)
+        self.dropped: list[Excluded] = []
+        self.taken: list[int] = []
+
+    def run(self) -> None:
+        """Run rounds until one candidate is left, the rest are alike, or processes or budget are used up."""
+        lanes = self.slots.lanes
+        rounds = math.ceil(self.processes / lanes)
+        for number in range(rounds):
+            numbers = [self.first_slot + number * lanes + lane for lane in range(lanes)]
+            self._round(number, numbers)
+            if self.slots.stopped:
+                self.ended = self.slots.stopped
+                return
+            self.taken += numbers
+            costs = self.slots.costs()
+            if self.dropping:
+                self._drop_beaten(costs, rounds)
+            if self._decided(costs, len(self.taken)):
+                return
+        self.ended = f"{len(self.taken)} processes were used, as many as asked for"
+
+    def _round(self, number: int, slots: Sequence[int]) -> None:
+        first = number == 0
+        lists = self._dealt(slots) if first and self.deal else [self.field] * len(slots)
+        order = list(self.slots.workloads)
+        if not first:
+            random.Random(f"{self.slots.settings.seed}:{slots[0]}").shuffle(order)
+        for done, workload in enumerate(order, start=1):
+            drawn = [self._drawn(todo, slot, workload) for slot, todo in zip(slots, lists, strict=True)]
+            self.slots.block(slots, drawn, workload)
+            self._leave_out_failed()
+            if self.slots.stopped:
+                return
+            if first and self.dropping and done < len(order):
+                self._drop_far_off(slots, order[:done], len(order) - done)
+
+    def _dealt(self, slots: Sequence[int]) -> list[list[Candidate]]:
+        mixed = list(self.field)
+        random.Random(f"{self.slots.settings.seed}:deal:{slots[0]}").shuffle(mixed)
+        return [mixed[lane :: len(slots)] for lane in range(len(slots))]
+
+    def _drawn(self, todo: Sequence[Candidate], slot: int, workload: str) -> list[Candidate]:
+        """What is left of `todo`, in an order that depends on the seed, the process and the workload."""
+        alive = {candidate.id for candidate in self.field}
+        mixed = [candidate for candidate in todo if candidate.id in alive]
+        random.Random(f"{self.slots.settings.seed}:{slot}:{workload}").shuffle(mixed)
+        return mixed
+
+    def _leave_out_failed(self) -> None:
+        self.field = [candidate for candidate in self.field if candidate.id not in self.slots.excluded]
+
+    def _drop(self, candidate: Candidate, reason: str) -> None:
+        self.field = [other for other in self.field if other.id != candidate.id]
+        self.dropped.append(Excluded(candidate, "dropped", reason))
+        self.slots.journal.append("dropped", {"candidate": candidate.id, "reason": reason})
+
+    def _drop_far_off(self, slots: Sequence[int], done: Sequence[str], left: int) -> None:
+        costs = self.slots.costs()
+        behind: dict[str, float] = {}
+        for candidate in self.field:
+            sums = [costs.partial(candidate, slot, done) for slot in slots]
+            known = [value for value in sums if value is not None]
+            if known:
+                behind[candidate.id] = statistics.fmean(known)
+        if not behind:
+            return
+        leader = min(behind.values())
+        noise = NOISE_SIGMAS * difference_sd(self.slots.settings) * math.sqrt(2 * len(done))
+        limit = left * math.log(CATCH_UP) + noise
+        for candidate in list(self.field):
+            excess = behind.get(candidate.id, leader) - leader
+            if excess > limit and candidate.id != self.slots.default.id:
+                self._drop(candidate, f"far off: {percent(excess / len(done))} slower than the leader on {_told(done)}")
+
+    def _drop_beaten(self, costs: Costs, rounds: int) -> None:
+        tail = RISK / (rounds * self.started_with)
+        for item in beaten(costs, self.field, tail, self.slots.settings):
+            if item.candidate.id == self.slots.default.id:
+                # Out of the race, and no loser to report: it is timed on, as what costs are relative to.
+                self.field = [other for other in self.field if other.id != item.candidate.id]
+                continue
+            behind = f"{percent(item.behind)} slower than the leader over {item.processes} process(es)"
+            self._drop(item.candidate, f"beaten: {behind}, beyond the {percent(item.limit)} that chance allows")
+
+    def _decided(self, costs: Costs, processes: int) -> bool:
+        others = [candidate for candidate in self.field if candidate.id != self.slots.default.id]
+        if len(self.field) == 1 or not others:
+            self.ended = "one candidate is left" if others else "every candidate but the default is out"
+            return True
+        known = [
+            cost for cost in (costs.log_cost(candidate, self.taken) for candidate in self.field) if cost is not None
+        ]
+        alike = math.log1p(self.slots.settings.indifference)
+        if self.dropping and processes > 1 and max(known, default=0.0) - min(known, default=0.0) <= alike:
+            self.ended = f"the {len(self.field)} candidates left are within {self.slots.settings.indifference:.1%}"
+            return True
+        return False
+
+
+def difference_sd(settings: SearchSettings) -> float:
+    """Believed standard deviation of the difference of two candidates' log costs in one process.
+
+    Not divided by the number of workloads: what they share of a process is not known.
+    """
+    return math.sqrt(2) * settings.process_sd
+
+
+def beaten(costs: Costs, field: Sequence[Candidate], tail: float, settings: SearchSettings) -> list[Beaten]:
+    """Candidates clearly behind the one with the least mean cost, each at this one-sided tail."""
+    by_slot = {candidate.id: costs.by_slot(candidate) for candidate in field}
+    timed = [candidate for candidate in field if by_slot[candidate.id]]
+    if not timed:
+        return []
+    leader = min(timed, key=lambda candidate: statistics.fmean(by_slot[candidate.id].values()))
+    ahead = by_slot[leader.id]
+    differences: dict[str, list[float]] = {}
+    for candidate in timed:
+        own = by_slot[candidate.id]
+        differences[candidate.id] = [own[slot] - ahead[slot] for slot in own if slot in ahead]
+    prior = NoiseEstimate(difference_sd(settings), PRIOR_DEGREES, "the loudest spread known")
+    spreads = {
+        name: CaseSpread("cost", UNIT_US, statistics.variance(values), len(values) - 1)
+        for name, values in differences.items()
+        if len(values) > 1 and name != leader.id
+    }
+    model = NoiseModel(spreads, "process", prior)
+    found = []
+    for candidate in timed:
+        noise = model.sd(candidate.id, UNIT_US, "cost")
+        assert noise is not None, "a model with a prior knows every case"
+        values = differences[candidate.id]
+        # Dealt to different processes: each cost then has its own default's noise, not a shared one.
+        apart = math.sqrt(2) if not values else 1.0
+        values = values or [statistics.fmean(by_slot[candidate.id].values()) - statistics.fmean(ahead.values())]
+        error = apart * noise.relative_sd / math.sqrt(len(values))
+        limit = max(upper_quantile(tail, noise.degrees_of_freedom) * error, math.log1p(settings.indifference))
+        behind = statistics.fmean(values)
+        if behind > limit and candidate.id != leader.id:
+            found.append(Beaten(candidate, behind, limit, len(values)))
+    return found
+
+
+def search(
+    space: TuningSpace,
+    candidates: Sequence[Candidate],
+    workloads: Sequence[str],
+    bench: Bench,
+    settings: SearchSettings,
+    journal: Journal,
+) -> SearchResult:
+    """Race all candidates. Several lanes share the first round and repeat each other's in the later ones."""
+    slots = Slots("race", space.default, workloads, bench, settings, journal)
+    race = Race(slots, with_default(space, candidates), 0, settings.processes, deal=True)
+    race.run()
+    finalists = ranked(race.field, slots.costs(), race.taken)
+    notes = [*journal.notes, f"the race ended: {race.ended}", *not_compared(slots, candidates)]
+    return SearchResult(
+        "race",
+        whole_ranking(finalists, candidates, slots),
+        journal.trials,
+        (*slots.excluded.values(), *race.dropped),
+        tuple(candidate for candidate, _ in finalists),
+        tuple(notes),
+    )
+
+
+def with_default(space: TuningSpace, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates, the default in front of them."""
+    return [space.default, *(candidate for candidate in candidates if candidate.id != space.default.id)]
+
+
+def ranked(
+    field: Sequence[Candidate], costs: Costs, slots: Sequence[int] | None = None
+) -> list[tuple[Candidate, float]]:
+    """Best first, with their costs over these slots; over all where they stand in none of them."""
+    found = []
+    for candidate in field:
+        log_cost = costs.log_cost(candidate, slots)
+        log_cost = costs.log_cost(candidate) if log_cost is None else log_cost
+        if log_cost is not None:
+            found.append((candidate, math.exp(log_cost)))
+    return sorted(found, key=lambda item: (item[1], item[0].id))
+
+
+def whole_ranking(
+    finalists: Sequence[tuple[Candidate, float]], candidates: Sequence[Candidate], slots: Slots
+) -> tuple[tuple[Candidate, float], ...]:
+    """Finalists first, then everything else that was timed on all workloads, by cost."""
+    placed = {candidate.id for candidate, _ in finalists} | set(slots.excluded)
+    others = [candidate for candidate in (slots.default, *candidates) if candidate.id not in placed]
+    return (*finalists, *ranked(list({c.id: c for c in others}.values()), slots.costs()))
+
+
+def not_compared(slots: Slots, candidates: Sequence[Candidate]) -> list[str]:
+    """A note where candidates were neither timed on all workloads nor excluded."""
+    costs = slots.costs()
+    dropped = {str(record["candidate"]) for record in slots.journal.records("dropped")}
+    left = [
+        candidate
+        for candidate in candidates
+        if candidate.id not in slots.excluded | dict.fromkeys(dropped) and not costs.by_slot(candidate)
+    ]
+    return [f"{len(left)} of {len(candidates)} candidates were not timed on every workload"] if left else []
+
+
+def percent(log_ratio: float) -> str:
+    """A log ratio as a percentage, e.g. '4.2 %'."""
+    return f"{100 * math.expm1(log_ratio):.1f} %"
+
+
+def _told(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{len(names)} workloads"

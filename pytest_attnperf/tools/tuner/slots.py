@@ -1,0 +1,242 @@
+"""Times candidates in numbered processes, within a budget, and never again what the journal has.
+
+A search means processes by slot: the first, the second. In an undisturbed search slot and process are the same. After
+a kill the rest of a slot is timed in a fresh process, where the default is timed again: ratios stay within a process.
+The search itself draws nothing but from its seed, so going through it again with the journal's trials ends where it
+was killed.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from pytest_attnperf.errors import CaseFailedError, UsageError
+from pytest_attnperf.tools.tuner.bench import DIED, WRONG, Bench
+from pytest_attnperf.tools.tuner.costs import Costs
+from pytest_attnperf.tools.tuner.journal import Journal, Timed
+from pytest_attnperf.tools.tuner.settings import SearchSettings
+from pytest_attnperf.tuning_records import Candidate, Excluded, Trial
+
+DEFAULT_EVERY = 16
+"""Candidates timed between two timings of the default: a drift of minutes is then followed."""
+
+AGAIN = 1000
+"""From this attempt on a timing of the default is one that a kill or a dead worker made necessary. Such do not count
+against the number of trials allowed: a search that was killed must end where it would have ended."""
+
+
+class Slots:
+    """Measures on all lanes and keeps what came out.
+
+    lanes      how many slots a round has: the GPUs that the search began with. Resumed with fewer, they take turns
+    stopped    why nothing more is timed, '' while there is budget
+    excluded   candidates that failed, by id
+    """
+
+    def __init__(
+        self,
+        strategy: str,
+        default: Candidate,
+        workloads: Sequence[str],
+        bench: Bench,
+        settings: SearchSettings,
+        journal: Journal,
+    ) -> None:
+        self.default, self.workloads, self.settings = default, tuple(workloads), settings
+        self.bench, self.journal = bench, journal
+        self.lanes = _agreed_lanes(journal, strategy, settings, max(1, bench.lanes))
+        self.stopped = ""
+        self.excluded: dict[str, Excluded] = {}
+        self._started = settings.clock()
+        self._limits: tuple[float, float] = (settings.budget_s, settings.max_trials or math.inf)
+        self._guard = threading.Lock()
+        self._pending = 0
+        self._aborted = False
+        self._processes: dict[int, int] = {}
+        self._used: set[tuple[int, str, str, int]] = set()
+        self._with_default: set[tuple[int, str]] = set()
+        self._next_process = 1 + max((trial.process for trial in journal.trials), default=-1)
+        self._counted = sum(item.attempt < AGAIN for item in journal.timed)
+
+    def costs(self, *workloads: str) -> Costs:
+        """Of everything this search has used so far, and every timing of the default that a kill made necessary; over
+        all workloads unless some are named.
+        """
+        with self._guard:
+            used = set(self._used)
+        seen = [item for item in self.journal.timed if _key(item) in used or item.attempt >= AGAIN]
+        return Costs(seen, self.default, workloads or self.workloads)
+
+    def share(self, budget_s: float, trials: float) -> None:
+        """From here on stop at this much time and this many trials, both since the beginning of the search."""
+        self._limits = (min(budget_s, self.settings.budget_s), min(trials, self.settings.max_trials or math.inf))
+        self.stopped = ""
+
+    def block(self, slots: Sequence[int], candidates: Sequence[Sequence[Candidate]], workload: str) -> None:
+        """Time the candidates of every lane on one workload, the default before them and every DEFAULT_EVERY of them.
+
+        Candidates that failed are left out. Raises CaseFailedError when the default itself cannot be timed.
+        """
+        for slot in slots:
+            self._process(slot)
+        at_once = min(len(slots), max(1, self.bench.lanes))
+        if at_once == 1:
+            self._lane(0, slots, candidates, workload)
+            return
+        with ThreadPoolExecutor(at_once) as executor:
+            done = [
+                executor.submit(self._lane, lane, slots[lane::at_once], candidates[lane::at_once], workload)
+                for lane in range(at_once)
+            ]
+            try:
+                for future in done:
+                    future.result()
+            except BaseException:
+                # Without this an interrupt would wait for every lane's whole list.
+                self._aborted = True
+                raise
+
+    def _lane(self, lane: int, slots: Sequence[int], candidates: Sequence[Sequence[Candidate]], workload: str) -> None:
+        try:
+            for slot, todo in zip(slots, candidates, strict=True):
+                self._in_turn(lane, slot, todo, workload)
+        except BaseException:
+            self._aborted = True
+            raise
+
+    def _in_turn(self, lane: int, slot: int, candidates: Sequence[Candidate], workload: str) -> None:
+        since_default = DEFAULT_EVERY
+        told = 0
+        for candidate in candidates:
+            if candidate.id == self.default.id or candidate.id in self.excluded:
+                continue
+            if since_default == DEFAULT_EVERY:
+                self._default(lane, slot, workload, told)
+                since_default, told = 0, told + 1
+            if self.stopped or self._aborted:
+                return
+            self._one(lane, slot, candidate, workload)
+            since_default += 1
+
+    def _default(self, lane: int, slot: int, workload: str, told: int) -> None:
+        """Time the default for the `told`-th time in this slot; a slot that went on elsewhere gets one of its own."""
+        failures: list[Trial] = []
+        for attempt in (0, 1):
+            timed = self._timed(lane, slot, self.default, workload, 2 * told + attempt)
+            if timed is None or timed.trial.median_us is not None:
+                return
+            failures.append(timed.trial)
+            self._fresh(slot)
+        raise CaseFailedError(
+            f"the default {self.default.id} cannot be timed on {workload}, twice, so that nothing can be compared with "
+            f"it: {failures[-1].failure}"
+        )
+
+    def _one(self, lane: int, slot: int, candidate: Candidate, workload: str) -> None:
+        timed = None
+        for attempt in (0, 1):
+            timed = self._timed(lane, slot, candidate, workload, attempt)
+            if timed is None or timed.trial.median_us is not None:
+                return
+            if not timed.trial.failure.startswith(DIED):
+                break
+            self._fresh(slot)
+        if timed is not None:
+            stage = "wrong" if timed.trial.failure.startswith(WRONG) else "failed"
+            self.excluded[candidate.id] = Excluded(candidate, stage, f"{timed.trial.failure} (on {workload})")
+
+    def _timed(self, lane: int, slot: int, candidate: Candidate, workload: str, attempt: int) -> Timed | None:
+        """The trial of this place, from the journal or measured now; None when the budget does not allow it."""
+        known = self.journal.lookup(slot, candidate, workload, attempt)
+        if known is not None:
+            self._use(known)
+            return known
+        if candidate.id != self.default.id and (self._process(slot), workload) not in self._with_default:
+            self._again(lane, slot, workload)
+        if not self._allowed():
+            return None
+        process = self._process(slot)
+        trial = checked(self.bench.time(lane, process, candidate, workload))
+        timed = Timed(slot, attempt, trial)
+        self.journal.record(timed)
+        with self._guard:
+            self._pending -= 1
+            self._counted += attempt < AGAIN
+        self._use(timed)
+        return timed
+
+    def _use(self, timed: Timed) -> None:
+        trial = timed.trial
+        with self._guard:
+            self._used.add(_key(timed))
+            if trial.candidate.id == self.default.id and trial.median_us is not None:
+                self._with_default.add((trial.process, trial.workload))
+
+    def _again(self, lane: int, slot: int, workload: str) -> None:
+        """Time the default in the process that this slot now goes on in."""
+        attempts = AGAIN
+        while self.journal.lookup(slot, self.default, workload, attempts) is not None:
+            attempts += 1
+        timed = self._timed(lane, slot, self.default, workload, attempts)
+        if timed is not None and timed.trial.median_us is None:
+            self._fresh(slot)
+
+    def _allowed(self) -> bool:
+        """Whether one more trial fits into the budget; it is then counted."""
+        budget_s, trials = self._limits
+        with self._guard:
+            if self.settings.clock() - self._started > budget_s:
+                self.stopped = self.stopped or f"the budget of {budget_s:g} s is spent"
+            elif self._counted + self._pending >= trials:
+                self.stopped = self.stopped or f"{trials:g} trials were made, as many as allowed"
+            if self.stopped or self._aborted:
+                return False
+            self._pending += 1
+            return True
+
+    def _process(self, slot: int) -> int:
+        with self._guard:
+            if slot not in self._processes:
+                self._processes[slot] = self._next_process
+                self._next_process += 1
+            return self._processes[slot]
+
+    def _fresh(self, slot: int) -> None:
+        """Go on with this slot in a process of its own."""
+        with self._guard:
+            self._processes.pop(slot, None)
+
+
+def _key(timed: Timed) -> tuple[int, str, str, int]:
+    return timed.slot, timed.trial.candidate.id, timed.trial.workload, timed.attempt
+
+
+def _agreed_lanes(journal: Journal, strategy: str, settings: SearchSettings, lanes: int) -> int:
+    """The lanes that the search began with. Raises UsageError when it was another search."""
+    begun = next(journal.records("search"), None)
+    if begun is None:
+        journal.append("search", {"strategy": strategy, "seed": settings.seed, "lanes": lanes})
+        return lanes
+    for name, now in (("strategy", strategy), ("seed", settings.seed)):
+        if begun.get(name) != now:
+            raise UsageError(
+                f"{journal.path or 'the journal'}: was begun with {name} {begun.get(name)!r}, now it is {now!r}; "
+                "go on with the former, or give another --out"
+            )
+    return int(begun["lanes"])
+
+
+def checked(trial: Trial) -> Trial:
+    """The trial, or a failed one where its time is none: not finite, not above zero, or missing without a reason."""
+    time_us = trial.median_us
+    if time_us is None:
+        return trial if trial.failure else replace(trial, failure="no time, and no reason given")
+    if trial.failure:
+        return replace(trial, median_us=None)
+    if not (math.isfinite(time_us) and time_us > 0):
+        return replace(trial, median_us=None, failure=f"not a time: {time_us} us", summary=None)
+    return trial

@@ -1,0 +1,392 @@
+"""One tuning run: compile, throw out, search, confirm in fresh pairs, decide. Writes nothing but its journal.
+
+The budget is shared: compiling gets at most COMPILE_SHARE of it twice (once to read code objects, once in the processes
+that warm the compilers' caches), confirming keeps a reserve, the search has the rest. What is left out for want of time
+is said, and never makes a winner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.records import DeviceInfo, Role
+from pytest_attnperf.tools.tuner.compiling import CompiledCandidate, compile_all, compile_notes
+from pytest_attnperf.tools.tuner.confirm import confirm
+from pytest_attnperf.tools.tuner.decide import TuneDecision, decide
+from pytest_attnperf.tools.tuner.job import Served, TuneJob, TunePools
+from pytest_attnperf.tools.tuner.journal import Journal
+from pytest_attnperf.tools.tuner.machine_code import SAME_CODE, light, without_repeats
+from pytest_attnperf.tools.tuner.progress import Paced, WatchedBench
+from pytest_attnperf.tools.tuner.pruning import prune, static_figures
+from pytest_attnperf.tools.tuner.resuming import (
+    header_of,
+    journaled_pairs,
+    keep_selection,
+    kept_selection,
+    require_same_device,
+)
+from pytest_attnperf.tools.tuner.search import search, strategy_for
+from pytest_attnperf.tools.tuner.settings import SearchResult, trials_allowed
+from pytest_attnperf.tools.tuner.space import candidates
+from pytest_attnperf.tools.tuner.static_rank import rank
+from pytest_attnperf.tools.tuner.warming import warm
+from pytest_attnperf.tools.tuner.worker_bench import WorkerBench, started
+from pytest_attnperf.tuning_records import (
+    BETTER,
+    NO_BETTER,
+    STATIC_ONLY,
+    Candidate,
+    Excluded,
+    StaticFigures,
+    TunedFile,
+    TuneResult,
+)
+from pytest_attnperf.workers.conversation import OpenRequest
+from pytest_attnperf.workloads.base import Workload
+
+COMPILE_SHARE = 0.2
+CONFIRM_SHARE = 0.4
+"""Most of the budget that is kept for confirming."""
+
+PAIR_START_S, PAIR_CASE_S = 12.0, 3.0
+"""What a pair of processes takes to start, and for each workload; the reserve is reckoned with these."""
+
+OVERRUN = 1.5
+"""A confirmation that has begun is worth finishing: it may take the run to this many times its budget."""
+
+COMPILE_LIMIT_S = 120.0
+CASE_LIMIT_S = 120.0
+WARM_PLACES = 200_000
+CONFIRM_SEED = 500_009
+"""Added to the run's seed: confirming checks on inputs that no trial has seen."""
+
+LARGE_BYTES = 2.0**30
+"""Of a workload: its sides are proven one after the other, for want of memory."""
+
+
+def tune(job: TuneJob) -> TuneResult:
+    """Find a configuration that is faster than the default on what it serves, or say that there is none.
+
+    Raises UsageError for a job that cannot be done (nothing tunable, nothing worth timing, another run's journal, a
+    backend that does not run what it is told), CaseFailedError where the default cannot be timed, WorkerError where no
+    process starts. After an interrupt the journal is whole and the same job goes on with it.
+    """
+    if not job.tuned:
+        raise UsageError(f"{job.name}: no workload to tune for; name at least one")
+    return _Run(job).result()
+
+
+class _Run:
+    """One run, and the clock that it is held to."""
+
+    def __init__(self, job: TuneJob) -> None:
+        self.job, self.began = job, job.clock()
+        space = job.backend.tuning_space(job.workloads, job.arch, kernel=job.kernel, when=job.when)
+        self.space = space if job.default is None else replace(space, default=job.default)
+        self.notes: list[str] = []
+        if self.space.default.id != space.default.id:
+            self.notes.append(
+                f"held against {self.space.default.id}, which was given as the default; today's files have "
+                f"{space.default.id}, which may be faster than both"
+            )
+        self.static: dict[str, StaticFigures] = {}
+        self.kept, self.excluded = candidates(self.space)
+        self.count = len(self.kept)
+        self.builds = {candidate.id: self._builds(candidate) for candidate in self.kept}
+        self.device: DeviceInfo | None = None
+        self.selected = False
+
+    @property
+    def left_s(self) -> float:
+        """Of the budget."""
+        return self.began + self.job.budget_s - self.job.clock()
+
+    def say(self, text: str) -> None:
+        """Tell progress, with the time that is left; a static run has no budget."""
+        minutes, seconds = divmod(int(max(0.0, self.left_s)), 60)
+        self.job.say(text if self.job.static else f"{text} ({minutes}:{seconds:02d} left)")
+
+    def result(self) -> TuneResult:
+        """Everything, in order."""
+        if self.job.static:
+            self._throw_out(self._compiled())
+            return self._ranked()
+        try:
+            with Journal.open(self.job.journal, header_of(self.job, self.space)) as journal:
+                self._selected(journal)
+                return self._measured(journal)
+        except KeyboardInterrupt:
+            self.job.say(f"interrupted; what was measured is kept in {self.job.journal}: run the same again to go on")
+            raise
+
+    def _selected(self, journal: Journal) -> None:
+        """What is timed: what an earlier session of the journal has selected, or what is selected now.
+
+        A search goes through its journal again, which needs the same candidates in the same order.
+        """
+        compiled = self._compiled()
+        stored = kept_selection(journal, self.kept, self.excluded)
+        if stored is None:
+            self._throw_out(compiled)
+            return
+        self.static = {name: static_figures(found.codes) for name, found in compiled.items() if found.codes}
+        self.kept, self.excluded = stored
+        self.selected = True
+        self.say(f"going on with {self.job.journal}, which has {len(journal.trials)} trials")
+
+    def pin(self, candidate: Candidate) -> Mapping[str, str]:
+        """What the backend is told to run with a candidate."""
+        return self.job.backend.tuning_pin(candidate, self.space)
+
+    def _builds(self, candidate: Candidate) -> list[KernelBuild]:
+        """What the candidate is compiled as for all tuned workloads, each once."""
+        found: list[KernelBuild] = []
+        for workload in self.job.workloads:
+            for build in self.job.backend.tuning_builds(candidate, self.space, workload, self.job.arch):
+                if all(build.source != other.source for other in found):
+                    found.append(build)
+        return found
+
+    def _compiled(self) -> dict[str, CompiledCandidate]:
+        declared = {name: builds for name, builds in self.builds.items() if builds}
+        if not declared:
+            self.notes.append("nothing was thrown out by code object: the backend declares no builds to compile")
+            return {}
+        until = self.job.clock() + (float("inf") if self.job.static else COMPILE_SHARE * self.job.budget_s)
+        told = Paced(self.say, self.job.clock, "compiled {} of {} candidates")
+        compiled = compile_all(
+            declared,
+            self.job.root,
+            self.job.cache,
+            jobs=self.job.jobs,
+            limit_s=COMPILE_LIMIT_S,
+            stop=lambda: self.job.clock() > until,
+            told=told,
+        )
+        self.notes += compile_notes(compiled, len(declared))
+        return compiled
+
+    def _throw_out(self, compiled: Mapping[str, CompiledCandidate]) -> None:
+        default = self.space.default
+        if failure := compiled.get(default.id, CompiledCandidate()).failure:
+            self.notes.append(f"the default itself does not compile here, and nothing was compared with it: {failure}")
+        self.static = {name: static_figures(found.codes) for name, found in compiled.items() if found.codes}
+        self.kept, thrown_out = prune(self.kept, compiled, default, self.job.rules)
+        self.excluded += thrown_out
+        self.kept, repeats = without_repeats(self.kept, compiled, self.builds, default)
+        self.excluded += repeats
+        self.say(f"{len(self.kept)} of {self.count} candidates are worth timing")
+
+    def _ranked(self) -> TuneResult:
+        """The result of a run that times nothing."""
+        known = {candidate: self.static[candidate.id] for candidate in self.kept if candidate.id in self.static}
+        if not known:
+            raise UsageError(
+                f"no candidate of {self.space.kernel} could be ranked for {self.job.arch}: "
+                f"{'; '.join(self.notes) or 'none has a code object'}"
+            )
+        ranking = rank(known, self.job.arch)
+        place = next((n for n, one in enumerate(ranking, 1) if one.id == self.space.default.id), None)
+        where = f"the default is number {place}" if place else "the default could not be ranked"
+        summary = f"{len(ranking)} candidates ranked by code object for {self.job.arch}; {where}. Nothing was timed"
+        self.notes.insert(0, "nothing was timed: the order says what to time first, and no more")
+        files = self._files(ranking[0]) if self.job.static_files and ranking[0].id != self.space.default.id else ()
+        return self._told(
+            STATIC_ONLY, summary, "static", ranking[0], ranking=tuple((one, None) for one in ranking), files=files
+        )
+
+    def _measured(self, journal: Journal) -> TuneResult:
+        pools = self.job.pools()
+        try:
+            self.device = started(pools.lanes[0], 0).device
+            require_same_device(journal, self.device)
+            return self._judged(pools, journal)
+        finally:
+            pools.shutdown()
+
+    def _judged(self, pools: TunePools, journal: Journal) -> TuneResult:
+        served = self._served()
+        if not self.selected:
+            self._warmed(pools)
+            keep_selection(journal, self.kept, self.excluded)
+        found = self._searched(pools, served, journal)
+        self.notes += journal.notes
+        self.excluded += found.excluded
+        winner = next((one for one, _ in found.ranking if one.id != self.space.default.id), None)
+        costs = {one.id: cost for one, cost in found.ranking}
+        if winner is None or costs[winner.id] >= costs.get(self.space.default.id, 1.0):
+            compared = winner is not None or any(one.stage == "dropped" for one in found.excluded)
+            why = "no candidate was faster in the search" if compared else "none was timed on every workload"
+            summary = f"no better than default: {why}"
+            return self._told(NO_BETTER, summary, found.strategy, None, search=found)
+        decision = self._confirmed(pools, served, winner, journal)
+        files = self._files(winner) if decision.verdict == BETTER else ()
+        return self._told(
+            decision.verdict, decision.summary, found.strategy, winner, search=found, decision=decision, files=files
+        )
+
+    def _served(self) -> dict[str, Served]:
+        """What was asked for, and everything else of the suite that a changed rule would change, too."""
+        others = {
+            name: one
+            for name, one in self.job.suite.items()
+            if name not in self.job.tuned and self._serves(one.workload)
+        }
+        far = [one for one in self.job.elsewhere if self._serves(one)]
+        if far:
+            families = ", ".join(sorted({one.family for one in far}))
+            self.notes.append(
+                f"NOT MEASURED: {self.space.serves or 'the same rule'} also serves {len(far)} workload(s) of "
+                f"{families}, e.g. {far[0].id}; tune with --family before the files are used there"
+            )
+        return {**self.job.tuned, **others}
+
+    def _serves(self, workload: Workload) -> bool:
+        return self.job.backend.tuning_serves(workload, self.space, self.job.arch, self.job.when)
+
+    def _warmed(self, pools: TunePools) -> None:
+        """Fill the compilers' caches in parallel, and drop what cannot be opened; a GPU's matter only."""
+        pool, places = pools.warm, range(WARM_PLACES, WARM_PLACES + self.job.warm_processes)
+        if pool is None or not places or pool.ready(places[0]).role is not Role.DEVICE:
+            return
+        until = self.job.clock() + COMPILE_SHARE * self.job.budget_s
+        keys = [served.key for served in self._distinct()]
+        requests = {
+            candidate: [OpenRequest(key, None, 1, 2, CASE_LIMIT_S, pin=self.pin(candidate)) for key in keys]
+            for candidate in self.kept
+        }
+        told = Paced(self.say, self.job.clock, "opened {} of {} candidates")
+        try:
+            failures = warm(pool, places, requests, done=told, expired=lambda: self.job.clock() > until)
+        finally:
+            pool.shutdown()
+        for candidate, why in failures.items():
+            if candidate.id != self.space.default.id:
+                self.kept.remove(candidate)
+                self.excluded.append(Excluded(candidate, "failed", f"failed: {why}", self.static.get(candidate.id)))
+        if len(self.kept) < 2:
+            raise UsageError(
+                f"no candidate beside the default {self.space.default.id} can be opened: "
+                f"{next(iter(failures.values()), 'without a reason')}"
+            )
+
+    def _distinct(self) -> list[Served]:
+        """Tuned workloads that are not compiled as one before them; all where nobody says what they are compiled as."""
+        known: list[list[object]] = []
+        found = []
+        for served in self.job.tuned.values():
+            declared = self.job.backend.tuning_builds(self.space.default, self.space, served.workload, self.job.arch)
+            sources: list[object] = [build.source for build in declared]
+            if not sources or sources not in known:
+                known.append(sources)
+                found.append(served)
+        return found
+
+    def _searched(self, pools: TunePools, served: Mapping[str, Served], journal: Journal) -> SearchResult:
+        keys = {name: one.key for name, one in self.job.tuned.items()}
+        seed = self.job.settings.seed
+        bench = WorkerBench(pools.lanes, keys, self.pin, self.job.blocks, seed=seed, limit_s=CASE_LIMIT_S)
+        watched = WatchedBench(bench, Paced(self.say, self.job.clock, "{} trials"), len(journal.trials))
+        reserve = min(
+            CONFIRM_SHARE * self.job.budget_s, self.job.pairs.pairs * (PAIR_START_S + PAIR_CASE_S * len(served))
+        )
+        left = max(self.left_s - reserve, 0.1 * self.job.budget_s)
+        settings = replace(
+            self.job.settings,
+            budget_s=min(self.job.settings.budget_s, left),
+            clock=self.job.clock,
+            probe=self.job.settings.probe or self._probe(),
+            preferred=light(self.kept, self.static),
+            max_trials=self.job.settings.max_trials or self._trials_most(),
+        )
+        try:
+            found = search(self.space, self.kept, list(self.job.tuned), watched, settings, journal)
+        finally:
+            bench.shutdown()
+        self.notes += (*found.notes, *bench.notes())
+        return found
+
+    def _trials_most(self) -> int | None:
+        """A large space is searched in a quarter of what timing everything worth it once takes, repeats included."""
+        if strategy_for(self.kept, list(self.job.tuned), self.job.settings) != "optuna":
+            return None
+        repeats = sum(one.stage == SAME_CODE for one in self.excluded)
+        return trials_allowed(len(self.kept) + repeats, len(self.job.tuned))
+
+    def _probe(self) -> str:
+        """The workload with most work: overheads hide differences of the kernel least there."""
+        return max(self.job.tuned, key=lambda name: _work(self.job.tuned[name].workload))
+
+    def _confirmed(
+        self, pools: TunePools, served: Mapping[str, Served], winner: Candidate, journal: Journal
+    ) -> TuneDecision:
+        until = self.began + OVERRUN * self.job.budget_s
+        pairs = confirm(
+            self.space.default,
+            winner,
+            {name: one.key for name, one in served.items()},
+            pools.base,
+            pools.new,
+            self.pin,
+            self.job.pairs,
+            seed=self.job.settings.seed + CONFIRM_SEED,
+            large={name for name, one in served.items() if (one.workload.bytes_min or 0.0) >= LARGE_BYTES},
+            known=journaled_pairs(journal, self.space.default, winner),
+            stop=lambda: self.job.clock() > until,
+            told=lambda number, count: self.say(f"confirming {winner.id}: pair {number} of {count}"),
+        )
+        most = max((len(found) for found in pairs.values() if not isinstance(found, str)), default=0)
+        if most < self.job.pairs.pairs and not all(isinstance(found, str) for found in pairs.values()):
+            self.notes.append(
+                f"the budget ended the confirmation after {most} of {self.job.pairs.pairs} pairs; run again to go on"
+            )
+        if self.left_s < 0:
+            self.notes.append(f"the run took {-self.left_s:.0f} s longer than its budget, to finish what it had begun")
+        return decide(pairs, list(self.job.tuned), self.job.decision)
+
+    def _files(self, winner: Candidate) -> tuple[TunedFile, ...]:
+        job = self.job
+        found = job.backend.tuned_files(winner, self.space, job.workloads, job.arch, source=job.source, when=job.when)
+        return tuple(found)
+
+    def _told(
+        self,
+        verdict: str,
+        summary: str,
+        strategy: str,
+        winner: Candidate | None,
+        *,
+        ranking: tuple[tuple[Candidate, float | None], ...] = (),
+        search: SearchResult | None = None,
+        decision: TuneDecision | None = None,
+        files: tuple[TunedFile, ...] = (),
+    ) -> TuneResult:
+        return TuneResult(
+            backend=self.job.name,
+            kernel=self.space.kernel,
+            arch=self.job.arch,
+            device=self.device,
+            workloads=tuple(self.job.tuned),
+            strategy=strategy,
+            verdict=verdict,
+            summary=summary,
+            default=self.space.default,
+            winner=winner,
+            candidates=self.count,
+            trials=search.trials if search else (),
+            excluded=tuple(self.excluded),
+            ranking=tuple(search.ranking) if search else ranking,
+            static=self.static,
+            overall=decision.overall if decision else None,
+            changes=decision.changes if decision else (),
+            files=files,
+            seconds=self.job.clock() - self.began,
+            notes=tuple(dict.fromkeys(self.notes)),
+        )
+
+
+def _work(workload: Workload) -> float:
+    return workload.flops or workload.bytes_min or 0.0

@@ -1,0 +1,191 @@
+"""Times candidates in worker processes: each proven right, timed in a few short blocks, and proven once more.
+
+A lane is one GPU with one worker process at a time; a search's process number is a fresh process. A worker that dies
+costs the trial that it died in; the search goes on with another number. Several lanes have a thread each that lives as
+long as the bench: the kernel kills a worker when the thread that started it ends.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from pytest_attnperf.errors import CaseFailedError, UsageError, WorkerError
+from pytest_attnperf.gate.config_drift import PATH
+from pytest_attnperf.records import CaseKey, NotProvenRightError
+from pytest_attnperf.tools.tuner.bench import DIED, WRONG
+from pytest_attnperf.tuning_records import Candidate, Trial
+from pytest_attnperf.workers.controller import Ready
+from pytest_attnperf.workers.conversation import BlockPlan, OpenRequest
+from pytest_attnperf.workers.look import Ending, Look, take_look
+from pytest_attnperf.workers.pool import Pool
+
+PinOf = Callable[[Candidate], Mapping[str, str]]
+"""What a backend must be told to run with a candidate; see `Tunable.tuning_pin`."""
+
+PLAN = BlockPlan(max_blocks=12, block_us=600.0, budget_us=30_000.0)
+"""Of one trial: what processes differ by is larger than what more blocks would tell."""
+
+KILLS_MOST = 2
+"""Workers that a candidate may end before it is not run again."""
+
+SUMMARY_LENGTH = 300
+
+
+@dataclass
+class WorkerBench:
+    """A Bench over pools of workers, one pool per lane.
+
+    keys     the case of each workload's id
+    seed     draws the inputs of checks: the same for all trials of a process, so that references are computed once
+    limit_s  of one trial's case
+    """
+
+    pools: Sequence[Pool]
+    keys: Mapping[str, CaseKey]
+    pin_of: PinOf
+    plan: BlockPlan = PLAN
+    seed: int = 0
+    limit_s: float = 120.0
+    _processes: dict[int, int] = field(default_factory=dict)
+    _kills: Counter[str] = field(default_factory=Counter)
+    _spent: int = 0
+    _threads: dict[int, ThreadPoolExecutor] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def lanes(self) -> int:
+        """GPUs that are measured on at the same time."""
+        return len(self.pools)
+
+    def time(self, lane: int, process: int, candidate: Candidate, workload: str) -> Trial:
+        """One candidate on one workload, in the process of that number on that lane.
+
+        A candidate that is wrong, does not run or ends its process gives a trial with a failure. Raises UsageError for
+        a backend that does not run what it is told and a suite without the case, WorkerError where no process starts.
+        """
+        if self.lanes == 1:
+            return self._time(lane, process, candidate, workload)
+        with self._lock:
+            thread = self._threads.setdefault(lane, ThreadPoolExecutor(1))
+        return thread.submit(self._time, lane, process, candidate, workload).result()
+
+    def _time(self, lane: int, process: int, candidate: Candidate, workload: str) -> Trial:
+        if self._kills[candidate.id] >= KILLS_MOST:
+            return Trial(candidate, workload, process, None, f"failed: it has ended {KILLS_MOST} workers already")
+        pool, key = self.pools[lane], self.keys[workload]
+        ready = self._fresh(lane, process)
+        if ready.cases and key not in ready.cases:
+            raise UsageError(f"the suite has no case {key} among its {len(ready.cases)}; name a workload that it runs")
+        pin = self.pin_of(candidate)
+        seed = self.seed + 2 * process
+        request = OpenRequest(key, None, seed, seed + 1, self.limit_s, pin=pin)
+        try:
+            look = take_look(pool, process, request, self.plan, profiled=False)
+        except WorkerError as error:
+            with self._lock:
+                self._kills[candidate.id] += 1
+            return Trial(candidate, workload, process, None, f"{DIED}: {_short(error.summary)}")
+        except CaseFailedError as error:
+            return Trial(candidate, workload, process, None, f"failed: {_short(error.summary)}")
+        except NotProvenRightError as error:
+            return Trial(candidate, workload, process, None, f"failed: {_short(str(error))}")
+        if look.final.spent:
+            with self._lock:
+                self._spent += 1
+        return self._judged(candidate, workload, process, look, pin)
+
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the times must know."""
+        if not self._spent:
+            return ()
+        return (
+            f"{self._spent} trials each spent their process, because their timer needs a profiler: candidates were "
+            "compared across processes, which differ by up to 1 %",
+        )
+
+    def shutdown(self) -> None:
+        """End every process."""
+        for thread in self._threads.values():
+            thread.shutdown()
+        self._threads.clear()
+        for pool in self.pools:
+            pool.shutdown()
+
+    def _fresh(self, lane: int, process: int) -> Ready:
+        """The lane's process of that number; the one before it is ended, because it would hold memory of the GPU."""
+        pool = self.pools[lane]
+        if self._processes.setdefault(lane, process) != process:
+            pool.shutdown()
+            self._processes[lane] = process
+        return started(pool, process)
+
+    def _judged(self, candidate: Candidate, workload: str, process: int, look: Look, pin: Mapping[str, str]) -> Trial:
+        if failure := failure_of(look):
+            return Trial(candidate, workload, process, None, failure)
+        if failure := other_path(pin, look.final.config):
+            return Trial(candidate, workload, process, None, f"failed: {failure}")
+        require_told(candidate, pin, look.final.config, self.keys[workload].backend)
+        if look.summary is None:
+            return Trial(candidate, workload, process, None, f"failed: not timed: {look.note}")
+        return Trial(candidate, workload, process, look.summary.median_us, summary=look.summary)
+
+
+def started(pool: Pool, place: int) -> Ready:
+    """What the process in that place runs on. Raises WorkerError after the second attempt to start one."""
+    try:
+        return pool.ready(place)
+    except WorkerError:
+        return pool.ready(place)
+
+
+def failure_of(look: Look) -> str:
+    """Why a look is no time of a right result: 'wrong: ...', 'unsupported: ...', 'failed: ...'; '' where it is one."""
+    reason = look.reasons[0] if look.reasons else "without a reason"
+    if look.ending is Ending.INCORRECT:
+        return f"{WRONG}: {_short(reason)}"
+    if look.ending is Ending.UNSUPPORTED:
+        return f"unsupported: {_short(reason)}"
+    if look.ending in (Ending.SKIPPED, Ending.BODY_FAILED):
+        return f"failed: {look.ending.value}: {_short(reason)}"
+    return ""
+
+
+def other_path(pin: Mapping[str, str], config: Mapping[str, str]) -> str:
+    """How the path that ran is not the one that was asked for, '' where it is or none was."""
+    wanted, ran = pin.get(PATH, ""), config.get(PATH, "unknown")
+    return f"path {wanted} was asked for, and what ran is {ran}" if wanted and wanted != ran else ""
+
+
+def require_told(candidate: Candidate, pin: Mapping[str, str], config: Mapping[str, str], backend: str) -> None:
+    """Raise UsageError where what ran was configured otherwise than the candidate, or nobody says how it was.
+
+    Entries may have a prefix ('prefill_forward.BLOCK_M'); where the pin names one, that one counts.
+    """
+    for name, value in sorted(candidate.values.items()):
+        pinned = [key for key in pin if _named(key, name)]
+        told = {key: config[key] for key in pinned or config if key in config and _named(key, name)}
+        if not told:
+            raise UsageError(
+                f"{backend} does not say with which {name} it ran ({candidate.id} was asked for; its configuration "
+                f"holds {', '.join(sorted(config)) or 'nothing'}): a time that cannot be told from another is of no use"
+            )
+        other = {key: text for key, text in told.items() if text != str(value)}
+        if other:
+            ran = ", ".join(f"{key}={text}" for key, text in sorted(other.items()))
+            raise UsageError(
+                f"{backend} does not run what it is told: {name}={value} was asked for, {ran} ran; its `pinned` must "
+                "take over every value of its tuning space"
+            )
+
+
+def _named(key: str, name: str) -> bool:
+    return key == name or key.endswith(f".{name}")
+
+
+def _short(text: str) -> str:
+    first = text.strip().partition("\n")[0]
+    return first if len(first) <= SUMMARY_LENGTH else first[: SUMMARY_LENGTH - 1] + "…"

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_attnperf.cli.main import main
+from pytest_attnperf.environment.gpus import visible_gpus_here
+from pytest_attnperf.tools.doctor import here as doctor_here
+from pytest_attnperf.tools.doctor import probe_list
+from pytest_attnperf.tools.doctor.finding import Finding, Status
+from pytest_attnperf.tools.doctor.probes import Probe, Surroundings
+
+DOCS = Path(__file__).parents[3] / "docs/doctor.md"
+
+
+@dataclass(frozen=True)
+class Done:
+    """One run of the command."""
+
+    status: int
+    out: str
+    err: str
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """`attnperf doctor` as it is typed, here, once; GPUs are hidden, for they would take a minute."""
+    folder = tmp_path_factory.mktemp("doctor")
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+    environ |= {"COLUMNS": "100", "SECRET_NAME_TOKEN": "correct-horse-battery"}
+    command = [sys.executable, "-m", "pytest_attnperf.cli", "doctor", "-v", "--bundle", "b.zip", "--json", "d.json"]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environ, timeout=60, check=False)
+    return Done(ran.returncode, ran.stdout, ran.stderr, folder)
+
+
+def test_report_without_a_gpu(done: Done) -> None:
+    """Without a GPU no probe of one runs, the report ends with its sum and a next step, and nothing is a traceback."""
+    assert "Traceback" not in done.out + done.err
+    assert done.status == (1 if "  problem  " in done.out else 0)
+    assert "not looked at without a GPU: partitions, power, GPU processes, noise" in done.out
+    assert re.search(r"\ndoctor: \d+ ok, .* 0 unknown in [\d.]+ s; timer: host\nnext: ", done.out)
+    assert max(map(len, done.out.splitlines())) <= 100
+    assert "\x1b" not in done.out
+
+
+def test_json_and_bundle_say_the_same(done: Done) -> None:
+    """The file for programs has every line that was printed; the bundle has it, too, without this folder's place."""
+    written = json.loads((done.folder / "d.json").read_text())
+    assert f"doctor: {written['counts']['ok']} ok" in done.out
+    assert all(finding["name"] in done.out for finding in written["findings"])
+    with zipfile.ZipFile(done.folder / "b.zip") as archive:
+        packed = json.loads(archive.read("doctor.json"))
+        everything = "".join(archive.read(name).decode() for name in archive.namelist())
+    assert [each["status"] for each in packed["findings"]] == [each["status"] for each in written["findings"]]
+    assert str(done.folder) not in everything
+    assert "correct-horse-battery" not in everything
+    assert "look into\nit before you send it" in done.err
+
+
+def test_fields_of_the_json_are_documented(done: Done) -> None:
+    """Every field that a program may read stands in docs/doctor.md, and so does every group and every status."""
+    written, text = json.loads((done.folder / "d.json").read_text()), DOCS.read_text()
+    fields = {*written, *written["findings"][0], *written["counts"]}
+    assert [name for name in sorted(fields) if f"`{name}`" not in text] == []
+    assert [each["group"] for each in written["findings"] if each["group"] not in text] == []
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, probes: Sequence[Probe], here: Surroundings, *arguments: str) -> int:
+    """Exit status of the command over other probes and surroundings."""
+    monkeypatch.setattr(probe_list, "PROBES", tuple(probes))
+    monkeypatch.setattr("pytest_attnperf.tools.doctor.here.surroundings_here", lambda: here)
+    monkeypatch.setenv("COLUMNS", "80")
+    return main(["doctor", *arguments])
+
+
+def machine(vendor: str = "") -> Surroundings:
+    """This one, with a GPU of that vendor, or with none."""
+    return replace(doctor_here.surroundings_here(), vendor=vendor, has_gpu=bool(vendor))
+
+
+def probe(name: str, status: Status) -> Probe:
+    """A probe that finds one thing."""
+    return Probe(name, "T", lambda here: [Finding(name, status, "seen", "means", "mend it")])
+
+
+@pytest.mark.parametrize(
+    ("status", "exit_status"),
+    [(Status.OK, 0), (Status.WARNING, 0), (Status.UNKNOWN, 0), (Status.PROBLEM, 1)],
+)
+def test_only_a_problem_fails(monkeypatch: pytest.MonkeyPatch, status: Status, exit_status: int) -> None:
+    """The exit status is 1 where there is a problem, and 0 for warnings and for what could not be looked at."""
+    assert typed(monkeypatch, [probe("p", status)], machine()) == exit_status
+
+
+def broken(here: Surroundings) -> Sequence[Finding]:
+    """A probe that raises."""
+    raise OSError("the driver is gone")
+
+
+@pytest.mark.parametrize("run", [broken, lambda here: None], ids=["raises", "nonsense"])
+def test_all_probes_may_fail(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], run: Callable[..., Any]
+) -> None:
+    """Where every probe fails, every line is UNKNOWN and says what to do; the exit status is 0, and no traceback."""
+    probes = [replace(each, run=run) for each in probe_list.PROBES]
+    assert typed(monkeypatch, probes, machine("nvidia")) == 0
+    out, err = capsys.readouterr()
+    assert out.count("  unknown  ") == len(probes)
+    assert "Traceback" not in out + err
+
+
+def test_quick_leaves_out_the_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --quick the noise of three cases is not measured."""
+    ran: list[str] = []
+
+    def note(name: str) -> Probe:
+        return Probe(name, "T", lambda here: ran.append(name) or [])
+
+    assert typed(monkeypatch, [note("cpu"), note(probe_list.NOISE)], machine("amd"), "--quick") == 0
+    assert ran == ["cpu"]
+
+
+def test_json_alone_is_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """--json - prints nothing else on standard output."""
+    typed(monkeypatch, [probe("p", Status.OK)], machine(), "--json", "-")
+    assert json.loads(capsys.readouterr().out)["findings"][0]["name"] == "p"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--bundle", "b.tar.gz"), "name it FILE.zip"),
+        (("--bundle", "none/b.zip"), "there is no folder none"),
+        (("--json", "none/d.json"), "there is no folder none"),
+        (("--json", "."), "this is a folder"),
+    ],
+)
+def test_bad_files_are_refused_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: Any, said: str
+) -> None:
+    """A file that cannot be written is exit status 2, said before a minute of measuring is lost."""
+    assert typed(monkeypatch, [Probe("p", "T", broken)], machine(), *arguments) == 2
+    out, err = capsys.readouterr()
+    assert said in err
+    assert out == ""
+
+
+def test_stopping_is_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ctrl-C ends the doctor with one line and exit status 2."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pytest_attnperf.tools.doctor.engine.run_probes", stop)
+    assert typed(monkeypatch, [], machine()) == 2
+    assert capsys.readouterr().err.startswith("attnperf doctor: stopped")
+
+
+@pytest.mark.gpu
+def test_doctor_with_a_gpu_is_as_fast_as_promised() -> None:
+    """With a GPU the whole doctor takes less than 75 s, and says which timer cases get."""
+    command = [sys.executable, "-m", "pytest_attnperf.cli", "doctor", "--json", "-"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    written = json.loads(ran.stdout)
+    statuses = {finding["name"]: finding["status"] for finding in written["findings"]}
+    assert visible_gpus_here()
+    assert written["seconds"] < 75
+    assert written["timer"] == "graph"
+    assert written["not_run"] == []
+    # What a container keeps from nvidia-smi may be unknown; what is measured, and what would be a fault of ours, not.
+    unknown = [each for each in written["findings"] if each["status"] == "unknown"]
+    assert [each for each in unknown if each["group"] == "Measuring" or each["name"] == each["probe"]] == []
+    assert {"noise of softmax", "noise of attention", "noise of gemm"} <= statuses.keys()

@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pytest_attnperf import __version__
+from pytest_attnperf.cli.main import COMMANDS, listing, main, whole_parser
+from pytest_attnperf.cli.main import main as cli
+from pytest_attnperf.records import CaseKey, DeviceInfo, Verdict
+from pytest_attnperf.reports.files import json_results
+from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
+
+WORKLOAD = "prefill-b1-s64-h1-d16-f16"
+Written = Callable[..., Path]
+
+
+def _case(suite: str, verdict: Verdict, ratio: float, *, fails: bool) -> CaseResult:
+    key = CaseKey(suite, "fake.a", WORKLOAD)
+    return CaseResult(
+        key, "test_prefill", verdict, "", fails=fails, median_us=100 * ratio, baseline_us=100.0, ratio=ratio
+    )
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Written:
+    """Writes the results.json of a gating run over two suites; `fails` says whether its last case failed."""
+
+    def write(*, fails: bool) -> Path:
+        last = Verdict.SLOWER if fails else Verdict.SAME
+        ratio = 1.061 if fails else 1.0
+        run = RunResult(
+            schema=RESULTS_SCHEMA,
+            version=__version__,
+            mode="gate",
+            started="2026-01-01T00:00:00Z",
+            command="pytest --attnperf",
+            commit="c0",
+            device=DeviceInfo("cpu", "fake", "fake1"),
+            fingerprint=None,
+            cases=(_case("prefill", Verdict.SAME, 1.0, fails=False), _case("varlen", last, ratio, fails=fails)),
+            gated=2,
+            selected=2,
+        )
+        path = tmp_path / "results.json"
+        json_results.write(path, run)
+        return path
+
+    return write
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """`attnperf --version` prints the package's version."""
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"pytest-attnperf {__version__}\n"
+
+
+def test_report_of_a_clean_run(written: Written, capsys: pytest.CaptureFixture[str]) -> None:
+    """`attnperf report FILE` prints a table per suite and the closing line, and exits 0 where nothing failed."""
+    path = written(fails=False)
+    assert main(["report", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line in ("prefill", "varlen")] == ["prefill", "varlen"]
+    assert sum("fake.a" in line and "SAME" in line for line in lines) == 2
+    assert lines[-2] == "2 same on fake/fake1"
+    assert lines[-1] == f"results: {path}"
+
+
+def test_report_of_a_failed_run(written: Written, capsys: pytest.CaptureFixture[str]) -> None:
+    """A failed case makes the exit status 1, and its row says by how much."""
+    assert main(["report", str(written(fails=True))]) == 1
+    printed = capsys.readouterr().out
+    assert "+6.1 %" in printed
+    assert "1 slower, 1 same on fake/fake1" in printed
+
+
+def _newer(text: str) -> str:
+    return text.replace(f'"schema": {RESULTS_SCHEMA}', f'"schema": {RESULTS_SCHEMA + 1}')
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_newer, f"field 'schema' is {RESULTS_SCHEMA + 1}, this version reads up to {RESULTS_SCHEMA}; upgrade"),
+        (lambda text: text[: len(text) // 2], "is no results file of this version"),
+        (lambda text: "[]", "has no integer field 'schema'"),
+    ],
+)
+def test_unreadable_results(
+    written: Written, capsys: pytest.CaptureFixture[str], change: Callable[[str], str], message: str
+) -> None:
+    """A file that cannot be read exits 2 with one line that names it, and prints no table."""
+    path = written(fails=False)
+    path.write_text(change(path.read_text()))
+    assert main(["report", str(path)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"attnperf: {path}")
+    assert message in printed.err
+
+
+def test_a_missing_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """No such file: exit status 2, the path in the message."""
+    assert main(["report", str(tmp_path / "absent.json")]) == 2
+    assert "absent.json" in capsys.readouterr().err
+
+
+def test_a_missing_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    """A command without what it needs exits 2 with its own usage."""
+    with pytest.raises(SystemExit) as stopped:
+        main(["report"])
+    assert stopped.value.code == 2
+    assert "usage: attnperf report" in capsys.readouterr().err
+
+
+def test_nothing_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    """`attnperf` alone lists the commands on standard error, and exits 2."""
+    assert main([]) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, listing() in printed.err) == ("", True)
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("reprot", "there is no command 'reprot'; did you mean 'report'?\ncommands: "),
+        ("xyzzy", "there is no command 'xyzzy'\ncommands: "),
+        ("re\x1b[2J", "there is no command 're\\x1b[2J'"),
+    ],
+)
+def test_an_unknown_command(typed: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The nearest name is offered where one is near, all are listed, and the exit status is 2."""
+    with pytest.raises(SystemExit) as stopped:
+        main([typed])
+    err = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert said in err
+    assert "\x1b" not in err
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """`attnperf --help` lists what can be typed by purpose, says of `worker` that it is not, and has exit codes."""
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert all(f" {name} {command.summary}" in printed for name, command in COMMANDS.items())
+    assert "worker serve a pytest of another tree or machine over stdin and stdout; not typed by hand" in printed
+    assert "exit status: 0 done" in printed
+    assert "exit status of pytest --attnperf: 0 nothing failed" in printed
+
+
+def test_summaries_are_those_of_the_commands() -> None:
+    """What cli.COMMANDS lists of a command is the `help` that its own file declares."""
+    (commands,) = (one for one in whole_parser()._actions if isinstance(one, argparse._SubParsersAction))
+    declared = {one.dest: one.help for one in commands._choices_actions}
+    assert declared == {name: command.summary for name, command in COMMANDS.items()}
+
+
+def test_help_loads_no_command() -> None:
+    """`attnperf --help` waits for no command's imports: it loads this file and the errors, and nothing installed."""
+    program = (
+        "import atexit, sys\n"
+        "wanted = ('pytest_attnperf', 'msgspec', 'tabulate', 'filelock', 'torch', 'pytest', 'json', 'dataclasses')\n"
+        "atexit.register(lambda: print('LOADED', *sorted(m for m in sys.modules if m.startswith(wanted))))\n"
+        "from pytest_attnperf.cli.main import main\n"
+        "main(['--help'])\n"
+    )
+    ran = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
+    loaded = ran.stdout.rpartition("LOADED ")[2].split()
+    assert [name for name in loaded if "__editable__" not in name] == [
+        *("pytest_attnperf", "pytest_attnperf.cli", "pytest_attnperf.errors")
+    ]
+
+
+def test_a_worker_needs_none_of_our_dependencies() -> None:
+    """A far interpreter that has pytest only can run `attnperf worker`, and no command needs more to be declared."""
+    program = (
+        "import sys\n"
+        "sys.modules.update(dict.fromkeys(['msgspec', 'tabulate', 'filelock', 'torch', 'shtab']))\n"
+        "from pytest_attnperf.cli.main import main, whole_parser\n"
+        "whole_parser()\n"
+        "sys.exit(main(['worker']))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], input="", capture_output=True, text=True, check=False)
+    assert result.stderr.startswith("attnperf: standard input ended before the start line")
+    assert result.returncode == 2
+
+
+def test_an_error_repaints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """The name of a file that is not there may hold an escape sequence."""
+    assert main(["report", "no\x1b[2Jfile.json"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("attnperf: ")
+    assert "\x1b" not in said
+
+
+def _into_a_closed_pipe(*arguments: str, both: bool = False) -> tuple[int, str]:
+    """Exit status and standard error of a command whose standard output nobody reads."""
+    read_fd, write_fd = os.pipe()
+    os.close(read_fd)
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-m", "pytest_attnperf.cli", *arguments],
+            stdout=write_fd,
+            stderr=write_fd if both else subprocess.PIPE,
+            check=False,
+        )
+    finally:
+        os.close(write_fd)
+    return ran.returncode, (ran.stderr or b"").decode()
+
+
+def test_a_reader_that_has_gone(written: Written) -> None:
+    """Into a closed pipe a table ends with 141; of it, of --help and of an error nothing is complained of at exit."""
+    assert _into_a_closed_pipe("report", str(written(fails=False))) == (141, "")
+    assert _into_a_closed_pipe("--help")[1] == ""
+    assert _into_a_closed_pipe("report", "absent.json", both=True)[0] == 2
+
+
+def test_a_full_disk(written: Written) -> None:
+    """What cannot be written for another reason is an error, said once."""
+    command = [sys.executable, "-m", "pytest_attnperf.cli", "report", str(written(fails=False))]
+    with open("/dev/full", "wb") as full:
+        ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (2, "attnperf: [Errno 28] No space left on device\n")
+
+
+def _with_a_command(monkeypatch: pytest.MonkeyPatch, run: Callable[[object], int]) -> None:
+    """`attnperf report` does something else."""
+    module = SimpleNamespace(add_to=lambda commands: commands.add_parser("report"), run=run)
+    monkeypatch.setattr(cli, "module_of", lambda name: module)
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "said"),
+    [
+        (KeyboardInterrupt(), 130, ""),
+        (BrokenPipeError(32, "Broken pipe"), 2, "attnperf: [Errno 32] Broken pipe\n"),
+    ],
+)
+def test_a_command_that_is_broken_off(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], raised: BaseException, status: int, said: str
+) -> None:
+    """Ctrl-C is 130 without a word; a broken pipe that is not our output is an error like others."""
+
+    def run(options: object) -> int:
+        raise raised
+
+    _with_a_command(monkeypatch, run)
+    assert main(["report"]) == status
+    assert capfd.readouterr().err == said
+
+
+def test_letters_that_a_stream_cannot_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream of ASCII gets what is legible, and '?' for the rest."""
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
+    _with_a_command(monkeypatch, lambda options: 0 * sys.stdout.write("≥ 2 µs ± 1 … é\udc80"))
+    assert main(["report"]) == 0
+    assert written.getvalue() == b">= 2 us +- 1 ... ??"

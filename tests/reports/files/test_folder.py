@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from pytest_attnperf.reports.files import folder, json_results
+from pytest_attnperf.reports.run.joined import join, of_one
+from pytest_attnperf.testing.sample_runs import sample_run
+
+
+def test_every_form_is_written(tmp_path: Path) -> None:
+    """A page, Markdown, JUnit and the results themselves, in a folder that is made; the terminal is told where."""
+    run = sample_run(12)
+    (said,) = folder.write(tmp_path / "a" / "b", of_one(run))
+    made = tmp_path / "a" / "b"
+    assert said == f"report: {made}: report.html, results.json, report.md, junit.xml"
+    assert {path.name for path in made.iterdir()} == {"report.html", "results.json", "report.md", "junit.xml"}
+    assert json_results.decode((made / "results.json").read_bytes(), "results.json") == run
+    assert (made / "report.html").read_text().startswith("<!DOCTYPE html>")
+    assert ET.parse(made / "junit.xml").getroot().tag == "testsuites"
+    assert "attnperf" in (made / "report.md").read_text()
+
+
+def test_results_of_several_runs_stay_apart(tmp_path: Path) -> None:
+    """Each run leaves its own file, in the order of their start."""
+    early = sample_run(3, product="one", started="2026-01-01T00:00:00+00:00")
+    late = sample_run(3, product="two", started="2026-01-02T00:00:00+00:00")
+    folder.write(tmp_path, join([("b", late), ("a", early)]))
+    products = []
+    for name in ("results-1.json", "results-2.json"):
+        device = json_results.decode((tmp_path / name).read_bytes(), name).device
+        products.append(device.product if device else None)
+    assert products == ["one", "two"]
+
+
+def test_without_the_extra_all_else_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing library costs the page only, and its name and extra are said."""
+
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    written, said = folder.write(tmp_path, of_one(sample_run(3)))
+    assert "report.html" not in written
+    assert said.startswith("report: report.html was not written: ")
+    assert "pip install 'pytest-attnperf[html]'" in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["junit.xml", "report.md", "results.json"]
+
+
+def test_text_that_utf8_cannot_hold(tmp_path: Path) -> None:
+    """Half a surrogate in a name, as a file system may give it, does not lose the report."""
+    run = sample_run(1)
+    object.__setattr__(run.cases[0], "summary", "half \ud800 a character")
+    folder.write_html(tmp_path / "report.html", of_one(run))
+    assert (tmp_path / "report.html").stat().st_size > 1000

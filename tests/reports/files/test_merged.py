@@ -1,0 +1,131 @@
+"""Shards put together: what adds up, what is said of repetitions, what stands apart, and what fails the whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_attnperf.records import Fingerprint, Verdict
+from pytest_attnperf.records.gpus import GpuRecord
+from pytest_attnperf.reports.files.merged import RUN_IDS, Merged, merge, why_failed
+from pytest_attnperf.results import CaseResult, RunResult
+from pytest_attnperf.testing.sample_runs import sample_run
+
+WHOLE = sample_run(10, verdicts=[Verdict.SAME])
+
+
+def shard(number: int, begin: int, end: int, **fields: object) -> tuple[str, RunResult]:
+    """A part of one suite, with its file's name."""
+    part = WHOLE.cases[begin:end]
+    told: dict[str, object] = {
+        "cases": part, "gated": len(part), "selected": len(part), "run_id": f"id{number}", "seconds": 10.0 * number,
+        "started": f"2026-01-0{number}T00:00:00+00:00", "gpus": (GpuRecord(f"GPU-{number % 2}", cases=len(part)),),
+    }  # fmt: skip
+    return f"{number}.json", replace(WHOLE, **{**told, **fields})  # type: ignore[arg-type]
+
+
+def one(merged: Merged) -> RunResult:
+    """The only run."""
+    [(_, run)] = merged.runs
+    return run
+
+
+def test_shards_of_one_device_are_one_run() -> None:
+    """Cases joined, counts added, the longest time, cards each once, where it all came from."""
+    merged = merge([shard(2, 4, 7), shard(1, 0, 4), shard(3, 7, 10)])
+    run = one(merged)
+    assert run.cases == WHOLE.cases
+    assert (run.gated, run.selected, run.complete, run.seconds) == (10, 10, True, 30.0)
+    assert run.notes[0] == ("merged from 3 shards: 1.json, 2.json, 3.json; the longest took 30 s, all together 60 s")
+    assert run.provenance == {"branch": "main", RUN_IDS: "id1, id2, id3"}
+    assert [(gpu.device_id, gpu.cases) for gpu in run.gpus] == [("GPU-1", 7), ("GPU-0", 3)]
+    assert (merged.shards, merged.mixed, merged.notes) == ((3,), (), ())
+    assert run.run_id == one(merge([shard(1, 0, 4), shard(3, 7, 10), shard(2, 4, 7)])).run_id
+
+
+def test_a_case_that_two_shards_have() -> None:
+    """Is shown by its worse verdict and counted once, and both are said."""
+    worse = replace(WHOLE.cases[3], verdict=Verdict.SLOWER, fails=True)
+    name, second = shard(2, 3, 10)
+    run = one(merge([shard(1, 0, 4), (name, replace(second, cases=(worse, *second.cases[1:])))]))
+    assert (len(run.cases), run.gated, run.selected) == (10, 10, 10)
+    assert run.cases[3].verdict is Verdict.SLOWER
+    assert "is there twice, SAME in 1.json and SLOWER in 2.json" in run.notes[1]
+    assert why_failed(run, strict=False) == ["failed: 1 slower"]
+
+
+def test_the_same_run_twice_counts_once() -> None:
+    """By its id and content; runs without one are all there, and so is a failure behind the id of another run."""
+    merged = merge([shard(1, 0, 4), shard(1, 0, 4)])
+    assert (merged.shards, len(one(merged).cases)) == ((1,), 4)
+    assert merged.notes == ("1.json is the run of 1.json: it counts once",)
+    assert merge([shard(1, 0, 4, run_id=""), shard(2, 4, 8, run_id="")]).shards == (2,)
+    failed = merge([shard(1, 0, 4), shard(1, 0, 4, cases=(replace(WHOLE.cases[0], fails=True),))])
+    assert failed.shards == (2,)
+    assert why_failed(one(failed), strict=False)[0].startswith("failed: 1 ")
+
+
+def test_other_devices_and_fingerprints_stand_apart() -> None:
+    """Another product; and the same one under another power cap, which is said."""
+    other = ("other.json", sample_run(3, product="other", commit=WHOLE.commit))
+    capped = Fingerprint({**WHOLE.fingerprint.must_match, "power_cap": "500"}, {}) if WHOLE.fingerprint else None
+    assert len(merge([shard(1, 0, 4), other]).runs) == 2
+    merged = merge([shard(1, 0, 4), shard(2, 4, 8, fingerprint=capped)])
+    assert len(merged.runs) == 2
+    assert merged.notes == ("2 runs of sm_90/sample (gate) stand apart: their fingerprints differ",)
+
+
+def test_shards_of_different_code_are_named() -> None:
+    """Commits and versions of the harness; the run is then of no commit."""
+    merged = merge([shard(1, 0, 4), shard(2, 4, 8, commit="0123456789abcdef", version="9")])
+    assert merged.mixed == (
+        "shards of different commits: 4f2c1ab90d11 in 1.json, 0123456789ab in 2.json",
+        f"shards of different versions of pytest-attnperf: {WHOLE.version} in 1.json, 9 in 2.json",
+    )
+    assert one(merged).commit == "unknown"
+
+
+def test_left_to_nightly_by_every_shard_only() -> None:
+    """A case that one shard left out and another measured was measured."""
+    left = tuple(case.key for case in WHOLE.cases[:5])
+    run = one(merge([shard(1, 0, 4, left_to_nightly=left), shard(2, 5, 8, left_to_nightly=left)]))
+    assert run.left_to_nightly == left[4:]
+
+
+UNDECIDED = replace(WHOLE.cases[0], verdict=Verdict.UNDECIDED)
+SLOWER, WRONG = (replace(UNDECIDED, verdict=verdict) for verdict in (Verdict.SLOWER, Verdict.INCORRECT))
+HELD = {"quarantined": "an issue until 2026-12-31"}
+FORGIVEN = {"policy": {"fail_on": ["SLOWER"]}}
+
+
+def only(case: CaseResult) -> dict[str, object]:
+    """Fields of a run of this case."""
+    return {"cases": (case,), "selected": 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "plain", "strict"),
+    [
+        ({}, [], []),
+        ({"complete": False}, ["incomplete: "], ["incomplete: "]),
+        (only(replace(UNDECIDED, fails=True)), ["failed: 1 undecided"], ["failed: ", "strict: 1 cases are"]),
+        (only(UNDECIDED), [], ["strict: 1 cases are UNDECIDED"]),
+        (only(SLOWER), ["failed: 1 slower"], ["failed: 1 slower"]),
+        (only(replace(SLOWER, **HELD)), [], []),
+        (only(replace(WRONG, **HELD)), ["failed: 1 "], ["failed: 1 "]),
+        (only(replace(WRONG, **FORGIVEN)), [], []),
+        ({"selected": 5}, ["incomplete: 4 of 5 results"], ["incomplete: 4 of 5 results"]),
+        ({"findings": ("shards missing: 1",)}, ["shards missing: "], ["shards missing: ", "strict: 1 findings"]),
+        ({"findings": ("one", "two")}, [], ["strict: 2 findings"]),
+        ({"gated": 0}, [], ["strict: gated 0 of 4"]),
+        ({"gated": 0, "mode": "update"}, [], []),
+    ],
+)
+def test_why_a_run_fails(fields: dict[str, object], plain: list[str], strict: list[str]) -> None:
+    """As it would have by itself, strict or not; and by what no run writes, so that no strange file passes."""
+    _, run = shard(1, 0, 4, **fields)
+    for expected, asked in ((plain, False), (strict, True)):
+        found = why_failed(run, strict=asked)
+        assert len(found) == len(expected)
+        assert all(text.startswith(begins) for text, begins in zip(found, expected, strict=True))

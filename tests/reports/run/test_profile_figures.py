@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from pytest_attnperf.records.code import Occupancy
+from pytest_attnperf.records.profiles import Size3
+from pytest_attnperf.reports.run.profile_figures import count, ns_as_ms, ns_as_us, percent, signed_percent, size3, waves
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [
+        (None, "-"), (0.0, "0 %"), (1.0, "100.0 %"), (0.776, "77.6 %"), (0.01523, "1.52 %"), (0.000577, "0.058 %"),
+        (-0.2, "-20.0 %"), (math.inf, "without limit"),
+    ],
+)  # fmt: skip
+def test_a_small_share_keeps_its_digits(share: float | None, expected: str) -> None:
+    """Two gains of 0.03 % and 0.06 % do not both print as 0.0 %."""
+    assert percent(share) == expected
+
+
+def test_nanoseconds_have_their_unit_in_the_column() -> None:
+    """30,100 ns are 30.10 us, and 157,160,000 ns are 157.2 ms; what is not known is a dash."""
+    assert (ns_as_us(30_100), ns_as_ms(157_160_000), ns_as_us(None)) == ("30.10", "157.2", "-")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "expected"), [(None, "-"), (0.957, "-4.3 %"), (1.0, "0.0 %"), (2.5, "+150.0 %"), (math.inf, "-")]
+)
+def test_changes_are_signed(ratio: float | None, expected: str) -> None:
+    """A change says its direction; one from nothing says none."""
+    assert signed_percent(ratio) == expected
+
+
+@pytest.mark.parametrize(("number", "expected"), [(None, "-"), (1953, "1,953"), (60.8, "60.8"), (0.25, "0.25")])
+def test_counts(number: float | None, expected: str) -> None:
+    """Counts have separators; calls per pass may be a fraction."""
+    assert count(number) == expected
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [(None, "-"), ((32, 8, 1), "32x8"), ((256, 1, 1), "256"), ((1, 1, 1), "1"), ((1, 1, 4), "1x1x4")],
+)
+def test_sizes_without_trailing_ones(size: Size3 | None, expected: str) -> None:
+    """A workgroup prints as it is written in launches."""
+    assert size3(size) == expected
+
+
+def test_waves_name_their_limiter() -> None:
+    """Waves per SIMD stand beside the most there can be and what keeps more out."""
+    found = Occupancy(5, 4.5, 8, 9, 2, {"vgprs": 5}, ("vgprs",))
+    assert waves(found) == "4.5/8 vgprs"
+    assert waves(None) == "-"
+    assert waves(Occupancy(0, 0, 8, 0, 2, {}, ("lds",), fits=False)) == "does not fit"

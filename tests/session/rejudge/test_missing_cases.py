@@ -1,0 +1,125 @@
+"""What was gated once, and no results file tells of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_attnperf.baselines.store import BaselineStore
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.gate.policy import Policy
+from pytest_attnperf.records import CaseKey, Fingerprint, Verdict
+from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
+from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge, rejudge_all
+
+if TYPE_CHECKING:
+    from tests.session.conftest import Bench
+
+UNCHANGED_US = 100.02
+"""Not 100: the scripted processes of one bias would be those of the baseline, block for block."""
+
+
+@pytest.fixture
+def run_of(stored: Bench) -> Callable[..., RunResult]:
+    """A whole run of given cases on the scripted device."""
+    device = stored.pool.ready(0).device
+
+    def made(*cases: CaseResult) -> RunResult:
+        return RunResult(RESULTS_SCHEMA, "0", "gate", "", "", "c1", device, None, cases, selected=len(cases))
+
+    return made
+
+
+def test_a_dropped_case_is_a_finding(stored: Bench, run_of: Callable[..., RunResult]) -> None:
+    """A stored entry without a case is named; not of a run that was filtered on purpose."""
+    kept = replace(stored.judge(time_us=UNCHANGED_US), key=CaseKey("prefill", "fake.other", "w"))
+    run = rejudge(run_of(kept), BaselineStore(stored.store.roots[0]), RejudgeSettings())
+    assert run.findings == (
+        "prefill/fake.a/prefill-b1-s64-h1-d16-f16 has a baseline but no case: it was removed, renamed or deselected",
+    )
+    assert rejudge(run_of(kept), BaselineStore(stored.store.roots[0]), RejudgeSettings(filtered=True)).findings == ()
+
+
+def test_a_dropped_suite_is_a_finding(stored: Bench, run_of: Callable[..., RunResult]) -> None:
+    """A suite without any case is named once, and one that was asked for and exists nowhere, too."""
+    other = replace(stored.judge(time_us=UNCHANGED_US), key=CaseKey("decode", "fake.a", "w"))
+    (finding,) = rejudge(run_of(other), BaselineStore(stored.store.roots[0]), RejudgeSettings()).findings
+    assert finding == "prefill: 1 baselines for fake/fake1 and no case: the suite was removed or deselected"
+    asked = RejudgeSettings(suites=("decode", "gemm", "code_objects"))
+    findings = rejudge(run_of(other), BaselineStore(stored.store.roots[0]), asked).findings
+    assert findings == ("suite gemm: no results file has a case of it", "no results file has a compiled kernel")
+
+
+def test_what_is_missing_is_looked_for_in_all_files(stored: Bench, run_of: Callable[..., RunResult]) -> None:
+    """A case in the second file is not missing from the first."""
+    case = stored.judge(time_us=UNCHANGED_US)
+    other = replace(case, key=CaseKey("prefill", "fake.other", "w"))
+    judged = rejudge_all(
+        [("a", run_of(other)), ("b", run_of(case))], BaselineStore(stored.store.roots[0]), RejudgeSettings()
+    )
+    assert [run.findings for _, run in judged] == [(), ()]
+
+
+def test_a_device_without_baselines_is_a_finding(stored: Bench, run_of: Callable[..., RunResult]) -> None:
+    """Under a name that nothing is stored for, cases would be missed by nobody, and pairs would settle the rest."""
+    stored.against_base(everything=True)
+    case = stored.judge(time_us=UNCHANGED_US)
+    assert case.pairs
+    assert case.fingerprint is not None
+    renamed = Fingerprint({**case.fingerprint.must_match, "product": "fake9"}, {})
+    run = run_of(replace(case, fingerprint=renamed))
+    assert run.device is not None
+    again = rejudge(
+        replace(run, device=replace(run.device, product="fake9")),
+        BaselineStore(stored.store.roots[0]),
+        RejudgeSettings(),
+    )
+    assert (again.cases[0].verdict, again.gated) == (Verdict.SAME, 1)
+    assert again.findings == ("no baseline is stored for fake/fake9: what was left out there, nobody can say",)
+
+
+def test_devices_that_must_be_measured(stored: Bench, run_of: Callable[..., RunResult]) -> None:
+    """A run of compiled kernels alone, or of another card, is not the one that was asked for; filtered or not."""
+    run, other = (
+        run_of(stored.judge(time_us=UNCHANGED_US)),
+        RejudgeSettings(devices=("gfx942/mi300x", "any"), filtered=True),
+    )
+    (finding,) = rejudge(run, BaselineStore(stored.store.roots[0]), other).findings
+    assert finding == "no case was measured on gfx942/mi300x; measured was fake/fake1"
+    assert (
+        rejudge(run, BaselineStore(stored.store.roots[0]), RejudgeSettings(devices=("fake/fake1", "any"))).findings
+        == ()
+    )
+    nothing = rejudge(run_of(), BaselineStore(stored.store.roots[0]), RejudgeSettings(devices=("any",), filtered=True))
+    assert nothing.findings == ("no case was measured on any device; nothing was measured",)
+
+
+def test_a_device_whose_name_is_none_is_a_finding(stored: Bench, run_of: Callable[..., RunResult]) -> None:
+    """Too long for any folder, or a path: said, and no crash."""
+    run = run_of(stored.judge(time_us=UNCHANGED_US))
+    assert run.device is not None
+    for name in ("x" * 5000, "../h200"):
+        odd = replace(run, device=replace(run.device, product=name))
+        again = rejudge(odd, BaselineStore(stored.store.roots[0]), RejudgeSettings())
+        assert (again.cases[0].verdict, again.cases[0].fails) == (Verdict.ERROR, True)
+        assert len(again.findings) == 1
+
+
+def test_only_what_is_stored_as_nightly_may_be_left_to_nightly_runs(
+    stored: Bench, run_of: Callable[..., RunResult]
+) -> None:
+    """An entry that is stored as nightly may lack a case where the judge was told of tier pr; one that was stored for
+    every run may not, whatever the run says that it left out."""
+    other = replace(stored.judge(time_us=UNCHANGED_US), key=CaseKey("prefill", "fake.other", "w"))
+    run = replace(run_of(other), tier="pr", left_to_nightly=(stored.case.key,))
+    store, by_tier = BaselineStore(stored.store.roots[0]), RejudgeSettings(tier="pr")
+    gone = "prefill/fake.a/prefill-b1-s64-h1-d16-f16 has a baseline but no case: it was removed, renamed or deselected"
+    assert rejudge(run, store, by_tier).findings == (gone,)
+    stored.record(replace(stored.case, policy=Policy(tier="nightly")))
+    assert rejudge(run, store, by_tier).findings == ()
+    assert rejudge(run, store, RejudgeSettings(tier="nightly")).findings == (gone,)
+    with pytest.raises(UsageError, match="--tier is 'weekly'; known tiers: pr, nightly"):
+        RejudgeSettings(tier="weekly")

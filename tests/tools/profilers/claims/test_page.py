@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import json
+import re
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.tools.profilers.claims import page as module
+from pytest_attnperf.tools.profilers.claims.page import check_claims, read_claims
+from pytest_attnperf.tools.profilers.claims.records import Claims
+
+ROOT = Path(__file__).parents[4]
+SMALL = {"schema": 1, "table": {"rows": [{"name": "a", "time": "1.0 ms"}]}}
+
+
+def written(folder: Path, content: object, name: str = "claims.json") -> Path:
+    """A file with this text, or with this document as JSON."""
+    path = folder / name
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+def test_document_is_read(tmp_path: Path) -> None:
+    """A small document is read, with figures in SI units and the text as printed."""
+    claims = read_claims(written(tmp_path, SMALL))
+    assert claims.table is not None
+    assert claims.table.rows[0].time.text == "1.0 ms"
+    assert claims.table.rows[0].time.interval.middle == pytest.approx(1e-3)
+    assert [finding.rule for finding in check_claims(claims)] == ["sum of times"]
+
+
+def test_empty_document_claims_nothing(tmp_path: Path) -> None:
+    """Only `schema` is needed, and nothing is found in nothing."""
+    assert check_claims(read_claims(written(tmp_path, {"schema": 1}))) == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "is no JSON (Input data was truncated)"),
+        ("kernel_trace,1,2", "is no JSON"),
+        ('{"schema": 1, "table": {"rows": ' + "[" * 100_000, "Expected `object`, got `array` - at `$.table.rows[0]`"),
+        ({}, "Object missing required field `schema`"),
+        ([], "Expected `object`, got `array`"),
+        ({"schema": 2}, "field `schema` is 2; this version reads 1"),
+        ({"schema": "1"}, "Expected `int`, got `str` - at `$.schema`"),
+        ({"schema": 1, "devise": {}}, "unknown field `devise` at `$`; there are: bounds, device, expectations, gains"),
+        (
+            {"schema": 1, "table": {"rows": [{"name": "a", "time": "1 ms", "cals": 3}]}},
+            "unknown field `cals` at `$.table.rows[0]`; there are: calls, family, members, name, nature, percent, time",
+        ),
+        (
+            {"schema": 1, "performance": {"per_call": {"said": "x", "time": "31.3"}}},
+            "'31.3' has no unit: expected a text such as '31.3 us' - at `$.performance.per_call.time`",
+        ),
+        (
+            {"schema": 1, "kernel": {"waves": {"said": "4 waves", "count": "4"}}},
+            "Expected `int`, got `str` - at `$.kernel.waves.count`",
+        ),
+        ({"schema": 1, "kernel": {"waves": {"count": 4}}}, "missing required field `said` - at `$.kernel.waves`"),
+        ({"schema": 1, "\x1b[2J": 1}, "unknown field `?[2J` at `$`"),
+        (
+            {"schema": 1, "table": {"rows": [], "total": {"said": "x", "time": "1 s", "of": "all"}}},
+            "unknown field `of` at `$.table.total`; there are: said, time",
+        ),
+        ({"schema": 1, "title": "\x1b[2J"}, "at `$.title`"),
+        (
+            {"schema": 1, "kernel": {"workgroup": [32, 8]}},
+            "Expected `array` of length 3 - at `$.kernel.workgroup`",
+        ),
+    ],
+)
+def test_unsound_document_is_refused(tmp_path: Path, content: object, message: str) -> None:
+    """The message has the file, the path of the field, what was seen, and what is expected or exists."""
+    path = written(tmp_path, content)
+    with pytest.raises(UsageError, match=re.escape(str(path)) + "(?s:.*)" + re.escape(message)):
+        read_claims(path)
+
+
+def test_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """A missing file and a folder are errors of usage with what they are."""
+    with pytest.raises(UsageError, match=r"absent.json: cannot be read \(No such file"):
+        read_claims(tmp_path / "absent.json")
+    with pytest.raises(UsageError, match="is a folder; give a regular file"):
+        read_claims(tmp_path)
+
+
+def test_large_file_is_refused(tmp_path: Path) -> None:
+    """A trace given by mistake is not read to its end."""
+    path = written(tmp_path, " " * (module.MOST_BYTES + 1))
+    with pytest.raises(UsageError, match=r"has 1,048,577 bytes; at most 1,048,576 are read; was a trace given\?"):
+        read_claims(path)
+
+
+def fake_yaml(load: Callable[[bytes], object]) -> Any:
+    """A stand-in for PyYAML with nothing but what is to be used of it."""
+    return types.SimpleNamespace(safe_load=load, YAMLError=type("YAMLError", (Exception,), {}))
+
+
+def test_yaml_is_read_as_plain_values_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """YAML goes through safe_load, which makes no Python objects, and is then held to the same types as JSON."""
+    monkeypatch.setitem(sys.modules, "yaml", fake_yaml(lambda content: json.loads(content)))
+    assert read_claims(written(tmp_path, SMALL, "claims.yaml")).table is not None
+    with pytest.raises(UsageError, match=r"claims.yml: unknown field `nam` at `\$.kernel`; there are: agprs, family"):
+        read_claims(written(tmp_path, {"schema": 1, "kernel": {"nam": ""}}, "claims.yml"))
+
+
+def test_broken_yaml_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What safe_load refuses, a Python object among them, is an error of usage with its reason."""
+    stand_in = fake_yaml(lambda content: None)
+
+    def refuse(content: bytes) -> object:
+        raise stand_in.YAMLError("could not determine a constructor for the tag")
+
+    stand_in.safe_load = refuse
+    monkeypatch.setitem(sys.modules, "yaml", stand_in)
+    with pytest.raises(UsageError, match=r"is no YAML of plain values \(could not determine a constructor"):
+        read_claims(written(tmp_path, "!!python/object:os.system", "claims.yaml"))
+
+
+def test_real_yaml(tmp_path: Path) -> None:
+    """PyYAML itself: a document as people write it is read; tags of Python and bombs of aliases are refused at once."""
+    pytest.importorskip("yaml")
+    claims = read_claims(written(tmp_path, "schema: 1\ntable:\n  rows:\n    - {name: a, time: 1.0 ms}\n", "c.yaml"))
+    assert claims.table is not None
+    assert claims.table.rows[0].time.text == "1.0 ms"
+    for text in ("schema: !!python/object/apply:os.getcwd []", "schema: [1", "\t- x: y"):
+        with pytest.raises(UsageError, match="is no YAML of plain values"):
+            read_claims(written(tmp_path, text, "c.yaml"))
+    levels = "".join(f"l{level}: &l{level} [{','.join([f'*l{level - 1}'] * 9)}]\n" for level in range(1, 12))
+    with pytest.raises(UsageError, match="unknown field"):
+        read_claims(written(tmp_path, f"schema: 1\nl0: &l0 [x]\n{levels}", "c.yaml"))
+
+
+def test_yaml_without_pyyaml_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where PyYAML is absent, the message has the command that installs it, and JSON as the other way."""
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(UsageError, match=r"needs PyYAML, .*: pip install 'pytest-attnperf\[yaml\]', or write"):
+        read_claims(written(tmp_path, SMALL, "claims.yaml"))
+
+
+def test_documented_example_is_sound(tmp_path: Path) -> None:
+    """Every JSON document that docs/claims.md prints is read as it stands."""
+    blocks = re.findall(r"```json\n(.*?)```", (ROOT / "docs/claims.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert blocks
+    for number, block in enumerate(blocks):
+        assert check_claims(read_claims(written(tmp_path, block, f"{number}.json")))
+
+
+def test_documented_fields_are_those_of_the_schema() -> None:
+    """docs/claims.md describes every top-level field, and no other."""
+    text = (ROOT / "docs/claims.md").read_text(encoding="utf-8")
+    table = text.partition("## The document")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == set(Claims.__struct_fields__)
+
+
+def test_yaml_of_half_a_character_is_refused(tmp_path: Path) -> None:
+    """Half a surrogate pair, which YAML can write and UTF-8 cannot, is one message."""
+    pytest.importorskip("yaml", reason="needs PyYAML")
+    with pytest.raises(UsageError, match=r"claims\.yaml"):
+        read_claims(written(tmp_path, '"\\ud800\\ud801": 1\n', "claims.yaml"))

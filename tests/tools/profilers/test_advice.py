@@ -1,0 +1,214 @@
+"""Every recommendation with the evidence that it needs, and none without."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from pytest_attnperf.records.profiles import (
+    Advice,
+    FamilyTime,
+    FirstCalls,
+    KernelTime,
+    ProfileSummary,
+    Spread,
+)
+from pytest_attnperf.tools.profilers.advice import advise
+
+MS = 1_000_000
+SEED = (
+    ("GEMM", "compute", 650, 121.89),
+    ("normalisation", "compute", 300, 11.44),
+    ("bias add", "compute", 180, 8.12),
+    ("fill", "fill", 4, 6.88),
+    ("conversion", "conversion", 400, 4.19),
+    ("memory copy", "copy", 304, 1.22),
+    ("attention", "compute", 75, 2.35),
+    ("elementwise", "compute", 40, 1.07),
+)
+"""Families of a published profile of an inference engine: calls and milliseconds."""
+
+
+def profile(
+    *families: tuple[str, str, int, float], kernels: tuple[KernelTime, ...] = (), **others: object
+) -> ProfileSummary:
+    """A profile of these families, of one kernel each where `kernels` does not say them."""
+    total = sum(ms for *_, ms in families)
+    return ProfileSummary(
+        name="run",
+        sources=(),
+        agents=(),
+        total_ns=round(total * MS),
+        calls=sum(calls for _, _, calls, _ in families),
+        kernels=kernels or tuple(kernel(f"{name}_kernel", name, calls, ms, total) for name, _, calls, ms in families),
+        families=tuple(
+            FamilyTime(name, nature, 1, calls, round(ms * MS), ms / total) for name, nature, calls, ms in families
+        ),
+        **others,  # type: ignore[arg-type]
+    )
+
+
+def kernel(name: str, family: str, calls: int, ms: float, total_ms: float, kind: str = "kernel") -> KernelTime:
+    """A kernel with one warm-up call, and the same time in every call."""
+    spread, behind = Spread(calls, round(ms * MS)), Spread(calls - 1, round(ms * MS * (calls - 1) / calls))
+    return KernelTime(name, family, kind, spread, ms / total_ms, steady=behind, first_ns=round(ms * MS / calls))
+
+
+def found(summary: ProfileSummary, words: str) -> list[Advice]:
+    """Advice with these words."""
+    return [advice for advice in advise(summary) if words in advice.text]
+
+
+def test_published_profile_is_told_what_its_figures_say() -> None:
+    """GEMMs first and measured first; attention is left alone at 1.52 %; nothing promises what was not measured."""
+    advice = advise(profile(*SEED))
+    texts = [one.text for one in advice]
+    assert texts[0] == "The time is in GEMM: work on it first"
+    assert advice[0].evidence == "77.6 % of GPU time: 121.9 ms in 650 calls of 1 kernel"
+    assert advice[0].gain == pytest.approx(121.89 / (157.16 - 121.89))
+    assert "Leave attention alone: infinitely fast it would gain at most 1.52 %" in texts
+    gains = [-math.inf if one.gain is None else one.gain for one in advice]
+    assert gains == sorted(gains, reverse=True)
+    assert not any(word in text for text in texts for word in ("pgrade", "hipBLASLt", "uantiz"))
+    assert all(one.evidence for one in advice)
+
+
+def test_largest_names_its_largest_kernel() -> None:
+    """Of a family of several kernels the longest is named with its share; without any time nothing is said."""
+    kernels = (kernel("small", "GEMM", 10, 30, 100), kernel("void big<float, 2>(int)", "GEMM", 10, 70, 100))
+    summary = profile(("GEMM", "compute", 20, 100), kernels=kernels)
+    (only,) = found(summary, "The time is in GEMM")
+    assert only.evidence.endswith("; most of it in big (70.0 %)")
+    assert only.gain == math.inf
+    (unknown,) = advise(profile(("other", "other", 20, 100)))
+    assert unknown.text.startswith("The time is in kernels of no known family: name them in a rules file")
+    assert advise(replace(summary, total_ns=0)) == ()
+    assert advise(replace(summary, families=(), kernels=())) == ()
+
+
+@pytest.mark.parametrize(("family", "ms", "said"), [("GEMM", 50, True), ("GEMM", 49, False), ("norm", 90, False)])
+def test_gemms_are_measured_where_they_dominate(family: str, ms: float, said: bool) -> None:
+    """Half of the time in GEMMs asks for a calibrated ceiling; less, or another family, does not."""
+    advice = found(
+        profile((family, "compute", 10, ms), ("other", "compute", 10, 100 - ms)), "attnperf calibrate-device"
+    )
+    assert bool(advice) == said
+    assert [one.gain for one in advice] == [pytest.approx(1.0)] * said
+
+
+@pytest.mark.parametrize(
+    ("nature", "ms", "said"),
+    [("compute", 1.9, True), ("compute", 2.1, False), ("copy", 1.9, False), ("fill", 1.9, False), ("other", 1, True)],
+)
+def test_small_computing_families_are_left_alone(nature: str, ms: float, said: bool) -> None:
+    """Below 2 % a computing family is left alone, with what it could give; larger ones and memory work are not."""
+    advice = found(profile(("GEMM", "compute", 10, 100 - ms), ("rope", nature, 75, ms)), "Leave rope alone")
+    assert [one.gain for one in advice] == [pytest.approx(ms / (100 - ms))] * said
+    assert all("4 % faster gains 0.0" in one.evidence for one in advice)
+
+
+def test_many_small_families_are_added_up() -> None:
+    """Three are named one by one, the others together with their common bound."""
+    small = [(f"f{number}", "compute", 5, 1.5 - number / 10) for number in range(5)]
+    summary = profile(("GEMM", "compute", 10, 93.5), *small)
+    assert [one.text.split(" alone")[0] for one in found(summary, "alone: infinitely")] == [
+        "Leave f0",
+        "Leave f1",
+        "Leave f2",
+    ]
+    (rest,) = found(summary, "Leave 2 further families alone, each below 2%")
+    assert rest.evidence == "together 2.30 % of GPU time: f3, f4"
+    assert rest.gain == pytest.approx(0.023 / 0.977)
+
+
+@pytest.mark.parametrize(
+    ("nature", "ms", "said"), [("conversion", 4.19, True), ("conversion", 0.4, False), ("copy", 4.19, False)]
+)
+def test_conversions_are_fused(nature: str, ms: float, said: bool) -> None:
+    """Conversion kernels that take time are named with calls and share; little ones and copies are not."""
+    advice = found(profile(("GEMM", "compute", 10, 100 - ms), ("conversion", nature, 400, ms)), "Fuse the conversion")
+    assert bool(advice) == said
+    for one in advice:
+        assert (
+            one.evidence
+            == "4.19 % of GPU time: 4.19 ms in 400 calls of 1 kernel: they only change how values are laid out or "
+            "stored"
+        )
+        assert one.gain == pytest.approx(0.0419 / 0.9581)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "calls", "ms", "said"),
+    [
+        ("HOST_TO_DEVICE", "copy", 10, 5, True),
+        ("Memcpy DtoH (Device -> Pageable)", "copy", 10, 5, True),
+        ("CopyHostToDevice", "copy", 10, 5, True),
+        ("DEVICE_TO_DEVICE", "copy", 10, 5, False),
+        ("HOST_TO_DEVICE", "kernel", 10, 5, False),
+        ("HOST_TO_DEVICE", "copy", 10, 0.1, False),
+    ],
+)
+def test_host_copies_in_steady_state_are_avoided(name: str, kind: str, calls: int, ms: float, said: bool) -> None:
+    """Copies between host and device behind the warm-up are named; on the device, rare ones, and in warm-up are not."""
+    copy = kernel(name, "memory copy", calls, ms, 100, kind)
+    summary = profile(("GEMM", "compute", 10, 100 - ms), ("memory copy", "copy", calls, ms), kernels=(copy,))
+    advice = found(summary, "Keep data on the device")
+    assert bool(advice) == said
+    for one in advice:
+        assert one.evidence == "9 copies behind the warm-up, 4.5 ms, 4.50 % of GPU time"
+        assert one.gain == pytest.approx(0.045 / 0.955)
+    assert found(replace(summary, kernels=(replace(copy, steady=None),)), "Keep data on the device") == []
+
+
+def test_fills_are_avoided_or_left_out() -> None:
+    """Fills in steady state are avoided; those of the warm-up only are kept out of comparisons, with no gain."""
+    families = (("GEMM", "compute", 10, 95.6), ("fill", "fill", 4, 4.4))
+    summary = profile(*families)
+    (avoid,) = found(summary, "Avoid the fill kernels")
+    assert avoid.evidence == "4.40 % of GPU time: 4.4 ms in 4 calls of 1 kernel"
+    assert avoid.gain == pytest.approx(0.044 / 0.956)
+    fill = replace(kernel("fill", "fill", 4, 4.4, 100), steady=None)
+    (warm,) = found(profile(*families, kernels=(fill,)), "in the warm-up only")
+    assert warm.gain is None
+    of_statistics = replace(fill, first_ns=None)
+    assert len(found(profile(*families, kernels=(of_statistics,)), "Avoid the fill kernels")) == 1
+    small = profile(("GEMM", "compute", 10, 99.6), ("fill", "fill", 4, 0.4))
+    assert found(small, "fill kernels") == []
+
+
+@pytest.mark.parametrize(
+    ("busy", "span", "calls", "text"),
+    [
+        (80, 100, 20_000, "between many short kernels: capture them in a graph"),
+        (80, 100, 100, "look for synchronisation and host work"),
+        (95, 100, 20_000, ""),
+        (None, None, 20_000, ""),
+        (0, 0, 20_000, ""),
+    ],
+)
+def test_idle_device(busy: int | None, span: int | None, calls: int, text: str) -> None:
+    """A GPU that waits is told of graphs where its kernels are short, and of its host where they are not."""
+    ns = [None if ms is None else ms * MS for ms in (busy, span)]
+    advice = found(profile(("GEMM", "compute", calls, 80), busy_ns=ns[0], span_ns=ns[1]), "The GPU waits")
+    assert len(advice) == bool(text)
+    for one in advice:
+        assert text in one.text
+        assert one.gain == pytest.approx(0.25)
+        assert "idle for 20.0 % of 100 ms from the first dispatch to the last" in one.evidence
+        assert f"{calls} dispatches of {80_000 / calls:.4g} us on average" in one.evidence
+
+
+def test_first_calls() -> None:
+    """What first calls cost is said with figures and no gain, above 5 % only."""
+    summary = profile(("GEMM", "compute", 10, 100))
+    costly = FirstCalls(6 * MS, 3, {"allocation": 4 * MS, "loading and compiling": 3 * MS, "synchronisation": 900 * MS})
+    warm, once = (found(replace(summary, first_calls=costly), word)[0] for word in ("Warm up before", "Allocate and"))
+    assert warm.evidence == "the first dispatches of 3 kernels exceed their later ones by 6 ms, 6.00 % of GPU time"
+    assert once.evidence == "host time: allocation 4 ms, loading and compiling 3 ms; GPU time 100 ms"
+    assert (warm.gain, once.gain) == (None, None)
+    cheap = FirstCalls(4 * MS, 3, {"allocation": 4 * MS, "synchronisation": 900 * MS})
+    for first in (cheap, None):
+        assert found(replace(summary, first_calls=first), "Warm up before") == []
+        assert found(replace(summary, first_calls=first), "Allocate and") == []
