@@ -8,13 +8,12 @@ the emulator runs the same source. docs/hip-adapter.md describes it.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kernels.hip import emulator, prebuilt
 from kernels.hip.faces import arch_of
-from kernels.hip.kernel_source import ROOT, flattened, parameters, shown
+from kernels.hip.kernel_source import ROOT, STANDARD, compile_message, defines_of, flattened, parameters, shown
 from kernels.hip.missing import COMPILER, missing_hip
 from kernels.hip.sources import HipKernel
 from pytest_attnperf.codeobject.object_cache import ObjectCache, cache_key
@@ -29,13 +28,9 @@ __all__ = ["LoadedKernel", "load", "missing_hip"]
 
 CHOICES = ("", "rtc", "extension")
 CACHE = ROOT / ".attnperf" / "cache" / "compiled"
-STANDARD = "-std=c++17"
 NVRTC_ONLY = ("--generate-line-info", "--device-as-default-execution-space")
 """A line table, and `constexpr` functions without an annotation, which clang and nvcc take as they are. hipRTC is asked
 for no line table, because that was never tried."""
-
-ERROR_LINES = 12
-_ERROR = re.compile(r"\berror\b")
 
 
 class LoadedKernel(Protocol):
@@ -66,11 +61,6 @@ def load(kernel: HipKernel, device: torch.device) -> LoadedKernel:
         with torch.cuda.device(index):
             _loaded[key] = _load_on_gpu(kernel, text, torch.device("cuda", index))
     return _loaded[key]
-
-
-def defines_of(kernel: HipKernel) -> list[str]:
-    """Its macros as options, in the order of their names."""
-    return [f"-D{name}={value}" for name, value in sorted(kernel.defines.items())]
 
 
 def _load_on_gpu(kernel: HipKernel, text: str, device: torch.device) -> LoadedKernel:
@@ -123,15 +113,6 @@ def compiled(kernel: HipKernel, text: str, arch: str) -> tuple[bytes, str]:
         raise CodeObjectError(compile_message(kernel, arch, str(error), version)) from error
     cache.store(key, data)
     return data, f"compiled by {version}"
-
-
-def compile_message(kernel: HipKernel, arch: str, said: str, version: str) -> str:
-    """What is said of a kernel that does not compile: the compiler's text from its first error on, and the macros."""
-    lines = said.replace(f"{ROOT}/", "").splitlines()
-    first = next((number for number, line in enumerate(lines) if _ERROR.search(line)), 0)
-    excerpt = "\n".join(lines[first : first + ERROR_LINES])
-    macros = " ".join(defines_of(kernel)) or "no macros"
-    return f"{kernel.function} in {shown(kernel.path)} does not compile for {arch}:\n{excerpt}\n({version}, {macros})"
 
 
 def _on_device(kernel: HipKernel, data: bytes, arch: str, origin: str, lds_limit: int) -> LoadedObject:

@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
+from kernels.hip.kernel_source import STANDARD, compile_message, defines_of
 from kernels.hip.launching import Grid, LoadedObject
 from kernels.hip.sources import HipKernel
 from pytest_attnperf.codeobject.object_cache import cache_key
@@ -73,8 +74,6 @@ def build(kernel: HipKernel, text: str, arch: str) -> LoadedObject:
 
     Raises CodeObjectError with the build's messages.
     """
-    from kernels.hip.compiler import STANDARD, compile_message, defines_of
-
     options = [STANDARD, "-O3", *defines_of(kernel)]
     name = f"attnperf_hip_{cache_key(program(kernel, text), arch, *options)[:NAME_DIGITS]}"
     try:

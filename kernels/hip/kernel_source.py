@@ -1,4 +1,4 @@
-"""A .hip file as the one text that runtime compilers are given, and the parameters of a kernel in it."""
+"""A .hip file as the one text that runtime compilers are given, the parameters of a kernel in it, and its errors."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.hip.sources import FOLDER
+from kernels.hip.sources import FOLDER, HipKernel
 from pytest_attnperf.errors import CodeObjectError
 
 ROOT = FOLDER.parents[1]
 """File names in messages and line tables are relative to it, so that two checkouts give equal objects."""
+
+STANDARD = "-std=c++17"
+ERROR_LINES = 12
+_ERROR = re.compile(r"\berror\b")
 
 EMULATOR_HEADER = "gpu_emulated.h"
 """Included for the CPU only, where the emulator compiles the files as they are."""
@@ -85,3 +89,17 @@ def _lines(path: Path, seen: set[Path]) -> list[str]:
         else:
             result += [*_lines(wanted, seen), f'#line {number + 1} "{name}"\n']
     return result
+
+
+def defines_of(kernel: HipKernel) -> list[str]:
+    """Its macros as options, in the order of their names."""
+    return [f"-D{name}={value}" for name, value in sorted(kernel.defines.items())]
+
+
+def compile_message(kernel: HipKernel, arch: str, said: str, version: str) -> str:
+    """What is said of a kernel that does not compile: the compiler's text from its first error on, and the macros."""
+    lines = said.replace(f"{ROOT}/", "").splitlines()
+    first = next((number for number, line in enumerate(lines) if _ERROR.search(line)), 0)
+    excerpt = "\n".join(lines[first : first + ERROR_LINES])
+    macros = " ".join(defines_of(kernel)) or "no macros"
+    return f"{kernel.function} in {shown(kernel.path)} does not compile for {arch}:\n{excerpt}\n({version}, {macros})"

@@ -26,9 +26,9 @@ import triton
 import triton.language as tl
 
 from kernels.configs import padded
-from kernels.triton.decode_backend import LAUNCH_CONSTANTS
 from kernels.triton.decode_checks import require_arguments
 from kernels.triton.decode_reduce import decode_reduce_kernel, first_key_walked
+from kernels.triton.decode_space import LAUNCH_CONSTANTS
 from kernels.triton.primitives import LN_2, LOG2_E, dot
 
 if TYPE_CHECKING:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernels.configs import Space, padded
+from kernels.configs import Space
 from kernels.configured import Configured
 from kernels.family_backend import FamilyBackend
 from kernels.prefill_backend import own_copies
 from kernels.triton.decode_checks import HEAD_DIM_MAX, ROWS_MAX
+from kernels.triton.decode_space import REDUCE_SPACE, SPACE, problem_of
 from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
 from pytest_attnperf.backends import Declares, Prepared
 from pytest_attnperf.workloads.decode import Decode
@@ -20,16 +21,6 @@ if TYPE_CHECKING:
 
     from pytest_attnperf.backends import Outputs, Tensors
     from pytest_attnperf.records import DeviceInfo
-
-SPACE = Space(
-    "decode",
-    {"BLOCK_N": int, "PROGRAMS": int, "SPLIT_KEYS_MIN": int},
-    ("head_dim", "rows", "element_bits", "cache_bits", "paged"),
-)
-"""rows: tokens times query heads of one K/V head, padded; PROGRAMS and SPLIT_KEYS_MIN: see `decode.splits_of`."""
-LAUNCH_CONSTANTS = frozenset({"PROGRAMS", "SPLIT_KEYS_MIN"})
-"""Of a configuration, what decides the grid; the kernel does not see it."""
-REDUCE_SPACE = Space("decode_reduce", {"BLOCK_SPLITS": int}, ("head_dim",))
 
 
 @dataclass(frozen=True)
@@ -102,17 +93,6 @@ class TritonFlashDecode(Configured, FamilyBackend[Decode]):
                 kernels=("decode_kernel",), never=("scaled_dot_product",), matrix=workload.dtype in ("f16", "bf16")
             ),
         )
-
-
-def problem_of(workload: Decode) -> dict[str, int | bool | str]:
-    """What a rule is chosen by."""
-    return {
-        "head_dim": workload.head_dim,
-        "rows": padded(workload.heads // workload.kv_heads * workload.queries),
-        "element_bits": 32 if workload.dtype == "f32" else 16,
-        "cache_bits": {"f32": 32, "f16": 16, "bf16": 16}.get(workload.cache_dtype, 8),
-        "paged": workload.page > 0,
-    }
 
 
 def _canonical(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from kernels.configs import Space, padded
 from kernels.triton.builds import build, has_matrix_instructions
-from kernels.triton.decode_backend import LAUNCH_CONSTANTS, REDUCE_SPACE, SPACE, problem_of
+from kernels.triton.decode_space import LAUNCH_CONSTANTS, REDUCE_SPACE, SPACE, problem_of
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.workloads.decode import Decode
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
-from kernels.triton.gemm_backend import DESCRIPTOR_BYTES
+from kernels.triton.gemm_space import DESCRIPTOR_BYTES
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:

@@ -12,9 +12,16 @@ from kernels.configured import Configured
 from kernels.family_backend import FamilyBackend
 from kernels.native.gemm import fp8_formats
 from kernels.prefill_backend import own_copies
+from kernels.triton.gemm_space import (
+    MULTIPLY_REDUCE_SIZE_M_MAX,
+    MULTIPLY_REDUCE_SPACE,
+    SPACE,
+    STREAM_K_ONLY,
+    STREAM_K_SPACE,
+    properties,
+)
 from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
 from pytest_attnperf.backends import Declares, Prepared
-from pytest_attnperf.workloads.base import DTYPE_BYTES
 
 if TYPE_CHECKING:
     import torch
@@ -24,31 +31,6 @@ if TYPE_CHECKING:
     from pytest_attnperf.workloads.gemm import Gemm
 
     Call = Callable[..., torch.Tensor]
-
-MULTIPLY_REDUCE_SIZE_M_MAX = 8
-"""Rows of a that the kernel without `tl.dot` takes: past it, padding to the 16 rows of `tl.dot` is at most half."""
-
-DESCRIPTOR_BYTES = 16
-"""What addresses and strides of a tensor descriptor must be divisible by (CUDA driver API, cuTensorMapEncodeTiled)."""
-
-TILE = {"BLOCK_M": int, "BLOCK_N": int, "BLOCK_K": int, "GROUP_M": int, "DESCRIPTORS": bool}
-STREAM_K_ONLY = {"PROGRAMS": int, "FIX_M": int}
-PROPERTIES = ("m", "outputs", "element_bits", "transposed")
-"""What a configuration is chosen by: M, M * N, the bits of an element of a, and whether b is stored (N, K)."""
-
-SPACE = Space("gemm", TILE, PROPERTIES)
-STREAM_K_SPACE = Space("gemm_stream_k", TILE | STREAM_K_ONLY, PROPERTIES)
-MULTIPLY_REDUCE_SPACE = Space("gemm_multiply_reduce", {"BLOCK_N": int, "BLOCK_K": int}, PROPERTIES)
-
-
-def properties(workload: Gemm) -> dict[str, int | bool | str]:
-    """PROPERTIES of a workload."""
-    return {
-        "m": workload.size_m,
-        "outputs": workload.size_m * workload.size_n,
-        "element_bits": DTYPE_BYTES[workload.dtype] * 8,
-        "transposed": workload.layout == "nt",
-    }
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from kernels.configs import Rule, Space
 from kernels.native.gemm import fp8_formats
 from kernels.triton.builds import build, has_matrix_instructions
-from kernels.triton.gemm_backend import DESCRIPTOR_BYTES, MULTIPLY_REDUCE_SPACE, SPACE, STREAM_K_SPACE, properties
+from kernels.triton.gemm_space import DESCRIPTOR_BYTES, MULTIPLY_REDUCE_SPACE, SPACE, STREAM_K_SPACE, properties
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.base import DTYPE_BYTES

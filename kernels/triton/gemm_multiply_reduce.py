@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 
 from kernels.triton.gemm import checked_sizes, empty_result, kernel_constants, store_tile
-from kernels.triton.gemm_backend import MULTIPLY_REDUCE_SIZE_M_MAX
+from kernels.triton.gemm_space import MULTIPLY_REDUCE_SIZE_M_MAX
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernels.configs import Choice, Problem, Space
+from kernels.configs import Choice, Space
 from kernels.configured import Configured
 from kernels.prefill_backend import FLOATS, Limits, PrefillBackend, own_copies
 from kernels.triton.prefill_launch import HEAD_DIM_MAX, dtype_name, multiplies_8_bits, transposed_values
+from kernels.triton.prefill_space import FLOAT_8, FNUZ, OCP, PERSISTENT, SPACE, problem_of
 from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
 from pytest_attnperf.backends import Declares, Prepared
-from pytest_attnperf.workloads.base import DTYPE_BYTES
 
 if TYPE_CHECKING:
     import torch
@@ -23,20 +23,6 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
     from pytest_attnperf.records import DeviceInfo
     from pytest_attnperf.workloads.prefill import Prefill
-
-CONSTANTS = {"BLOCK_M": int, "BLOCK_N": int, "PRELOAD_V": bool, "GROUP_HEADS": int}
-PROPERTIES = ("head_dim", "causal", "element_bits", "plain", "int8", "rows")
-"""head_dim: the larger of D and Dv. element_bits: of k and v. plain: no window, ALiBi, bias, and D = Dv. int8: 'none',
-or for int8 keys 'pv8', 'pv16' or 'kv8'. rows: B * H * Sq, how much there is to share out among multiprocessors."""
-
-SPACE = Space("prefill_forward", CONSTANTS, PROPERTIES)
-PERSISTENT = Space("prefill_persistent", {**CONSTANTS, "PROGRAMS_PER_SM": int}, PROPERTIES)
-
-OCP = frozenset({"f8e4m3", "f8e5m2"})
-FNUZ = frozenset({"f8e4m3fnuz", "f8e5m2fnuz"})
-FLOAT_8 = {"sm_89": OCP, "sm_90": OCP, "gfx942": FNUZ, "gfx950": OCP, "gfx1200": OCP, "gfx1201": OCP}
-"""fp8 formats by the architecture whose matrix units multiply them: AMD's instruction set guides of CDNA3 ("MI300"),
-CDNA4 and RDNA4, and NVIDIA's PTX manual (mma with .e4m3 and .e5m2)."""
 
 
 @dataclass(frozen=True)
@@ -123,19 +109,6 @@ class TritonFlashPersistent(TritonFlash):
 
         count = 3 if device.type == "cpu" else torch.cuda.get_device_properties(device).multi_processor_count
         return functools.partial(prefill_persistent, multiprocessors=count)
-
-
-def problem_of(workload: Prefill) -> Problem:
-    """What the rules of both spaces are chosen by."""
-    plain = not (workload.window or workload.alibi or workload.bias) and workload.head_dim == workload.head_dim_v
-    return {
-        "head_dim": max(workload.head_dim, workload.head_dim_v),
-        "causal": workload.causal,
-        "element_bits": DTYPE_BYTES[workload.dtype] * 8,
-        "plain": plain,
-        "int8": (workload.int8 or "pv8") if workload.dtype == "i8" else "none",
-        "rows": workload.batch * workload.heads * workload.seq_q,
-    }
 
 
 def launcher(function: Callable[..., Any], workload: Prefill, choice: Choice) -> Callable[..., Any]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from kernels.configs import Problem, Space
 from kernels.triton.builds import build, has_matrix_instructions
-from kernels.triton.prefill import FLOAT_8, PERSISTENT, SPACE
 from kernels.triton.prefill_launch import head_dims
+from kernels.triton.prefill_space import FLOAT_8, PERSISTENT, SPACE
 from pytest_attnperf.kernel_builds import KernelBuild
 
 POINTERS = ("q_ptr", "k_ptr", "v_ptr", "out_ptr")

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernels.configs import Problem, Space
+from kernels.configs import Space
 from kernels.configured import Configured
 from kernels.family_backend import FamilyBackend
 from kernels.prefill_backend import own_copies
+from kernels.triton.rows_space import LAYERNORM, RMSNORM, SOFTMAX, problem_of
 from kernels.triton.triton_backend import arch_of, compile_ahead, missing_triton
 from pytest_attnperf.backends import Declares, Prepared
 from pytest_attnperf.workloads import layernorm, rmsnorm
@@ -31,13 +32,6 @@ P = TypeVar("P", bound=RowProblem)
 
 INTERPRETED_FLOPS_MAX = 5e6
 """Triton's interpreter takes about a second for this much: a million elements in tiles of a few rows."""
-
-_CONSTANTS = {"BLOCK_R": int, "BLOCK_C": int, "PROGRAMS": int, "STAGES": int}
-"""See `row_tiles`."""
-_PROPERTIES = ("columns", "element_bits")
-SOFTMAX = Space("softmax", _CONSTANTS, _PROPERTIES)
-RMSNORM = Space("rmsnorm", _CONSTANTS, _PROPERTIES)
-LAYERNORM = Space("layernorm", _CONSTANTS, _PROPERTIES)
 
 
 @dataclass(frozen=True)
@@ -160,11 +154,6 @@ class TritonLayerNorm(RowsBackend[LayerNorm]):
             return launched(x, weight, bias, *residual, eps=layernorm.EPS, config=config)
 
         return call
-
-
-def problem_of(workload: RowProblem) -> Problem:
-    """What a rule is chosen by."""
-    return {"columns": workload.columns, "element_bits": 8 * workload.element_bytes}
 
 
 def _canonical(result: torch.Tensor | Summed) -> Outputs:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kernels.configs import Rule, Space
 from kernels.triton.builds import build
-from kernels.triton.rows_backend import LAYERNORM, RMSNORM, SOFTMAX
+from kernels.triton.rows_space import LAYERNORM, RMSNORM, SOFTMAX
 from pytest_attnperf.kernel_builds import KernelBuild
 
 ELEMENTS = {"f32": ("*fp32", 32), "f16": ("*fp16", 16), "bf16": ("*bf16", 16)}

@@ -8,15 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernels.configs import Problem, Space
+from kernels.configs import Space
 from kernels.configured import Configured
 from kernels.family_backend import FamilyBackend
 from kernels.prefill_backend import own_copies
-from kernels.triton.prefill import CONSTANTS
 from kernels.triton.prefill_launch import HEAD_DIM_MAX, check_lengths
 from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
+from kernels.triton.varlen_space import SPACE, problem_of
 from pytest_attnperf.backends import Declares, Prepared
-from pytest_attnperf.workloads.base import DTYPE_BYTES
 
 if TYPE_CHECKING:
     import torch
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
     from pytest_attnperf.records import DeviceInfo
     from pytest_attnperf.workloads.varlen import Varlen
-
-SPACE = Space("varlen_forward", CONSTANTS, ("head_dim", "causal", "element_bits", "plain"))
-"""plain: no window and no ALiBi."""
 
 
 @dataclass(frozen=True)
@@ -84,16 +80,6 @@ class TritonFlashVarlen(Configured, FamilyBackend["Varlen"]):
                 matrix=workload.dtype in ("f16", "bf16"),
             ),
         )
-
-
-def problem_of(workload: Varlen) -> Problem:
-    """What a rule is chosen by."""
-    return {
-        "head_dim": workload.head_dim,
-        "causal": workload.causal,
-        "element_bits": DTYPE_BYTES[workload.dtype] * 8,
-        "plain": not (workload.window or workload.alibi),
-    }
 
 
 def _canonical(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kernels.configs import Space
 from kernels.triton.builds import build, has_matrix_instructions
 from kernels.triton.prefill_launch import head_dims
-from kernels.triton.varlen import SPACE
+from kernels.triton.varlen_space import SPACE
 from pytest_attnperf.kernel_builds import KernelBuild
 
 TYPES = {"f16": "*fp16", "bf16": "*bf16"}

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kernels.triton.gemm_backend import BACKENDS, MULTIPLY_REDUCE_SIZE_M_MAX
+from kernels.triton.gemm_backend import BACKENDS
+from kernels.triton.gemm_space import MULTIPLY_REDUCE_SIZE_M_MAX
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.families import parse_workload

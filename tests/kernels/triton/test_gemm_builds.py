@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels.triton.gemm_backend import properties
 from kernels.triton.gemm_builds import KERNELS, GemmKernel
+from kernels.triton.gemm_space import properties
 from pytest_attnperf.kernel_builds import ALL_ARCHS, KernelBuild, TritonSource
 from pytest_attnperf.workloads.gemm import Gemm
 

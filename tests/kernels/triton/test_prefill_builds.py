@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import kernels
-from kernels.triton.prefill import PERSISTENT, SPACE
 from kernels.triton.prefill_builds import FEATURES, PrefillForwardKernel, PrefillPersistentKernel
+from kernels.triton.prefill_space import PERSISTENT, SPACE
 from kernels.triton.varlen_builds import VarlenForwardKernel
 from pytest_attnperf.backends import Registry
 from pytest_attnperf.baselines.code_store import CodeStore

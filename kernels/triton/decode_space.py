@@ -1,0 +1,33 @@
+"""What the kernels of flash decoding are configured by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernels.configs import Space, padded
+
+if TYPE_CHECKING:
+    from pytest_attnperf.workloads.decode import Decode
+
+SPACE = Space(
+    "decode",
+    {"BLOCK_N": int, "PROGRAMS": int, "SPLIT_KEYS_MIN": int},
+    ("head_dim", "rows", "element_bits", "cache_bits", "paged"),
+)
+"""rows: tokens times query heads of one K/V head, padded; PROGRAMS and SPLIT_KEYS_MIN: see `decode.splits_of`."""
+
+LAUNCH_CONSTANTS = frozenset({"PROGRAMS", "SPLIT_KEYS_MIN"})
+"""Of a configuration, what decides the grid; the kernel does not see it."""
+
+REDUCE_SPACE = Space("decode_reduce", {"BLOCK_SPLITS": int}, ("head_dim",))
+
+
+def problem_of(workload: Decode) -> dict[str, int | bool | str]:
+    """What a rule is chosen by."""
+    return {
+        "head_dim": workload.head_dim,
+        "rows": padded(workload.heads // workload.kv_heads * workload.queries),
+        "element_bits": 32 if workload.dtype == "f32" else 16,
+        "cache_bits": {"f32": 32, "f16": 16, "bf16": 16}.get(workload.cache_dtype, 8),
+        "paged": workload.page > 0,
+    }
