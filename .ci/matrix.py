@@ -54,20 +54,21 @@ WITHOUT_TORCH = (
     "session",
     "reports",
     "roofline",
-    "dispatch",
-    "ci",
+    "tools/dispatch",
+    "tools/ci",
     "plugin/test_registered.py",
     "plugin/test_settings.py",
 )
 LEFT_OUT = (
     *("gate/test_false_alarms.py", "gate/test_card_alarms.py", "stats/test_pairs.py"),
     "reports/html/test_in_browser.py",
-    *("session/test_bisect.py", "session/test_bisect_history.py", "session/test_bisect_evidence.py"),
+    "session/bisect",
 )
 """Long simulations, a browser and git: nothing in them depends on a version, and every cell would pay for them."""
 WITH_TORCH = (
     *("correctness/test_metrics.py", "correctness/test_judge.py", "correctness/test_references.py"),
-    *("measure/test_subject.py", "measure/test_stages.py", "measure/test_timing.py", "doctor/test_torch_package.py"),
+    *("measure/test_subject.py", "measure/test_stages.py", "measure/test_timing.py"),
+    "tools/doctor/test_torch_package.py",
     *("kernels/native/test_rope.py", "kernels/native/test_rows.py", "kernels/native/test_gemm.py"),
 )
 WITH_TRITON = ("codeobject/test_compile_triton.py", "codeobject/test_triton_installation.py")

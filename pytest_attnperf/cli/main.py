@@ -71,7 +71,7 @@ COMMANDS: dict[str, Command] = {
     "completion": Command(REST, "print what makes a shell complete these commands"),
     "worker": Command(REST, "serve a pytest of another tree or machine over stdin and stdout; not typed by hand"),
 }
-"""By name; each lies in <name>_command.py, whose `add_to` declares its arguments and whose `run` gives the status."""
+"""By name; each lies in commands/<name>.py, whose `add_to` declares its arguments and whose `run` gives the status."""
 
 EPILOG = """`attnperf COMMAND --help` has examples; docs/commands.md has everything.
 

@@ -2,8 +2,8 @@
 
     docker run -i --gpus all IMAGE attnperf worker --rootdir /src
 
-`CommandPlan` is the near end, used by `controller.py`; `worker_command.py` is the far end. `StartLine` is what the one
-tells the other before the protocol begins. Standard library only: the far end may lack our dependencies.
+`CommandPlan` is the near end, used by `controller.py`; `cli/commands/worker.py` is the far end. `StartLine` is what the
+one tells the other before the protocol begins. Standard library only: the far end may lack our dependencies.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ CRASH_LINES = 8
 EXIT_LIMIT_SECONDS = 10.0
 SEND_LIMIT_SECONDS = 30.0
 HANG_UP_SECONDS = 5.0
-"""How long a command has to end when its standard input is closed; `worker_command.py` needs half of it at most."""
+"""How long a command has to end when its standard input is closed; the far end needs half of it at most."""
 
 
 @dataclass(frozen=True)
