@@ -68,7 +68,7 @@ def test_a_command_names_what_it_lacks(
     if package == "vl_convert":
         pytest.importorskip("jinja2")
     take_away(monkeypatch, package)
-    assert cli.main(typed.split()) == 2
+    assert cli(typed.split()) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert remedy in said
     assert "Traceback" not in said
@@ -94,7 +94,7 @@ def test_without_any_of_them_the_rest_works(
 ) -> None:
     """With no optional package at all results are read and printed, and JUnit XML and Markdown are written."""
     take_away(monkeypatch, *OPTIONAL)
-    assert cli.main(["report", "results.json", "--markdown", "report.md", "--junit", "junit.xml"]) in (0, 1)
+    assert cli(["report", "results.json", "--markdown", "report.md", "--junit", "junit.xml"]) in (0, 1)
     assert "fake.0" in capsys.readouterr().out or (folder / "report.md").read_text()
     assert {"report.md", "junit.xml"} <= {path.name for path in folder.iterdir()}
 

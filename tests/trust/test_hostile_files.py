@@ -165,7 +165,7 @@ def test_columns_of_a_profile_are_not_obeyed(
     )
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text(sound)
-    assert cli.main(["profile", "a.csv", "--against", "b.csv"]) == 0
+    assert cli(["profile", "a.csv", "--against", "b.csv"]) == 0
     said = capsys.readouterr().out
     assert "problem: " in said
     assert "\x1b" not in said
@@ -180,7 +180,7 @@ def test_a_database_with_a_damaged_name(tmp_path: Path, capsys: pytest.CaptureFi
     connection.close()
     damaged = path.read_bytes().replace(b"TABLE rocpd_k", b"TABLE rocpd_\xc5")
     path.write_bytes(damaged)
-    assert cli.main(["profile", str(path)]) == 2
+    assert cli(["profile", str(path)]) == 2
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -202,7 +202,7 @@ def test_a_pipe_keeps_no_command_waiting(
     """A pipe in place of a file is refused at once by every command that reads one."""
     monkeypatch.chdir(tmp_path)
     os.mkfifo("f.json")
-    assert cli.main(READERS[command].replace("{}", "f.json").split()) == 2
+    assert cli(READERS[command].replace("{}", "f.json").split()) == 2
     said = capsys.readouterr().err
     assert "f.json is a pipe" in said or "f.json is no file" in said
 
@@ -215,7 +215,7 @@ def test_a_file_without_end_is_not_read(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "f.json").touch()
     os.truncate("f.json", 1 << 36)
-    assert cli.main(READERS[command].replace("{}", "f.json").split()) == 2
+    assert cli(READERS[command].replace("{}", "f.json").split()) == 2
     assert "f.json has 68,719,476,736 bytes; at most " in capsys.readouterr().err
 
 
@@ -228,11 +228,11 @@ def test_pipes_among_baselines_and_stores(
     folder = tmp_path / "base" / "sm_90" / "sample"
     folder.mkdir(parents=True)
     os.mkfifo(folder / "prefill.json")
-    assert cli.main(["gate", "--results", "r.json", "--base", "./base", "--no-strict"]) == 1
+    assert cli(["gate", "--results", "r.json", "--base", "./base", "--no-strict"]) == 1
     assert "prefill.json is a pipe" in capsys.readouterr().out
     pytest.importorskip("sqlalchemy", reason="the history needs it")
     monkeypatch.setenv("ATTNPERF_HISTORY", str(folder / "prefill.json"))
-    assert cli.main(["history"]) == 2
+    assert cli(["history"]) == 2
     assert "prefill.json is a pipe" in capsys.readouterr().err
 
 
@@ -248,7 +248,7 @@ def test_results_give_a_ci_system_no_command(
     cases = tuple(replace(case, key=replace(case.key, suite=evil), summary=said[60], notes=said, reasons=said)
                   for case in run.cases)  # fmt: skip
     json_results.write(Path("r.json"), replace(run, cases=cases, findings=said, notes=said))
-    cli.main([*command.split(), "r.json"])
+    cli([*command.split(), "r.json"])
     printed = capsys.readouterr().out
     assert "stop-commands" in printed
     assert not any(line.lstrip().startswith("::") or "##[" in line for line in printed.splitlines())

@@ -46,7 +46,7 @@ ARRAYS = {
 """Of arrays of the shell."""
 _COMMANDS = {
     "attnperf": re.compile(r"(?:^|[\s(/])attnperf (gate|comment) (.*)"),
-    "fetch": re.compile(r"python -m pytest_attnperf\.ci\.(fetch_results) (.*)"),
+    "fetch": re.compile(r"python -m pytest_attnperf\.tools\.ci\.(fetch_results) (.*)"),
     "pytest": re.compile(r"-m (pytest) (.*)"),
 }
 
