@@ -23,9 +23,10 @@ STAMP := $(VENV)/.setup-complete
 # decided does not fail.
 CPU_FLAGS ?= --attnperf-threshold=100 --no-attnperf-strict --attnperf-benchmark=off examples/demo suites/test_code_objects.py
 
-# In file order, for reproducible runs; tests of random order ask for it in runs of their own. Each process begins with
-# half of the files, and takes over from the other when it is done: what a file prepares once is seldom prepared twice.
-TEST_FLAGS ?= -p no:randomly -n 2
+# In file order, for reproducible runs; tests of random order ask for it in runs of their own. Each of two processes
+# collects and runs its own files (tests/shares.py). TEST_FLAGS="-n 4" is xdist as ever.
+SHARES := --dist each --tx popen//env:TEST_SHARE=1/2 --tx popen//env:TEST_SHARE=2/2
+TEST_FLAGS ?= -p no:randomly $(SHARES)
 
 .PHONY: help setup attnperf nightly kernels test soak matrix images lint clean
 

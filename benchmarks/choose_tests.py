@@ -6,7 +6,8 @@
 Quick tests stay, and so do those whose names begin as --keep says. Of the others those stay that add the most lines
 and branches for their time, until nothing is added or the seconds are spent. What is left over is written, one node id
 a line, to tests/soak.txt, which tests/conftest.py marks `soak`. Prints how many lines and branches no other test runs.
-What runs outside of any test, as imports do, is not counted.
+What runs outside of any test, as imports do, is not counted. What those take that stay is written by file, for
+tests/shares.py, to tests/seconds.txt; `--seconds-only` writes this alone, of tests that tests/soak.txt does not name.
 """
 
 from __future__ import annotations
@@ -23,11 +24,20 @@ from xml.etree import ElementTree
 QUICK_SECONDS = 0.1
 OUTSIDE = "none"
 """Context of what runs before the first test."""
+LONG_SECONDS = 1.0
+"""From here on what a file takes is written."""
 SOAK = Path("tests/soak.txt")
+SECONDS = Path("tests/seconds.txt")
 HEADER = """\
 # Tests that `make soak` runs and `make test` does not: they take long, and run hardly a line or branch that others do
 # not.
 # Written by benchmarks/choose_tests.py from measured times and coverage; a line may be taken out by hand.
+"""
+
+
+SECONDS_HEADER = """\
+# Seconds that the tests of a file take in `make test`, where it is one and more.
+# Written by benchmarks/choose_tests.py for tests/shares.py. It need not be exact.
 """
 
 
@@ -106,6 +116,20 @@ def arcs_in(coverage: Path) -> dict[str, frozenset[int]]:
     return {name: frozenset(own - outside) for name, own in found.items()}
 
 
+def seconds_by_file(tests: Iterable[Timed]) -> dict[str, float]:
+    """What the tests of a file take together, where that is long."""
+    found: dict[str, float] = defaultdict(float)
+    for test in tests:
+        found[test.nodeid.partition("::")[0]] += test.seconds
+    return {file: found[file] for file in sorted(found) if found[file] >= LONG_SECONDS}
+
+
+def write_seconds(tests: Iterable[Timed]) -> None:
+    """Write them for tests/shares.py."""
+    lines = (f"{seconds:.1f} {file}\n" for file, seconds in seconds_by_file(tests).items())
+    SECONDS.write_text(SECONDS_HEADER + "".join(lines), encoding="utf-8")
+
+
 def _split(tests: Iterable[Timed], belongs: Callable[[Timed], bool]) -> tuple[list[Timed], list[Timed]]:
     parts: tuple[list[Timed], list[Timed]] = ([], [])
     for test in tests:
@@ -117,16 +141,23 @@ def main() -> None:
     """Write the list, and print what it saves and loses."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--junit", type=Path, required=True)
-    parser.add_argument("--coverage", type=Path, required=True)
+    how = parser.add_mutually_exclusive_group(required=True)
+    how.add_argument("--coverage", type=Path)
+    how.add_argument("--seconds-only", action="store_true", help="write tests/seconds.txt and choose nothing")
     parser.add_argument("--seconds", type=float, default=400.0, help="of all tests that stay together")
     parser.add_argument("--keep", nargs="*", default=["tests/judges/"], metavar="PREFIX", help="of node ids that stay")
     parser.add_argument("--leave", nargs="*", default=[], metavar="PREFIX", help="of node ids that are left over")
     options = parser.parse_args()
+    if options.seconds_only:
+        soak = set(SOAK.read_text(encoding="utf-8").splitlines())
+        write_seconds(test for test in timed_in(options.junit) if test.nodeid not in soak)
+        return
     leave = tuple(options.leave)
     named, tests = _split(timed_in(options.junit), lambda test: test.nodeid.startswith(leave))
     choice = choose(tests, arcs_in(options.coverage), options.seconds, tuple(options.keep))
     choice = replace(choice, left=(*choice.left, *named))
     SOAK.write_text(HEADER + "".join(f"{name}\n" for name in sorted(test.nodeid for test in choice.left)))
+    write_seconds(choice.kept)
     for what, group in (("stay", choice.kept), ("are left to make soak", choice.left)):
         print(f"{len(group)} tests of {sum(test.seconds for test in group):.0f} s {what}")
     print(f"{choice.lost} of {choice.all} lines and branches are run by the latter only")

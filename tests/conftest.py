@@ -69,6 +69,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.soak)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave files to the other process of `make test`."""
+    from tests import shares
+
+    shares.install(config)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a GPU test where there is none. Asked when the test is about to run, so collecting never imports torch."""
     if item.get_closest_marker("gpu") is None:

@@ -108,12 +108,15 @@ def test_eight_rows_of_zeros_beside_a_huge_one_are_incorrect(columns: int, seeds
         x[4] *= 1e4
         return x.to(BF16)
 
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return x + x
+
     def only_the_huge_one(x: torch.Tensor) -> torch.Tensor:
-        doubled = torch.zeros_like(x)
-        doubled[4] = 2 * x[4]
-        return doubled
+        out = torch.zeros_like(x)
+        out[4] = 2 * x[4]
+        return out
 
     for seed in seeds:
-        assert checked(lambda x: 2 * x, inputs, lambda x: x + x, seed).problems == ()
-        problems = checked(only_the_huge_one, inputs, lambda x: x + x, seed).problems
+        assert checked(lambda x: 2 * x, inputs, doubled, seed).problems == ()
+        problems = checked(only_the_huge_one, inputs, doubled, seed).problems
         assert any(problem.startswith("timed inputs: 'out' is off by") for problem in problems)

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from pytest_attnperf.workloads.float_widths import Noise, rounded_in_between, widened, working_step
+from pytest_attnperf.workloads.float_widths import Noise, _noise_mode, rounded_in_between, widened, working_step
 
 REFERENCES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "method": lambda x: (x.float() * 2).to(x.dtype),
@@ -111,3 +113,16 @@ def test_random_numbers_are_those_of_the_function_as_it_is() -> None:
         wide, named = drawn(), torch.randn(8, dtype=torch.bfloat16)
     assert wide.dtype == named.dtype == torch.float64
     assert torch.equal(wide, as_it_is.double())
+
+
+@pytest.mark.skipif(not hasattr(TorchDispatchMode, "_should_skip_dynamo"), reason="this torch loads nothing for a mode")
+def test_a_reference_loads_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch keeps its compiler away from our rounding: it is not loaded for that, and kept away where it is loaded."""
+    for name in [name for name in sys.modules if name == "torch._dynamo" or name.startswith("torch._dynamo.")]:
+        monkeypatch.delitem(sys.modules, name)
+    x = torch.randn(8, 8)
+    with rounded_in_between(Noise(2.0**-8)):
+        x @ x
+    assert "torch._dynamo" not in sys.modules
+    monkeypatch.setitem(sys.modules, "torch._dynamo", torch)
+    assert hasattr(type(_noise_mode(Noise(2.0**-8))).__torch_dispatch__, "__wrapped__")
