@@ -271,6 +271,8 @@ class TorchSubject:
         if report.right and (beside := getattr(self._workload, "proven_with", None)) is not None:
             report = report.joined(self._prover.check_beside(beside))
         if report.right:
+            report = report.joined(self._prover.check_apart(self._ready, self._judge))
+        if report.right:
             report = report.joined(self._what_ran(profiled=profiled))
         self._proven = report.right
         if not report.right:

@@ -18,6 +18,7 @@ from pytest_attnperf.records import DeviceInfo, Tolerance
 from pytest_attnperf.workloads import gradients
 from pytest_attnperf.workloads.adhoc_planting import Planting, draw_incoming
 from pytest_attnperf.workloads.adhoc_reference import Reference, results_of
+from pytest_attnperf.workloads.apart import Apart
 from pytest_attnperf.workloads.defined import PLANTS, TENSORS
 from pytest_attnperf.workloads.input_memory import copied, guarded_copies
 from pytest_attnperf.workloads.returned import named_outputs
@@ -219,6 +220,9 @@ class CallableBackend:
             convert=lambda inputs: inputs,
             outputs=lambda raw: named_outputs(raw, device),
             declares=Declares(host_sync=bool(getattr(workload, "host_sync", False))),
+            apart=Apart(self.fn, workload.learned, _own_copies(workload))
+            if isinstance(workload, AdHoc) and workload.learned.has_gradients
+            else None,
         )
 
     def _call_and_setup(
@@ -229,12 +233,7 @@ class CallableBackend:
             return self.fn, None
         fn, known = self.fn, workload.learned
         count, names, overwritten = known.count, known.names, known.overwritten
-
-        def own_copies(*tensors: Any, first: int = 0) -> tuple[Any, ...]:
-            return tuple(
-                copied((tensor,))[0] if number in overwritten else tensor
-                for number, tensor in enumerate(tensors, first)
-            )
+        own_copies = _own_copies(workload)
 
         def alone(*tensors: Any) -> Any:
             return results_of(fn(*tensors), tensors, overwritten)
@@ -259,6 +258,17 @@ class CallableBackend:
             return backward, graph
         call = {gradients.BOTH: both, gradients.FORWARD: forward}.get(workload.times, alone)
         return call, own_copies if overwritten else None
+
+
+def _own_copies(workload: AdHoc) -> Callable[..., Tensors]:
+    """Makes what a call may work on: copies of the inputs that it may overwrite, the others as they are."""
+    overwritten = workload.learned.overwritten
+
+    def own_copies(*tensors: Any, first: int = 0) -> Tensors:
+        numbered = enumerate(tensors, first)
+        return tuple(copied((tensor,))[0] if number in overwritten else tensor for number, tensor in numbered)
+
+    return own_copies
 
 
 def _takes_planted(function: Callable[..., Any]) -> bool:

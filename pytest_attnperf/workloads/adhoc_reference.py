@@ -43,6 +43,7 @@ class Reference:
     in_place   names of inputs that a call may overwrite: what they hold is the result of a function that returns None
     count      inputs of the function itself, once known
     incoming   shape and dtype of each incoming gradient, once known
+    outputs    names of the outputs of a function with gradients, once known; `roots` are those that have one
     tensors    what these inputs are like, in words, once known
     quantises  whether it rounds to 8-bit integers; None before the first plain result. The truth is then what it rounds
     """
@@ -53,6 +54,8 @@ class Reference:
     in_place: tuple[str, ...] = ()
     count: int = 0
     incoming: tuple[tuple[tuple[int, ...], torch.dtype], ...] = ()
+    outputs: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()
     tensors: str = ""
     quantises: bool | None = None
 
@@ -66,6 +69,8 @@ class Reference:
             with without_autocast():
                 graph = gradients.run(self.fn, _copies(inputs, None), None)
             self.incoming = tuple((tuple(tensor.shape), tensor.dtype) for tensor in graph.incoming)
+            self.outputs = tuple(graph.outputs)
+            self.roots = tuple(gradients.differentiable_outputs(graph.outputs))
         known = self.names
         # A forward pass alone has no incoming gradients, but its backward pass, proven beside it, may overwrite some.
         later = GRAD_OUTPUT if self.times == gradients.FORWARD else "\0"
