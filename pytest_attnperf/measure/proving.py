@@ -146,6 +146,11 @@ class Prover:
             text = shared_code.warning(shared_code.shared(prepared.run, lambda: reference.plain(prepared.tensors)))
         return replace(report, notes=(*report.notes, text)) if text else report
 
+    def with_input_notes(self, report: CheckReport) -> CheckReport:
+        """The report, with what no check of these inputs can see, where the workload says so."""
+        notes: tuple[str, ...] = getattr(self.workload, "input_notes", ())
+        return replace(report, notes=(*report.notes, *notes))
+
     def prove_replay(self, judge: Judge, run: Callable[[], Any], *, poisoned: bool) -> None:
         """Replay on inputs other than those captured: a value baked in at capture then shows, as does work not done.
 

@@ -277,6 +277,7 @@ class TorchSubject:
         self._proven = report.right
         if not report.right:
             return report
+        report = self._prover.with_input_notes(report)
         if not self._interpreted.seen:  # interpreting runs millions of Python's functions
             report = self._prover.with_warning(report, self._ready)
         if repeats:

@@ -21,6 +21,7 @@ from pytest_attnperf.workloads.adhoc_reference import Reference, results_of
 from pytest_attnperf.workloads.apart import Apart
 from pytest_attnperf.workloads.defined import PLANTS, TENSORS
 from pytest_attnperf.workloads.input_memory import copied, guarded_copies
+from pytest_attnperf.workloads.input_notes import notes_on
 from pytest_attnperf.workloads.returned import named_outputs
 from pytest_attnperf.workloads.withheld import Withheld
 
@@ -106,6 +107,11 @@ class AdHoc:
     def input_names(self) -> tuple[str, ...]:
         """Names of the inputs, once they have been made: the reference's parameters, then the incoming gradients."""
         return self.learned.names
+
+    @property
+    def input_notes(self) -> tuple[str, ...]:
+        """What nothing is wrong with, but no check can see because of what the inputs are; once they have been made."""
+        return notes_on(self.learned.names, self.learned.dtypes, self.planting.constant)
 
     @property
     def proven_with(self) -> AdHoc | None:

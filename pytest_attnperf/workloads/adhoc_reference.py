@@ -44,7 +44,7 @@ class Reference:
     count      inputs of the function itself, once known
     incoming   shape and dtype of each incoming gradient, once known
     outputs    names of the outputs of a function with gradients, once known; `roots` are those that have one
-    tensors    what these inputs are like, in words, once known
+    tensors    what these inputs are like, in words, once known; `dtypes` are their types
     quantises  whether it rounds to 8-bit integers; None before the first plain result. The truth is then what it rounds
     """
 
@@ -57,6 +57,7 @@ class Reference:
     outputs: tuple[str, ...] = ()
     roots: tuple[str, ...] = ()
     tensors: str = ""
+    dtypes: tuple[torch.dtype, ...] = ()
     quantises: bool | None = None
 
     def learn(self, inputs: Tensors) -> None:
@@ -65,6 +66,7 @@ class Reference:
         Raises WorkloadError when `in_place` names an input that does not exist.
         """
         self.count, self.tensors = len(inputs), described(inputs)
+        self.dtypes = tuple(tensor.dtype for tensor in inputs)
         if self.has_gradients:
             with without_autocast():
                 graph = gradients.run(self.fn, _copies(inputs, None), None)
