@@ -200,11 +200,15 @@ class AdHoc:
 
 @dataclass(frozen=True)
 class CallableBackend:
-    """A function of a workload's inputs as a backend; runs wherever its inputs are."""
+    """A function of a workload's inputs as a backend; runs wherever its inputs are.
+
+    declares   what of it must run, and what must not; whether it may wait for the device is what the workload says
+    """
 
     name: str
     fn: Callable[..., Any]
     tolerance: Tolerance = field(default_factory=Tolerance)
+    declares: Declares = field(default_factory=Declares)
     families: frozenset[str] = frozenset({"adhoc"})
     cpu_flops_max: float = float("inf")
     times_on_cpu: bool = True
@@ -225,7 +229,7 @@ class CallableBackend:
             beside=beside,
             convert=lambda inputs: inputs,
             outputs=lambda raw: named_outputs(raw, device),
-            declares=Declares(host_sync=bool(getattr(workload, "host_sync", False))),
+            declares=replace(self.declares, host_sync=bool(getattr(workload, "host_sync", False))),
             apart=Apart(self.fn, workload.learned, _own_copies(workload))
             if isinstance(workload, AdHoc) and workload.learned.has_gradients
             else None,
