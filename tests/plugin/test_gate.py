@@ -119,6 +119,26 @@ def test_another_products_baseline_is_incomparable(stored: FakeProject) -> None:
     assert "1 incomparable" in result.stdout.str()
 
 
+def test_other_settings_of_torch_are_incomparable(attnperf_project: FakeProject) -> None:
+    """More threads than stored times were taken with hide a slower kernel: named with both, and counted by strict."""
+    attnperf_project.backend("fake.a", time_us=100.0, settings="torch's defaults")
+    attnperf_project.store_baselines()
+    attnperf_project.run("--attnperf")
+    assert attnperf_project.verdicts() == {"fake.a": "SAME"}
+    attnperf_project.backend("fake.a", time_us=100.0, settings="threads 8")
+    assert attnperf_project.run("--attnperf", "--attnperf-strict").ret == 1
+    (case,) = attnperf_project.results()["cases"]
+    assert case["verdict"] == "INCOMPARABLE"
+    assert "settings of torch: threads 8 here, torch's defaults stored" in case["summary"]
+
+
+def test_a_baseline_that_knows_no_settings_is_compared(stored: FakeProject) -> None:
+    """Times that were stored before settings were go on gating."""
+    stored.backend("fake.a", time_us=110.0, settings="threads 8")
+    stored.run("--attnperf")
+    assert stored.verdicts() == {"fake.a": "SLOWER"}
+
+
 def test_another_power_cap_is_incomparable(stored: FakeProject) -> None:
     """A must-match field that differs is named with both values."""
     stored.device(must_match={"power_cap_w": "500"})
