@@ -12,6 +12,7 @@ from pytest_attnperf.correctness.budget import APART
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.subject import TorchSubject
 from pytest_attnperf.records import CheckReport, DeviceInfo
+from pytest_attnperf.session.case_records import MEMORY_GROWN
 from pytest_attnperf.workloads import gradients
 from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 
@@ -143,6 +144,36 @@ def test_an_output_that_only_training_has_is_noted() -> None:
     report = checked(both, reference=lambda x, w: {"out": plain(x, w), "size": plain(x, w).detach().square().sum()})
     assert report.right
     assert report.notes == ("not proven under no_grad: 'size' is not returned there",)
+
+
+def test_what_a_forward_pass_saves_is_in_the_peak_of_a_backward_pass() -> None:
+    """Where the backward pass alone is timed, a forward pass that keeps more for it shows in the memory of a call."""
+
+    class Saves(torch.autograd.Function):
+        """Keeps everything that backward needs, computed already, in fp64."""
+
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            y = torch.tanh(x)
+            ctx.save_for_backward((w * (1 - y * y)).double(), y.double(), (y * w).double())
+            return kernel(x, w)
+
+        @staticmethod
+        def backward(ctx: Any, *incoming: torch.Tensor) -> Any:
+            of_x, of_w, _ = ctx.saved_tensors
+            return (incoming[0] * of_x).float(), (incoming[0] * of_w).float()
+
+    def peak(fn: Callable[..., Any]) -> int:
+        workload = AdHoc("x", make_inputs, plain, times="backward")
+        subject = TorchSubject(
+            CallableBackend("mine", fn), workload, DeviceInfo("cpu", "cpu-x86_64", "t"), Seeds(0, 1, 2)
+        )
+        subject.prepare()
+        assert subject.check().right
+        return subject.finish().peak_memory_bytes or 0
+
+    lean = peak(lambda x, w: Product.apply(x, w, ""))
+    assert peak(Saves.apply) > MEMORY_GROWN * lean > 0
 
 
 def test_what_a_call_overwrites_is_given_anew() -> None:

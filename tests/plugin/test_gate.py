@@ -132,6 +132,18 @@ def test_other_settings_of_torch_are_incomparable(attnperf_project: FakeProject)
     assert "settings of torch: threads 8 here, torch's defaults stored" in case["summary"]
 
 
+@pytest.mark.parametrize(("mebibytes", "noted"), [(12, True), (11, False), (5, False)])
+def test_more_memory_than_stored_is_noted(attnperf_project: FakeProject, mebibytes: int, noted: bool) -> None:
+    """A kernel that is fast because it saves more passes, and a note says how much more; 10 % is nothing."""
+    attnperf_project.backend("fake.a", time_us=100.0, peak_memory_bytes=10 << 20)
+    attnperf_project.store_baselines()
+    attnperf_project.backend("fake.a", time_us=100.0, peak_memory_bytes=mebibytes << 20)
+    attnperf_project.run("--attnperf")
+    (case,) = attnperf_project.results()["cases"]
+    assert case["verdict"] == "SAME"
+    assert ("peak memory grew: 12.0 MiB here, 10.0 MiB stored" in case["notes"]) == noted
+
+
 def test_a_baseline_that_knows_no_settings_is_compared(stored: FakeProject) -> None:
     """Times that were stored before settings were go on gating."""
     stored.backend("fake.a", time_us=110.0, settings="threads 8")
