@@ -102,6 +102,17 @@ class Beside:
     first: torch.Tensor
 
 
+class Otherwise(Protocol):
+    """Another way to the same results; `notes` say what of them the last call did not compute in that way."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """In words."""
+
+    def __call__(self, *tensors: torch.Tensor) -> Any:
+        """What `Prepared.outputs` reads."""
+
+
 @dataclass
 class Prepared:
     """A backend bound to one workload: everything built, compiled and converted, nothing timed yet.
@@ -123,6 +134,7 @@ class Prepared:
                  can read them as they lie; None where `convert` does no work. Part of the timed region of a layer that
                  this backend's attention is built into
     beside    memory beside `tensors` that no call may write to, where it is known
+    apart     gives what `call` does, computed as a function with gradients is called elsewhere: proven, and never timed
     """
 
     call: Callable[..., Any]
@@ -134,6 +146,7 @@ class Prepared:
     arguments: Callable[[Tensors], Tensors] | None = None
     setup: Callable[..., tuple[Any, ...]] | None = None
     beside: tuple[Beside, ...] = ()
+    apart: Otherwise | None = None
 
     def run(self) -> Any:
         """The timed call, behind what comes before it."""

@@ -1,7 +1,8 @@
 """What `baselines/<arch>/<product>/<suite>.json` holds, how it is read, checked and written.
 
 Format history: 1 = first published form; added to it with defaults, so that files without them are read:
-`Entry.summary` and `Entry.accepted`. A version that does not know these reads the file, and refuses to rewrite it.
+`Entry.summary`, `Entry.accepted`, `ProcessSummary.settings`. A version that does not know these reads the file, and
+refuses to rewrite it.
 
 The text is made for `git diff`: keys sorted, a summary line first in each entry, one line per process, numbers as
 stored by `stats.summaries`. Environments and policies are written once under a hash of their content, and each entry
@@ -24,6 +25,7 @@ from pytest_attnperf.baselines.summary_line import summary_of
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import (
     NOT_STORED,
+    ONLY_IF_SET,
     CheckReport,
     ErrorFigures,
     Fingerprint,
@@ -38,9 +40,6 @@ BASELINE_SCHEMA = 1
 
 OPEN_LEVELS = 3
 """The file, its entries, an entry: what is inside these stands on one line, lists of objects aside."""
-
-ONLY_IF_SET = {"stored": "if set"}
-"""Metadata of a field that a baseline holds only where it is not empty: entries without it keep their text."""
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What reading a text that is no JSON raises."""

@@ -17,6 +17,9 @@ TIMED, PLANTED = "timed inputs", "planted inputs"
 UNPLANTED = "other inputs (not planted: "
 """How the second's name begins where a workload has a reason not to plant any."""
 
+APART = "outputs under no_grad, each gradient asked for alone"
+"""What the check of a function with gradients in its other ways is called."""
+
 LAST_REPLAY, LAST_CALL = "last replay", "last call"
 """What the check after the times is called."""
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.backends import Prepared
 from pytest_attnperf.correctness import hot_calls, late_work, poison
-from pytest_attnperf.correctness.budget import PLANTED, TIMED, UNPLANTED, problems
+from pytest_attnperf.correctness.budget import APART, PLANTED, TIMED, UNPLANTED, problems
 from pytest_attnperf.correctness.digits import shortened
 from pytest_attnperf.correctness.early_work import Decoys
 from pytest_attnperf.correctness.own_inputs import OwnInputs
@@ -177,6 +177,16 @@ class Judge:
         self._checked = None
         spent = time.perf_counter() - started
         return first.joined(CheckReport(problems=tuple(found), seconds=spent, parts={"again": spent}))
+
+    def check_apart(self, run: Callable[[], Any], *, seed: int) -> CheckReport:
+        """Judge another way to the results that the planted inputs of `seed` have, which were checked before.
+
+        Calls in that way follow one on other inputs, so that no kept result is right. What is watched stays so.
+        """
+        watched = self._returned
+        report = self.check_call(APART, run, seed=seed, planted=True)
+        self._returned = [*watched, *self._returned]
+        return report
 
     def bit_equal(self, run: Callable[[], Any], repeats: int) -> bool:
         """Whether `repeats` calls on the loaded inputs give the same bits in every tensor they return or write to."""

@@ -20,18 +20,23 @@ def comparable(
     *,
     timer: str,
     definition: Mapping[str, Any],
+    settings: str = "",
     processes_min: int = BASELINE_PROCESSES_MIN,
 ) -> list[str]:
     """Reasons why `entry`, recorded under `stored`, says nothing about a case measured now; empty when it does.
 
     Machine and method version are in the fingerprints' `must_match`. `timer` made the current number, `definition` is
-    the current workload's. `processes_min` may be lowered for a local
+    the current workload's. `settings` of torch are compared where both sides know them: entries that were stored before
+    they were recorded do not. `processes_min` may be lowered for a local
     baseline that is not kept.
     """
     reasons = current.mismatches(stored)
     stored_timer = entry.processes[0].timer
     if stored_timer != timer and not any(reason.startswith("timer:") for reason in reasons):
         reasons.append(f"timer: {timer} here, {stored_timer} stored")
+    stored_settings = entry.processes[0].settings
+    if settings and stored_settings and stored_settings != settings:
+        reasons.append(f"settings of torch: {settings} here, {stored_settings} stored")
     reasons += _definition_changes(known_to(entry.workload, plain(definition)), entry.workload)
     if len(entry.processes) < processes_min:
         reasons.append(f"processes: {len(entry.processes)} stored, at least {processes_min} needed")

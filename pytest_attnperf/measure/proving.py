@@ -118,7 +118,22 @@ class Prover:
         judge.watch(prepared.run())
         timed = judge.check_call(TIMED, prepared.run, seed=self.seeds.timed, planted=False)
         planted = judge.check_call(PLANTED, prepared.run, seed=self.seeds.check, planted=True, poisoned=False)
-        return timed.joined(planted)
+        report = timed.joined(planted)
+        return report.joined(prover.check_apart(prepared, judge)) if report.right else report
+
+    def check_apart(self, prepared: Prepared, judge: Judge) -> CheckReport:
+        """Judge the results of a right function with gradients where nobody asks for them, and where for one only.
+
+        The timed inputs are loaded before and afterwards.
+        """
+        apart = prepared.apart
+        if apart is None:
+            return CheckReport()
+        self.load_timed_inputs(prepared)
+        prepared.run()  # what it may keep is of other inputs
+        report = judge.check_apart(lambda: apart(*prepared.tensors), seed=self.seeds.check)
+        self.load_timed_inputs(prepared)
+        return replace(report, notes=(*report.notes, *apart.notes))
 
     def with_warning(self, report: CheckReport, prepared: Prepared) -> CheckReport:
         """The report, with a note where a user's reference runs the code of the kernel. The timed inputs are loaded."""
@@ -130,6 +145,11 @@ class Prover:
         else:
             text = shared_code.warning(shared_code.shared(prepared.run, lambda: reference.plain(prepared.tensors)))
         return replace(report, notes=(*report.notes, text)) if text else report
+
+    def with_input_notes(self, report: CheckReport) -> CheckReport:
+        """The report, with what no check of these inputs can see, where the workload says so."""
+        notes: tuple[str, ...] = getattr(self.workload, "input_notes", ())
+        return replace(report, notes=(*report.notes, *notes))
 
     def prove_replay(self, judge: Judge, run: Callable[[], Any], *, poisoned: bool) -> None:
         """Replay on inputs other than those captured: a value baked in at capture then shows, as does work not done.

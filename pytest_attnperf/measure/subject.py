@@ -271,10 +271,13 @@ class TorchSubject:
         if report.right and (beside := getattr(self._workload, "proven_with", None)) is not None:
             report = report.joined(self._prover.check_beside(beside))
         if report.right:
+            report = report.joined(self._prover.check_apart(self._ready, self._judge))
+        if report.right:
             report = report.joined(self._what_ran(profiled=profiled))
         self._proven = report.right
         if not report.right:
             return report
+        report = self._prover.with_input_notes(report)
         if not self._interpreted.seen:  # interpreting runs millions of Python's functions
             report = self._prover.with_warning(report, self._ready)
         if repeats:

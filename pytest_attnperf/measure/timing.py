@@ -7,10 +7,11 @@ import random
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import CaseFailedError
-from pytest_attnperf.measure import placements
+from pytest_attnperf.measure import placements, torch_settings
 from pytest_attnperf.measure.cold_cache import cold_size
 from pytest_attnperf.measure.copies import Copies, copy_inputs, make_copies
 from pytest_attnperf.measure.hidden_check import HiddenCheck
@@ -72,7 +73,7 @@ class Timing:
         """Blocks of one process (see `Subject.blocks`)."""
         samples = self._samples(self._timer_for(block_us, asked), max_blocks, budget_us)
         self._median_us = statistics.median(samples.block_us)
-        return samples
+        return replace(samples, settings=torch_settings.in_words())
 
     def rotated(self, block_us: float) -> Rotation:
         """Whether changing inputs cost time (see `rotation`)."""
@@ -97,6 +98,7 @@ class Timing:
             call_us=call_us,
             calls_per_block=timer.calls_per_block,
             note=timer.note,
+            settings=torch_settings.in_words(),
         )
 
     def turn(self, place: int) -> Turn:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_attnperf.environment.device import describe_device
 from pytest_attnperf.environment.fingerprint import take_fingerprint
-from pytest_attnperf.measure import trace
+from pytest_attnperf.measure import torch_settings, trace
 from pytest_attnperf.measure.canary import take_canary
 from pytest_attnperf.measure.seeds import Seeds, timed_seed
 from pytest_attnperf.measure.subject import TorchSubject
@@ -28,6 +28,7 @@ class TorchDevice:
     @classmethod
     def open(cls, kind: str, *, interpreted: bool) -> TorchDevice:
         """Initialise 'gpu' or 'cpu'. Raises UsageError when torch sees no GPU."""
+        torch_settings.threads_at_start()
         return cls(describe_device("cuda" if kind == "gpu" else "cpu", interpreted=interpreted))
 
     def info(self) -> DeviceInfo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -76,6 +77,9 @@ class CaseHandle:
         times: str = "both",
         in_place: Sequence[str] = (),
         host_sync: bool = False,
+        kernels: Sequence[str] = (),
+        operators: Sequence[str] = (),
+        never: Sequence[str] = (),
     ) -> None:
         """Prove and gate any callable.
 
@@ -92,8 +96,12 @@ class CaseHandle:
                               call may overwrite: each call gets copies, made outside the time. A call that returns None
                               is judged by what they hold
         host_sync             the call may wait for the device (.item()), and is timed by the host's clock
+        kernels, operators    regular expressions, each to be found in the name of a kernel on the GPU, or of a torch
+                              operator, that runs: a function that falls back to something else fails
+        never                 none of these may be found in the name of a kernel or an operator that runs
         """
         _require_callables(fn=fn, reference=reference, inputs=inputs)
+        from pytest_attnperf.backends import Declares
         from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 
         workload = AdHoc(
@@ -104,10 +112,41 @@ class CaseHandle:
             bytes_min=bytes_min,
             cache_state=cache_state,
             times=times if backward else "",
-            overwrites=(in_place,) if isinstance(in_place, str) else tuple(in_place),
+            overwrites=_several(in_place),
             host_sync=host_sync,
         )
-        self._server.rendezvous(CallableBackend(name=name, fn=fn, tolerance=tolerance or Tolerance()), workload)
+        says = Declares(
+            kernels=_patterns("kernels", kernels),
+            operators=_patterns("operators", operators),
+            never=_patterns("never", never),
+        )
+        backend = CallableBackend(name=name, fn=fn, tolerance=tolerance or Tolerance(), declares=says)
+        self._server.rendezvous(backend, workload)
+
+
+def _several(given: Sequence[str]) -> tuple[str, ...]:
+    """One text, or several."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _patterns(argument: str, given: Sequence[str]) -> tuple[str, ...]:
+    """The regular expressions of one argument. Fails the test where one is none."""
+    patterns = _several(given)
+    if wrong := [repr(pattern) for pattern in patterns if not _is_pattern(pattern)]:
+        pytest.fail(
+            f"attnperf.gate(): {argument}= takes regular expressions, and {', '.join(wrong)} is none; re.escape() "
+            "makes one of a name",
+            pytrace=False,
+        )
+    return patterns
+
+
+def _is_pattern(pattern: object) -> bool:
+    try:
+        re.compile(pattern)  # type: ignore[call-overload]
+    except (re.error, TypeError):
+        return False
+    return True
 
 
 def _require_callables(**given: object) -> None:

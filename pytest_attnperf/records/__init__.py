@@ -19,10 +19,12 @@ SECONDS_DIGITS = 5
 NOT_STORED = {"stored": False}
 """Metadata of a field that no baseline holds."""
 
+ONLY_IF_SET = {"stored": "if set"}
+"""Metadata of a field that a baseline holds only where it is not empty: entries without it keep their text."""
+
 
 class Verdict(str, enum.Enum):
-    """What is said of one case. Of a code object WORSE takes the place of SLOWER; RIGHT and RECORDED are said of cases
-    that are not gated."""
+    """What is said of one case; WORSE is SLOWER of a code object, RIGHT and RECORDED of cases that are not gated."""
 
     SAME = "SAME"
     FASTER = "FASTER"
@@ -189,11 +191,8 @@ class ErrorFigures:
     @property
     def budgets(self) -> tuple[tuple[float, float], ...]:
         """(error, what is allowed) of the worst element, of the whole and of the worst line."""
-        return (
-            (self.max_error, self.max_budget),
-            (self.rms_error, self.rms_budget),
-            (self.line_error, self.line_budget),
-        )
+        whole, line = (self.rms_error, self.rms_budget), (self.line_error, self.line_budget)
+        return (self.max_error, self.max_budget), whole, line
 
 
 @dataclass(frozen=True)
@@ -243,9 +242,9 @@ class CheckReport:
 class Samples:
     """Blocks of one process, in measured order, in microseconds per call (not per block).
 
-    `placements` says at how many places in memory the inputs lay: the blocks are that many equal runs, one after the
-    other. `clock_mhz` is the mean compute clock over each block and the unmeasured one before it, from stamps taken by
-    kernels; empty where no stamps can be taken.
+    `placements`: at how many places in memory the inputs lay, in as many equal runs of blocks. `clock_mhz` is the mean
+    compute clock over each block and the unmeasured one before it; empty where no kernel can take stamps. `settings`
+    are those of torch that change times and are not its defaults; '' where that is not known.
     """
 
     block_us: tuple[float, ...]
@@ -256,6 +255,7 @@ class Samples:
     note: str = ""
     placements: int = 1
     clock_mhz: tuple[float, ...] = ()
+    settings: str = ""
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ class ProcessSummary:
 
     `median_us` is the median of the blocks, or, over several placements of the inputs, the mean of their medians.
     `clock_mhz` is the median compute clock of its blocks, None where it is not known; `block_clock_mhz` that of each
-    block in `block_us`, empty where it is not known, and never stored in a baseline.
+    block in `block_us`, empty where it is not known, and never stored in a baseline. `settings` as in `Samples`.
     """
 
     median_us: float
@@ -292,6 +292,7 @@ class ProcessSummary:
     placements: int = 1
     clock_mhz: float | None = None
     block_clock_mhz: tuple[float, ...] = field(default=(), metadata=NOT_STORED)
+    settings: str = field(default="", metadata=ONLY_IF_SET)
 
 
 @dataclass(frozen=True, order=True)
@@ -303,8 +304,7 @@ class Launch:
     shared_bytes   dynamic and static shared memory (LDS) of a kernel
     calls          how often per call of the backend
     isa_hash       of the kernel's machine code; '' where it is not known
-    object_id      key of its code object in `FinalReport.code`; '' where that is not known. It means nothing outside
-                   of the report, and is never stored
+    object_id      key of its code object in `FinalReport.code` of this very report; '' where that is not known
     """
 
     name: str
@@ -322,8 +322,7 @@ class FinalReport:
     """What closing a case brings: the check of the last replay, memory, and what ran (`launches`, of one call).
 
     spent    nothing may be timed in this process any more, because a profiler has been used in it
-    code     objects of the kernels in `launches` by id (the first 32 hex digits of their SHA-256), each as base64 of
-             its zlib-compressed bytes
+    code     objects of the kernels in `launches` by id (32 hex digits of the SHA-256): base64 of zlib-compressed bytes
     matrix   the backend promises matrix instructions in some kernel of a call
     """
 

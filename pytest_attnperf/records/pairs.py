@@ -16,6 +16,7 @@ class TurnPlan:
     places            at how many places in memory its inputs lie; a turn names one of them, from 0
     call_us           microseconds per call, estimated
     calls_per_block   calls timed as one
+    settings          of torch, as in `Samples`
     """
 
     timer: str
@@ -24,6 +25,7 @@ class TurnPlan:
     call_us: float
     calls_per_block: int
     note: str = ""
+    settings: str = ""
 
 
 @dataclass(frozen=True)

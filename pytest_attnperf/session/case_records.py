@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pytest_attnperf.baselines.schema import Entry
 from pytest_attnperf.baselines.store import Found
 from pytest_attnperf.environment.device_specs import spec_for
 from pytest_attnperf.gate.config_drift import advice, config_changes, path_changes
@@ -30,6 +31,13 @@ NOT_TO_BE_TIMED = "not timed: its test says timed=False"
 
 DRIFTED = "configuration differs from the baseline's:"
 """Begins a note: an autotuner or a dispatcher chose otherwise."""
+
+
+MORE_MEMORY = "peak memory grew:"
+"""Begins a note: time may have been bought with memory, or a backward pass with what its forward pass saves."""
+
+MEMORY_GROWN = 1.1
+"""Peak memory beyond this multiple of the stored one is said."""
 
 
 def case_result(case: Case, verdict: Verdict, summary: str, **fields: Any) -> CaseResult:
@@ -116,7 +124,15 @@ def with_notes(base: CaseResult, case: Case, found: Found) -> CaseResult:
     drift = config_changes(found.entry.config, base.config)
     if drift:
         notes.append("; ".join([f"{DRIFTED} {'; '.join(drift)}", *filter(None, [advice(drift)])]))
-    return replace(base, notes=(*base.notes, *notes))
+    return replace(base, notes=(*base.notes, *notes, *_more_memory(base.peak_memory_bytes, found.entry)))
+
+
+def _more_memory(now: int | None, entry: Entry) -> tuple[str, ...]:
+    """A note where a call holds more memory than when its entry was stored; a forward pass before it is part of it."""
+    before = entry.peak_memory_bytes
+    if now is None or before is None or now <= MEMORY_GROWN * before:
+        return ()
+    return (f"{MORE_MEMORY} {now / 2**20:.1f} MiB here, {before / 2**20:.1f} MiB stored",)
 
 
 def over_stored(base: CaseResult, found: Found) -> CaseResult:

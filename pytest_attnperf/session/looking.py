@@ -129,8 +129,14 @@ class Looking:
         assert look.fingerprint is not None
         assert look.figures is not None
         assert look.summary is not None
-        timer, definition = look.summary.timer, look.figures.definition
-        return comparable(found.entry, found.fingerprint, look.fingerprint, timer=timer, definition=definition)
+        return comparable(
+            found.entry,
+            found.fingerprint,
+            look.fingerprint,
+            timer=look.summary.timer,
+            definition=look.figures.definition,
+            settings=look.summary.settings,
+        )
 
     def canary(self, places: Iterable[int]) -> dict[str, tuple[ProcessSummary, ...]]:
         """The canary of these processes, by its name."""

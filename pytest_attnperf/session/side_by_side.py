@@ -123,6 +123,9 @@ def incomparable(base: Sided, new: Sided) -> str:
     timers = [_processes(shown.case)[0].timer for shown in (base, new)]
     if timers[0] != timers[1]:
         return f"timer: {timers[0]} and {timers[1]}"
+    settings = [_processes(shown.case)[0].settings for shown in (base, new)]
+    if all(settings) and settings[0] != settings[1]:
+        return f"settings of torch: {settings[0]} and {settings[1]}"
     different = [*_machine(base.fingerprint, new.fingerprint), *_definition(base.case, new.case)]
     return "; ".join(different)
 

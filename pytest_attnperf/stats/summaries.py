@@ -49,6 +49,7 @@ def summarise(samples: Samples, device_id: str = "", process: str = "") -> Proce
         block_clock_mhz=tuple(_stored(mhz) for mhz in _thinned(samples.clock_mhz))
         if len(samples.clock_mhz) == len(blocks)
         else (),
+        settings=samples.settings,
     )
 
 

@@ -223,6 +223,8 @@ def _incomparable(base: _Open, new: _Open) -> tuple[str, ...]:
     pairs += [("method", str(base.ready.method), str(new.ready.method))]
     pairs += [("timer", base.plan.timer, new.plan.timer)]
     pairs += [("cache state", base.plan.cache_state, new.plan.cache_state)]
+    if base.plan.settings and new.plan.settings:
+        pairs += [("settings of torch", base.plan.settings, new.plan.settings)]
     pairs += machine_differences(base.ready, new.ready)
     found = [
         f"{what}: {said(theirs)} on the base side, {said(ours)} here" for what, theirs, ours in pairs if theirs != ours

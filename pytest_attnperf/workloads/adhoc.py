@@ -18,8 +18,10 @@ from pytest_attnperf.records import DeviceInfo, Tolerance
 from pytest_attnperf.workloads import gradients
 from pytest_attnperf.workloads.adhoc_planting import Planting, draw_incoming
 from pytest_attnperf.workloads.adhoc_reference import Reference, results_of
+from pytest_attnperf.workloads.apart import Apart
 from pytest_attnperf.workloads.defined import PLANTS, TENSORS
 from pytest_attnperf.workloads.input_memory import copied, guarded_copies
+from pytest_attnperf.workloads.input_notes import notes_on
 from pytest_attnperf.workloads.returned import named_outputs
 from pytest_attnperf.workloads.withheld import Withheld
 
@@ -105,6 +107,11 @@ class AdHoc:
     def input_names(self) -> tuple[str, ...]:
         """Names of the inputs, once they have been made: the reference's parameters, then the incoming gradients."""
         return self.learned.names
+
+    @property
+    def input_notes(self) -> tuple[str, ...]:
+        """What nothing is wrong with, but no check can see because of what the inputs are; once they have been made."""
+        return notes_on(self.learned.names, self.learned.dtypes, self.planting.constant)
 
     @property
     def proven_with(self) -> AdHoc | None:
@@ -193,11 +200,15 @@ class AdHoc:
 
 @dataclass(frozen=True)
 class CallableBackend:
-    """A function of a workload's inputs as a backend; runs wherever its inputs are."""
+    """A function of a workload's inputs as a backend; runs wherever its inputs are.
+
+    declares   what of it must run, and what must not; whether it may wait for the device is what the workload says
+    """
 
     name: str
     fn: Callable[..., Any]
     tolerance: Tolerance = field(default_factory=Tolerance)
+    declares: Declares = field(default_factory=Declares)
     families: frozenset[str] = frozenset({"adhoc"})
     cpu_flops_max: float = float("inf")
     times_on_cpu: bool = True
@@ -218,7 +229,10 @@ class CallableBackend:
             beside=beside,
             convert=lambda inputs: inputs,
             outputs=lambda raw: named_outputs(raw, device),
-            declares=Declares(host_sync=bool(getattr(workload, "host_sync", False))),
+            declares=replace(self.declares, host_sync=bool(getattr(workload, "host_sync", False))),
+            apart=Apart(self.fn, workload.learned, _own_copies(workload))
+            if isinstance(workload, AdHoc) and workload.learned.has_gradients
+            else None,
         )
 
     def _call_and_setup(
@@ -229,12 +243,7 @@ class CallableBackend:
             return self.fn, None
         fn, known = self.fn, workload.learned
         count, names, overwritten = known.count, known.names, known.overwritten
-
-        def own_copies(*tensors: Any, first: int = 0) -> tuple[Any, ...]:
-            return tuple(
-                copied((tensor,))[0] if number in overwritten else tensor
-                for number, tensor in enumerate(tensors, first)
-            )
+        own_copies = _own_copies(workload)
 
         def alone(*tensors: Any) -> Any:
             return results_of(fn(*tensors), tensors, overwritten)
@@ -259,6 +268,17 @@ class CallableBackend:
             return backward, graph
         call = {gradients.BOTH: both, gradients.FORWARD: forward}.get(workload.times, alone)
         return call, own_copies if overwritten else None
+
+
+def _own_copies(workload: AdHoc) -> Callable[..., Tensors]:
+    """Makes what a call may work on: copies of the inputs that it may overwrite, the others as they are."""
+    overwritten = workload.learned.overwritten
+
+    def own_copies(*tensors: Any, first: int = 0) -> Tensors:
+        numbered = enumerate(tensors, first)
+        return tuple(copied((tensor,))[0] if number in overwritten else tensor for number, tensor in numbered)
+
+    return own_copies
 
 
 def _takes_planted(function: Callable[..., Any]) -> bool:

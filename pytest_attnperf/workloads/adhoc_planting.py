@@ -66,25 +66,34 @@ class Planting:
     _heeded: bool | None = None
     _plain_error: dict[str, float] = field(default_factory=dict)
     _amplitudes: dict[int, float] = field(default_factory=dict)
-    _seen: tuple[int, Tensors] | None = None
+    _seen: tuple[int, dict[int, torch.Tensor]] | None = None
+    _constant: set[int] | None = None
     _truths: Once = field(default_factory=Once)
     _plains: Once = field(default_factory=Once)
 
     def refuse_unchanged(self, inputs: Tensors, seed: int) -> None:
         """Raise WorkloadError where another seed gave the same inputs, in every element that is looked at."""
-        import torch
-
-        sample = tuple(
-            tensor.reshape(-1)[:: max(1, tensor.numel() // SAMPLE)].clone() for tensor in inputs if tensor.numel() > 1
-        )
+        sample = {
+            number: tensor.reshape(-1)[:: max(1, tensor.numel() // SAMPLE)].clone()
+            for number, tensor in enumerate(inputs)
+            if tensor.numel() > 1
+        }
         before, self._seen = self._seen, (seed, sample)
-        if before is None or before[0] == seed or not sample or len(before[1]) != len(sample):
+        if before is None or before[0] == seed or not sample or before[1].keys() != sample.keys():
             return
-        if all(torch.equal(_computable(one), _computable(other)) for one, other in zip(before[1], sample, strict=True)):
+        same = {number for number, elements in sample.items() if _is_same(before[1][number], elements)}
+        self._constant = same if self._constant is None else self._constant & same
+        if len(same) == len(sample):
             raise WorkloadError(
                 f"inputs() of {self.reference.problem!r} gives the same for the seeds {before[0]} and {seed}: a kept "
                 "result would be right for ever; draw them from the seed, or from torch's generator, which has it"
             )
+
+    @property
+    def constant(self) -> tuple[str, ...]:
+        """Names of the inputs of several elements that no seed has changed so far, and that are not planted."""
+        planted = () if self.unplanted else self._free or ()
+        return tuple(self.reference.names[number] for number in sorted(self._constant or ()) if number not in planted)
 
     def planted(self, inputs: Tensors, seed: int) -> Tensors:
         """`inputs` with planted elements, or as they are where the problem bears none; the same for the same seed."""

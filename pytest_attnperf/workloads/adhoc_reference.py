@@ -43,7 +43,8 @@ class Reference:
     in_place   names of inputs that a call may overwrite: what they hold is the result of a function that returns None
     count      inputs of the function itself, once known
     incoming   shape and dtype of each incoming gradient, once known
-    tensors    what these inputs are like, in words, once known
+    outputs    names of the outputs of a function with gradients, once known; `roots` are those that have one
+    tensors    what these inputs are like, in words, once known; `dtypes` are their types
     quantises  whether it rounds to 8-bit integers; None before the first plain result. The truth is then what it rounds
     """
 
@@ -53,7 +54,10 @@ class Reference:
     in_place: tuple[str, ...] = ()
     count: int = 0
     incoming: tuple[tuple[tuple[int, ...], torch.dtype], ...] = ()
+    outputs: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()
     tensors: str = ""
+    dtypes: tuple[torch.dtype, ...] = ()
     quantises: bool | None = None
 
     def learn(self, inputs: Tensors) -> None:
@@ -62,10 +66,13 @@ class Reference:
         Raises WorkloadError when `in_place` names an input that does not exist.
         """
         self.count, self.tensors = len(inputs), described(inputs)
+        self.dtypes = tuple(tensor.dtype for tensor in inputs)
         if self.has_gradients:
             with without_autocast():
                 graph = gradients.run(self.fn, _copies(inputs, None), None)
             self.incoming = tuple((tuple(tensor.shape), tensor.dtype) for tensor in graph.incoming)
+            self.outputs = tuple(graph.outputs)
+            self.roots = tuple(gradients.differentiable_outputs(graph.outputs))
         known = self.names
         # A forward pass alone has no incoming gradients, but its backward pass, proven beside it, may overwrite some.
         later = GRAD_OUTPUT if self.times == gradients.FORWARD else "\0"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.workloads.summation import PRODUCTS, exponent_error, order_step
@@ -114,13 +114,21 @@ def rounded_in_between(noise: Noise) -> Iterator[None]:
 def working_step(tensors: Tensors) -> float:
     """Half a rounding step of the narrowest floating-point input, two of fp32, whose fast instructions are off by more
     than half a step; 0 where no input is f16, bf16 or fp32, or one is narrower."""
+    return max(map(_step_of, narrowest(tensor.dtype for tensor in tensors)), default=0.0)
+
+
+def narrowest(dtypes: Iterable[torch.dtype]) -> tuple[torch.dtype, ...]:
+    """Of several floating-point types the one that budgets are made for; none where one is narrower than 16 bits."""
+    floats = tuple(dict.fromkeys(dtype for dtype in dtypes if dtype.is_floating_point))
+    if not floats or any(dtype.itemsize < 2 for dtype in floats):
+        return ()
+    return (max(floats, key=_step_of),)
+
+
+def _step_of(dtype: torch.dtype) -> float:
     import torch
 
-    steps = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-22}
-    floats = [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
-    if not floats or any(dtype.itemsize < 2 for dtype in floats):
-        return 0.0
-    return max(steps.get(dtype, 0.0) for dtype in floats)
+    return {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-22}.get(dtype, 0.0)
 
 
 def _fp8() -> list[torch.dtype]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,15 +34,47 @@ class Graph:
     incoming: Tensors
 
 
-def forward(fn: Callable[..., Any], tensors: Tensors) -> tuple[Tensors, Outputs]:
-    """The leaves that `fn` was called with, which read `tensors` where they lie, and its outputs with their graph."""
+def forward(fn: Callable[..., Any], tensors: Tensors, only: int | None = None) -> tuple[Tensors, Outputs]:
+    """The leaves that `fn` was called with, which read `tensors` where they lie, and its outputs with their graph.
+
+    only   number of the one input that is to require a gradient; None for all that take one
+    """
     import torch
 
     with torch.inference_mode(False), torch.enable_grad():
         leaves = tuple(
-            tensor.detach().requires_grad_() if takes_gradient(tensor) else tensor.detach() for tensor in tensors
+            tensor.detach().requires_grad_() if takes_gradient(tensor) and only in (None, number) else tensor.detach()
+            for number, tensor in enumerate(tensors)
         )
         return leaves, named_outputs(fn(*leaves), keep_graph=True)
+
+
+def without(fn: Callable[..., Any], tensors: Tensors) -> Outputs:
+    """The outputs of `fn` as they are computed where nobody asks for gradients."""
+    import torch
+
+    with torch.inference_mode(False), torch.no_grad():
+        return named_outputs(fn(*(tensor.detach() for tensor in tensors)))
+
+
+def of_one(
+    fn: Callable[..., Any], tensors: Tensors, number: int, incoming: Mapping[str, torch.Tensor]
+) -> torch.Tensor | None:
+    """The gradient of one input where no other requires one; None where no output depends on it.
+
+    incoming   what the backward pass begins with, by the name of the output
+
+    Raises CaseFailedError for an output of another shape.
+    """
+    import torch
+
+    leaves, outputs = forward(fn, tensors, only=number)
+    roots = [name for name in differentiable_outputs(outputs) if name in incoming]
+    if not roots:
+        return None
+    given = [_fitting(name, outputs[name], incoming[name]) for name in roots]
+    (found,) = torch.autograd.grad([outputs[name] for name in roots], [leaves[number]], given, allow_unused=True)
+    return None if found is None else found.detach()
 
 
 def run(fn: Callable[..., Any], tensors: Tensors, incoming: Sequence[torch.Tensor] | None) -> Graph:

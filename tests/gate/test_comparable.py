@@ -114,3 +114,19 @@ def test_too_few_stored_processes_are_no_baseline() -> None:
     """Fewer than seven processes are refused, unless a local baseline asks for fewer."""
     assert reasons(entry(processes=3)) == ["processes: 3 stored, at least 7 needed"]
     assert reasons(entry(processes=3), processes_min=3) == []
+
+
+@pytest.mark.parametrize(
+    ("stored", "now", "expected"),
+    [
+        ("torch's defaults", "threads 1", ["settings of torch: threads 1 here, torch's defaults stored"]),
+        ("threads 1", "threads 1", []),
+        ("", "threads 1", []),
+        ("threads 1", "", []),
+    ],
+)
+def test_other_settings_of_torch_are_incomparable(stored: str, now: str, expected: list[str]) -> None:
+    """A thread count set in a test's body makes a kernel no slower; entries stored before it was known are compared."""
+    written = entry()
+    written = replace(written, processes=tuple(replace(process, settings=stored) for process in written.processes))
+    assert comparable(written, HERE, HERE, timer="graph", definition=DEFINITION, settings=now) == expected

@@ -48,6 +48,23 @@ def test_a_reference_that_zeros_would_pass_for_is_refused() -> None:
     assert checked(lambda x: torch.zeros_like(x[:, 0]), far_from_zero, in_fp32).problems != ()
 
 
+def test_a_variance_in_one_pass_shows_where_rows_are_far_from_zero() -> None:
+    """E[x^2] - E[x]^2 of fp32 loses a norm's digits there, and nowhere else; two passes are right."""
+
+    def norm(of: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda x: (x - x.mean(-1, keepdim=True)) * (of(x).clamp(min=0).unsqueeze(-1) + 1e-6).rsqrt()
+
+    def rows(mean: float) -> Callable[[int], torch.Tensor]:
+        return lambda seed: torch.randn(128, 256) + mean * (torch.arange(128) % 16 == 0).unsqueeze(-1)
+
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.layer_norm(x, (256,), eps=1e-6)
+
+    assert checked(norm(variance), rows(0.0), plain).problems == ()
+    assert checked(norm(variance), rows(64.0), plain).problems != ()
+    assert checked(norm(in_fp32), rows(64.0), plain).problems == ()
+
+
 def test_a_result_that_is_nothing_but_rounding_is_no_fault_of_its_reference() -> None:
     """What a softmax takes no notice of has a gradient of zero, in which everybody's rounding is as good."""
 

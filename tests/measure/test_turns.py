@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pytest_attnperf.errors import CaseFailedError
-from pytest_attnperf.measure import timing, trace
+from pytest_attnperf.measure import timing, torch_settings, trace
 from pytest_attnperf.measure.cold_cache import ColdSize
 from pytest_attnperf.measure.proving import TimedWrongError
 from pytest_attnperf.measure.rejection import CompileWatch
@@ -92,7 +92,7 @@ def test_a_replaying_case_takes_turns_at_several_places(eager_gpu: EagerGpu) -> 
     """As many as one process is measured at, each proven, all alive until the end, each timed when it is named."""
     subject = checked(subject_of())
     plan = subject.turns(2000.0)
-    assert plan == TurnPlan("graph", "hot", 40, 100.0, 1)
+    assert plan == TurnPlan("graph", "hot", 40, 100.0, 1, settings=torch_settings.in_words())
     assert [timer.measured for timer in eager_gpu.timers] == [0] * 40
     assert [subject.turn(place).us for place in (3, 0, 9)] == [103.0, 100.0, 109.0]
     subject.blocks(3, 2000.0, 1e9)

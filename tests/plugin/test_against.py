@@ -61,6 +61,7 @@ HERE: dict[str, dict[str, Any]] = {
     "fake.built": {"time_us": 100},
     "fake.right": {"time_us": 100},
     "fake.timer": {"time_us": 100},
+    "fake.threads": {"time_us": 100, "settings": "threads 8"},
 }
 THERE: dict[str, dict[str, Any]] = {
     **{name: {"time_us": 100} for name in HERE if name != "fake.new"},
@@ -68,6 +69,7 @@ THERE: dict[str, dict[str, Any]] = {
     "fake.built": {"time_us": 100, "fault": "prepare"},
     "fake.right": {"time_us": 100, "fault": "wrong"},
     "fake.timer": {"time_us": 100, "timer": "event"},
+    "fake.threads": {"time_us": 100, "settings": "torch's defaults"},
 }
 _LOOKS: list[Look] = []
 """The look of `HERE` against `THERE`, once it was taken: each test reads another case of it."""
@@ -160,6 +162,13 @@ def test_other_timer_on_base(look: Look) -> None:
     case = look.cases["fake.timer"]
     assert case["verdict"] == "INCOMPARABLE"
     assert "timer: event on the base side, host here" in case["summary"]
+
+
+def test_other_settings_on_base(look: Look) -> None:
+    """Another number of threads than on the base side is INCOMPARABLE, and both are named."""
+    case = look.cases["fake.threads"]
+    assert case["verdict"] == "INCOMPARABLE"
+    assert "settings of torch: torch's defaults on the base side, threads 8 here" in case["summary"]
 
 
 def test_workload_is_named(look: Look) -> None:

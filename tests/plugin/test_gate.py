@@ -119,6 +119,38 @@ def test_another_products_baseline_is_incomparable(stored: FakeProject) -> None:
     assert "1 incomparable" in result.stdout.str()
 
 
+def test_other_settings_of_torch_are_incomparable(attnperf_project: FakeProject) -> None:
+    """More threads than stored times were taken with hide a slower kernel: named with both, and counted by strict."""
+    attnperf_project.backend("fake.a", time_us=100.0, settings="torch's defaults")
+    attnperf_project.store_baselines()
+    attnperf_project.run("--attnperf")
+    assert attnperf_project.verdicts() == {"fake.a": "SAME"}
+    attnperf_project.backend("fake.a", time_us=100.0, settings="threads 8")
+    assert attnperf_project.run("--attnperf", "--attnperf-strict").ret == 1
+    (case,) = attnperf_project.results()["cases"]
+    assert case["verdict"] == "INCOMPARABLE"
+    assert "settings of torch: threads 8 here, torch's defaults stored" in case["summary"]
+
+
+@pytest.mark.parametrize(("mebibytes", "noted"), [(12, True), (11, False), (5, False)])
+def test_more_memory_than_stored_is_noted(attnperf_project: FakeProject, mebibytes: int, noted: bool) -> None:
+    """A kernel that is fast because it saves more passes, and a note says how much more; 10 % is nothing."""
+    attnperf_project.backend("fake.a", time_us=100.0, peak_memory_bytes=10 << 20)
+    attnperf_project.store_baselines()
+    attnperf_project.backend("fake.a", time_us=100.0, peak_memory_bytes=mebibytes << 20)
+    attnperf_project.run("--attnperf")
+    (case,) = attnperf_project.results()["cases"]
+    assert case["verdict"] == "SAME"
+    assert ("peak memory grew: 12.0 MiB here, 10.0 MiB stored" in case["notes"]) == noted
+
+
+def test_a_baseline_that_knows_no_settings_is_compared(stored: FakeProject) -> None:
+    """Times that were stored before settings were go on gating."""
+    stored.backend("fake.a", time_us=110.0, settings="threads 8")
+    stored.run("--attnperf")
+    assert stored.verdicts() == {"fake.a": "SLOWER"}
+
+
 def test_another_power_cap_is_incomparable(stored: FakeProject) -> None:
     """A must-match field that differs is named with both values."""
     stored.device(must_match={"power_cap_w": "500"})

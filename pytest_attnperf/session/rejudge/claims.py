@@ -196,8 +196,9 @@ def differences(case: CaseResult, found: Found) -> list[str]:
     """Why the case and the stored entry may not be compared; empty when they may."""
     assert case.fingerprint is not None
     assert case.figures is not None
-    timer, definition = case.first[0].timer, case.figures.definition
-    return comparable(found.entry, found.fingerprint, case.fingerprint, timer=timer, definition=definition)
+    first, definition = case.first[0], case.figures.definition
+    return comparable(found.entry, found.fingerprint, case.fingerprint, timer=first.timer, definition=definition,
+                      settings=first.settings)  # fmt: skip
 
 
 def measurement(case: CaseResult, processes: Sequence[ProcessSummary]) -> Measurement:

@@ -1,0 +1,95 @@
+"""Settings of torch that change how long a call takes, as they are while it is timed.
+
+A suite may set them in a conftest, or in a test's body: whoever compares with a stored time must know. Only what is not
+torch's default is said, by names that no release changes, so that another torch or machine says the same. A number of
+threads is said where it is another than the process began with: that depends on the machine, and is compared there.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+DEVICES = ("cpu", "cuda")
+
+DEFAULTS = "torch's defaults"
+"""Said where nothing was set."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One of them: its name here, how it is read, and torch's default."""
+
+    name: str
+    read: Callable[[], Any]
+    default: Any
+
+
+def in_words() -> str:
+    """'threads 1, fp32 products high', or DEFAULTS; what this torch does not say is left out."""
+    found = ((setting, _value(setting)) for setting in _settings())
+    return ", ".join(f"{one.name} {value}" for one, value in found if value not in (one.default, None)) or DEFAULTS
+
+
+@functools.cache
+def threads_at_start() -> tuple[int, int]:
+    """The numbers of threads within and between operators when this was first asked: the process began with them."""
+    import torch
+
+    return torch.get_num_threads(), torch.get_num_interop_threads()
+
+
+def _settings() -> tuple[Setting, ...]:
+    import torch
+
+    threads, interop = threads_at_start()
+    flags = (
+        ("deterministic cuDNN", "cudnn.deterministic", False),
+        ("cuDNN benchmark", "cudnn.benchmark", False),
+        ("TF32 in cuDNN", "cudnn.allow_tf32", True),
+        ("cuDNN", "cudnn.enabled", True),
+        ("oneDNN", "mkldnn.enabled", True),
+        ("reduced sums of f16", "cuda.matmul.allow_fp16_reduced_precision_reduction", True),
+        ("reduced sums of bf16", "cuda.matmul.allow_bf16_reduced_precision_reduction", True),
+        ("f16 accumulation", "cuda.matmul.allow_fp16_accumulation", False),
+    )
+    attention = ("flash", "mem_efficient", "math")
+    return (
+        Setting("threads", torch.get_num_threads, threads),
+        Setting("threads between operators", torch.get_num_interop_threads, interop),
+        Setting("fp32 products", _fp32_products, "highest"),
+        Setting("deterministic algorithms", torch.are_deterministic_algorithms_enabled, False),
+        *(
+            Setting(f"autocast on {kind}", functools.partial(torch.is_autocast_enabled, kind), False)
+            for kind in DEVICES
+        ),
+        *(Setting(name, functools.partial(attrgetter(flag), torch.backends), default) for name, flag, default in flags),
+        *(
+            Setting(f"{kind} attention", attrgetter(f"{kind}_sdp_enabled")(torch.backends.cuda), True)
+            for kind in attention
+        ),
+    )
+
+
+def _fp32_products() -> str:
+    """How precise products of fp32 are; since torch 2.9 the old name raises where the new one was set."""
+    import torch
+
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        matmul: Any = torch.backends.cuda.matmul
+        precision = str(matmul.fp32_precision)
+        return {"ieee": "highest", "none": "highest", "tf32": "high", "bf16": "medium"}.get(precision, precision)
+
+
+def _value(setting: Setting) -> Any:
+    """Its value; None where this torch does not say it, e.g. where old and new names were mixed."""
+    try:
+        value = setting.read()
+    except (AttributeError, RuntimeError):
+        return None
+    return value
