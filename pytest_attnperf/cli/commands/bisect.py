@@ -25,6 +25,12 @@ from pytest_attnperf.session.bisect.history import Commit, History, history
 from pytest_attnperf.session.bisect.result import BisectResult, Outcome, SearchSettings, result_lines, step_line
 from pytest_attnperf.session.bisect.search import BATCH, Search
 
+GROUP = "every day"
+ORDER = 80
+SUMMARY = "find the first slow commit between two revisions"
+DESCRIPTION = "Find the first slow commit between two revisions, each measured interleaved against GOOD."
+USAGE = "attnperf bisect [options] GOOD BAD NODEID [-- pytest options]"
+
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as a shell has it."""
 
@@ -53,16 +59,8 @@ Execute = Callable[[Sequence[str], Path], int]
 """(command, log) -> exit status: runs a command to its end with everything it prints in the log."""
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "bisect",
-        help="find the first slow commit between two revisions",
-        description="Find the first slow commit between two revisions, each measured interleaved against GOOD.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="attnperf bisect [options] GOOD BAD NODEID [-- pytest options]",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     defaults = SearchSettings()
     parser.add_argument("good", metavar="GOOD", help="a revision that is fast, an ancestor of BAD")
     parser.add_argument("bad", metavar="BAD", help="a revision that is slow")

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from pytest_attnperf.tools.ci.outcome import Conclusion, Outcome
     from pytest_attnperf.tools.ci.pulls import Pull
 
+GROUP = "in CI"
+ORDER = 110
+SUMMARY = "one comment on a GitHub pull request, updated by later runs"
+DESCRIPTION = "Posts judged results as one comment on a GitHub pull request, and updates it afterwards."
+
 EPILOG = """The token comes from GITHUB_TOKEN, the address of the API from GITHUB_API_URL. Give the judged results of
 `attnperf gate`, not those that an untrusted job uploaded. The pull request is found by --head-sha, which must come
 from GitHub's event, never from a file of the run.
@@ -52,15 +57,8 @@ class Report:
     outcome: Outcome
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "comment",
-        help="one comment on a GitHub pull request, updated by later runs",
-        description="Posts judged results as one comment on a GitHub pull request, and updates it afterwards.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("--results", nargs="+", type=Path, default=[], metavar="FILE", help="judged results")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="the comment's text (default: made of --results)")
     parser.add_argument(

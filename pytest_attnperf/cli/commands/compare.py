@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from pytest_attnperf.results import RunResult
     from pytest_attnperf.session.side_by_side import ComparedCase, SideBySide, Sided
 
+GROUP = "every day"
+ORDER = 60
+SUMMARY = "two results side by side, or the GPUs of a run: which card is slow"
+DESCRIPTION = "Two results side by side, case by case; or the GPUs that measured: which card is slow."
+
 WIDTH = 80
 """Columns where no terminal says how many it has."""
 
@@ -43,15 +48,8 @@ could be compared, 2 the command or a file is off
 """
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "compare",
-        help="two results side by side, or the GPUs of a run: which card is slow",
-        description="Two results side by side, case by case; or the GPUs that measured: which card is slow.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS", help="two; any number with --by gpu")
     parser.add_argument("--by", choices=("case", "gpu", "backend", "suite"), default="case", help="a line for each")
     parser.add_argument("--sort", choices=("worst", "best", "name", "time"), default="worst", help="order of lines")

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from pytest_attnperf.tools.doctor.engine import Report
     from pytest_attnperf.tools.doctor.probes import Surroundings
 
+GROUP = "first hour"
+ORDER = 10
+SUMMARY = "what this machine and these packages do to the numbers, and what mends it; a bundle for bug reports"
+DESCRIPTION = "Looks at torch, aiter, Triton, compilers, the GPU, its settings and the disk."
+
 WIDTH = 80
 """Columns where no terminal says how many it has."""
 
@@ -40,15 +45,8 @@ exit status: 0 no problem found, 1 a problem found, 2 the command or a file is o
 """
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "doctor",
-        help="what this machine and these packages do to the numbers, and what mends it; a bundle for bug reports",
-        description="Looks at torch, aiter, Triton, compilers, the GPU, its settings and the disk.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("--quick", action="store_true", help="leave out the noise of three cases, which takes a minute")
     parser.add_argument("--json", metavar="FILE", default="", help="write the findings as JSON; - prints them alone")
     parser.add_argument("--bundle", type=Path, metavar="FILE.zip", help="pack the report for a bug report")

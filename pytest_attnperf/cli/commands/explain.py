@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from pytest_attnperf.reports.explain.facts import Facts, Option, Stored, Told
     from pytest_attnperf.results import CaseResult, RunResult
 
+GROUP = "every day"
+ORDER = 40
+SUMMARY = "why a case has its verdict: words, every figure, what changed, and what would decide it"
+DESCRIPTION = "Explains one verdict from stored results: plain words first, figures below."
+
 RESULTS = Path(".attnperf/results.json")
 BASELINES = Path("baselines")
 WIDTH = 80
@@ -48,15 +53,8 @@ several are named so
 """
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "explain",
-        help="why a case has its verdict: words, every figure, what changed, and what would decide it",
-        description="Explains one verdict from stored results: plain words first, figures below.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("what", nargs="?", default="", metavar="WHAT", help="node id, key, or a part; else the worst")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE", help=f"default: {RESULTS}")
     parser.add_argument("--baselines", type=Path, metavar="DIR", help=f"default: {BASELINES}, where it exists")

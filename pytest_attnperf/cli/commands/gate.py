@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from pytest_attnperf.results import CaseResult, RunResult
     from pytest_attnperf.session.rejudge.cases import RejudgeSettings
 
+GROUP = "in CI"
+ORDER = 90
+SUMMARY = "judge results of another machine, against the baselines of a revision"
+DESCRIPTION = "Judges results files anew, on a machine without the GPU and without the code that was measured."
+
 WIDTH = 110
 SHOWN = 10
 """Cases whose reasons are printed; all are in the table and in the files."""
@@ -51,15 +56,8 @@ exit status: 0 passed, or not blocking; 1 failed; 2 the command, a file or the b
 """
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "gate",
-        help="judge results of another machine, against the baselines of a revision",
-        description="Judges results files anew, on a machine without the GPU and without the code that was measured.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("--results", type=Path, nargs="+", required=True, metavar="FILE", help="of pytest --attnperf")
     parser.add_argument("--base", default="", metavar="REV|DIR", help="whose baselines count")
     parser.add_argument("--baselines", default=USUAL_BASELINES, metavar="NAME", help="their folder in a tree")

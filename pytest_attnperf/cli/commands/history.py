@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from pytest_attnperf.tools.history.store import HistoryStore
     from pytest_attnperf.tools.history.text import ListedCase
 
+GROUP = "every day"
+ORDER = 70
+SUMMARY = "a case over time: where it changed, by commit; importing and pruning"
+DESCRIPTION = "What a store of many runs says of a case."
+
 VARIABLE = "ATTNPERF_HISTORY"
 DEFAULT = ".attnperf/history.sqlite"
 LISTED_MAX = 60
@@ -39,15 +44,8 @@ examples:
 """
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "history",
-        help="a case over time: where it changed, by commit; importing and pruning",
-        description="What a store of many runs says of a case.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("case", nargs="?", default="", metavar="CASE", help="key, part of it, or node id")
     parser.add_argument("--history", default="", metavar="URL", help=f"the store (default: {VARIABLE}, else {DEFAULT})")
     parser.add_argument("--arch", default="", metavar="ARCH[/PRODUCT]", help="this device only")

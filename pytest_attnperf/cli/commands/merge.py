@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from pytest_attnperf.reports.run.joined import Joined
     from pytest_attnperf.results import RunResult
 
+GROUP = "in CI"
+ORDER = 100
+SUMMARY = "results of several machines or shards as one file, one report and one exit status"
+DESCRIPTION = "Joins results of several machines or shards into one file, one report and one exit status."
+
 LINE_LIMIT = 1000
 
 EPILOG = """RESULTS are files that pytest --attnperf wrote. What was measured on devices of one architecture, product
@@ -34,15 +39,8 @@ or nothing was gated; 2 the command or a file is off, or there is no page becaus
 """
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "merge",
-        help="results of several machines or shards as one file, one report and one exit status",
-        description="Joins results of several machines or shards into one file, one report and one exit status.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS", help="of pytest --attnperf")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="where the merged results are written")
     parser.add_argument("--html", type=Path, metavar="DIR", help="write report.html and the other forms into DIR")

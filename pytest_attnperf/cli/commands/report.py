@@ -14,6 +14,11 @@ from pytest_attnperf.errors import UsageError
 if TYPE_CHECKING:
     from pytest_attnperf.reports.run.joined import Joined
 
+GROUP = "first hour"
+ORDER = 30
+SUMMARY = "results again: tables, a page, Markdown or JUnit"
+DESCRIPTION = "Reports of stored runs."
+
 WIDTH = 110
 """Columns where no terminal says how many it has."""
 
@@ -35,15 +40,8 @@ extra is missing
 """
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "report",
-        help="results again: tables, a page, Markdown or JUnit",
-        description="Reports of stored runs.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS", help="results.json files, or baselines")
     parser.add_argument("--html", type=Path, metavar="DIR", help="write report.html and the other forms into DIR")
     parser.add_argument("--markdown", metavar="FILE", help="write Markdown for a pull request; - prints it")

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from pytest_attnperf.records import Launch
     from pytest_attnperf.workloads.base import Workload
 
+GROUP = "deeper"
+ORDER = 200
+SUMMARY = "run one backend on one workload, for profilers and debuggers"
+DESCRIPTION = "Run one registered backend on one workload in this process, for profilers and debuggers."
+
 EPILOG = """The workload is a line as --attnperf-workload takes it, or the id of a suite's case. Nothing is timed: the
 calls stand in a range named attnperf, which profilers show.
 
@@ -31,15 +36,8 @@ examples:
 """
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "run-kernel",
-        help="run one backend on one workload, for profilers and debuggers",
-        description="Run one registered backend on one workload in this process, for profilers and debuggers.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("backend", help="name of a registered backend, e.g. hip.flash")
     parser.add_argument("--workload", required=True, metavar="LINE|ID", help="e.g. s=512,d=64,h=8")
     parser.add_argument("--calls", type=int, default=20, metavar="N", help="calls inside the range (default 20)")
