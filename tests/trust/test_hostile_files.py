@@ -16,7 +16,7 @@ import pytest
 from kernels.configs import KernelConfigError, Space
 from pytest_attnperf.baselines.ceilings_store import read_ceilings
 from pytest_attnperf.cli.main import main as cli
-from pytest_attnperf.codeobject import building
+from pytest_attnperf.codeobject import built
 from pytest_attnperf.codeobject.object_manifest import read_manifest
 from pytest_attnperf.errors import AttnperfError, CodeObjectError, UsageError, WorkloadError, pasted
 from pytest_attnperf.records import Verdict
@@ -110,12 +110,12 @@ def test_a_line_from_behind_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_object_that_unpacks_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few bytes that claim to be gigabytes are damaged, as one that was cut short is; a sound one comes back."""
-    monkeypatch.setattr(building, "UNPACKED_BYTES_MOST", 1_000)
-    assert building.unpacked(building.packed(b"x" * 999), "it") == b"x" * 999
+    monkeypatch.setattr(built, "UNPACKED_BYTES_MOST", 1_000)
+    assert built.unpacked(built.packed(b"x" * 999), "it") == b"x" * 999
     whole = zlib.compress(b"\0" * 10_000)
     for data in (whole, zlib.compress(b"ab" * 100)[:-6]):
         with pytest.raises(CodeObjectError, match="it came back damaged"):
-            building.unpacked(base64.b64encode(data).decode(), "it")
+            built.unpacked(base64.b64encode(data).decode(), "it")
 
 
 def test_messages_are_short_whatever_a_file_holds(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_columns_of_a_profile_are_not_obeyed(
     )
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text(sound)
-    assert cli.main(["profile", "a.csv", "--against", "b.csv"]) == 0
+    assert cli(["profile", "a.csv", "--against", "b.csv"]) == 0
     said = capsys.readouterr().out
     assert "problem: " in said
     assert "\x1b" not in said
@@ -180,7 +180,7 @@ def test_a_database_with_a_damaged_name(tmp_path: Path, capsys: pytest.CaptureFi
     connection.close()
     damaged = path.read_bytes().replace(b"TABLE rocpd_k", b"TABLE rocpd_\xc5")
     path.write_bytes(damaged)
-    assert cli.main(["profile", str(path)]) == 2
+    assert cli(["profile", str(path)]) == 2
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -202,7 +202,7 @@ def test_a_pipe_keeps_no_command_waiting(
     """A pipe in place of a file is refused at once by every command that reads one."""
     monkeypatch.chdir(tmp_path)
     os.mkfifo("f.json")
-    assert cli.main(READERS[command].replace("{}", "f.json").split()) == 2
+    assert cli(READERS[command].replace("{}", "f.json").split()) == 2
     said = capsys.readouterr().err
     assert "f.json is a pipe" in said or "f.json is no file" in said
 
@@ -215,7 +215,7 @@ def test_a_file_without_end_is_not_read(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "f.json").touch()
     os.truncate("f.json", 1 << 36)
-    assert cli.main(READERS[command].replace("{}", "f.json").split()) == 2
+    assert cli(READERS[command].replace("{}", "f.json").split()) == 2
     assert "f.json has 68,719,476,736 bytes; at most " in capsys.readouterr().err
 
 
@@ -228,11 +228,11 @@ def test_pipes_among_baselines_and_stores(
     folder = tmp_path / "base" / "sm_90" / "sample"
     folder.mkdir(parents=True)
     os.mkfifo(folder / "prefill.json")
-    assert cli.main(["gate", "--results", "r.json", "--base", "./base", "--no-strict"]) == 1
+    assert cli(["gate", "--results", "r.json", "--base", "./base", "--no-strict"]) == 1
     assert "prefill.json is a pipe" in capsys.readouterr().out
     pytest.importorskip("sqlalchemy", reason="the history needs it")
     monkeypatch.setenv("ATTNPERF_HISTORY", str(folder / "prefill.json"))
-    assert cli.main(["history"]) == 2
+    assert cli(["history"]) == 2
     assert "prefill.json is a pipe" in capsys.readouterr().err
 
 
@@ -248,7 +248,7 @@ def test_results_give_a_ci_system_no_command(
     cases = tuple(replace(case, key=replace(case.key, suite=evil), summary=said[60], notes=said, reasons=said)
                   for case in run.cases)  # fmt: skip
     json_results.write(Path("r.json"), replace(run, cases=cases, findings=said, notes=said))
-    cli.main([*command.split(), "r.json"])
+    cli([*command.split(), "r.json"])
     printed = capsys.readouterr().out
     assert "stop-commands" in printed
     assert not any(line.lstrip().startswith("::") or "##[" in line for line in printed.splitlines())

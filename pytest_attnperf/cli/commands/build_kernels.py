@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.codeobject.building import Built, build, object_bytes, source_hashes
+from pytest_attnperf.codeobject.building import build
+from pytest_attnperf.codeobject.built import Built, object_bytes, source_hashes
 from pytest_attnperf.codeobject.object_manifest import PrebuiltObject, read_manifest, write_manifest
 from pytest_attnperf.errors import CodeObjectError, ToolMissingError, UsageError
 from pytest_attnperf.kernel_builds import ALL_ARCHS, HipSource, KernelBuild
