@@ -65,7 +65,7 @@ def typed(project: FakeProject, line: str, capsys: pytest.CaptureFixture[str]) -
     """Exit status and output of one command of the page."""
     program, *words = shlex.split(line)
     if program == "attnperf":
-        status = cli.main(words)
+        status = cli(words)
     else:
         assert program == "pytest"
         plugins = ("-p", "pytest_benchmark.plugin", "-p", "no:randomly")

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.cli.output import columns_shown, ink_shown
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
     from pytest_attnperf.reports.run.compared import GroupRow
     from pytest_attnperf.reports.run.joined import Joined
-    from pytest_attnperf.reports.text.colour import Ink
     from pytest_attnperf.results import RunResult
     from pytest_attnperf.session.side_by_side import ComparedCase, SideBySide, Sided
 
@@ -106,7 +104,7 @@ def _lines(found: SideBySide, options: argparse.Namespace) -> list[str]:
     """The table, cut to --limit."""
     from pytest_attnperf.reports.run.compared import ComparedRow, case_table, group_table
 
-    width, ink = _width(), _ink(options)
+    width, ink = columns_shown(WIDTH, WIDTH_LEAST), ink_shown(options.color)
     if options.by != "case":
         groups = _ordered_groups(found.cases, options.by, options.sort)
         shown = groups[: options.limit or None]
@@ -170,7 +168,7 @@ def _notes(found: SideBySide, sides: tuple[Joined, Joined]) -> list[str]:
     from pytest_attnperf.reports.text.text_width import wrapped
     from pytest_attnperf.session.side_by_side import LOOKS
 
-    width = _width()
+    width = columns_shown(WIDTH, WIDTH_LEAST)
     counts = [(sum(case.looks == looks for case in found.cases), looks) for looks in LOOKS]
     said = ", ".join(f"{count} {looks}" for count, looks in counts if count) or "nothing"
     mean = found.geometric_mean
@@ -230,9 +228,9 @@ def _cards(options: argparse.Namespace) -> int:
         values = {device: _card_values(spreads) for device, spreads in found.items()}
         sys.stdout.write(f"{printable_json(json.dumps(values, indent=1))}\n")
         return 0
-    width = _width()
+    width = columns_shown(WIDTH, WIDTH_LEAST)
     tables = [(device, spreads.cards[: options.limit or None]) for device, spreads in found.items()]
-    lines = [card_table(tables, width=width, ink=_ink(options))] if any(cards for _, cards in tables) else []
+    lines = [card_table(tables, width=width, ink=ink_shown(options.color))] if any(cards for _, cards in tables) else []
     lines += [""] * bool(lines)
     several = len(found) > 1
     for device, spreads in found.items():
@@ -256,13 +254,3 @@ def _card_values(spreads: object) -> object:
 
 def _print(lines: Sequence[str]) -> None:
     sys.stdout.write("\n".join(lines).strip("\n") + "\n")
-
-
-def _width() -> int:
-    return max(WIDTH_LEAST, shutil.get_terminal_size((WIDTH, 24)).columns)
-
-
-def _ink(options: argparse.Namespace) -> Ink:
-    from pytest_attnperf.reports.text.colour import Ink, wanted
-
-    return Ink.ansi() if wanted(sys.stdout, os.environ, options.color) else Ink.plain()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_attnperf.cli.output import columns_shown
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _text(table: DispatchTable, told: Sequence[str], options: argparse.Namespace
         return printable_json(json.dumps(dispatch.plain(table, told, missing), indent=2))
     if options.markdown:
         return dispatch.markdown_text(table, told, missing)
-    return dispatch.text(table, told, missing, shutil.get_terminal_size((80, 24)).columns)
+    return dispatch.text(table, told, missing, columns_shown(80))
 
 
 def _told(sources: Sequence[Source]) -> list[str]:

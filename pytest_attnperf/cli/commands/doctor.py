@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.cli.output import columns_shown, ink_shown
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -64,7 +63,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from pytest_attnperf.reports.text.colour import Ink, wanted
     from pytest_attnperf.tools.doctor.bundle import refuse_bad_name
     from pytest_attnperf.tools.doctor.engine import run_probes
     from pytest_attnperf.tools.doctor.here import surroundings_here
@@ -80,8 +78,7 @@ def _run(options: argparse.Namespace) -> int:
         sys.stderr.write("measuring on the GPU takes a minute; --quick leaves it out\n")
     report = run_probes(chosen, here)
     if options.json != "-":
-        ink = Ink.ansi() if wanted(sys.stdout, os.environ, options.color) else Ink.plain()
-        width = max(NARROWEST, shutil.get_terminal_size((WIDTH, 24)).columns)
+        ink, width = ink_shown(options.color), columns_shown(WIDTH, NARROWEST)
         sys.stdout.write("\n".join(_lines(report, width, ink, verbose=options.verbose)) + "\n")
     _write(report, here, options)
     return 1 if report.counts["problem"] else 0

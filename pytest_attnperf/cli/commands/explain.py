@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.cli.output import columns_shown, ink_shown
 from pytest_attnperf.errors import AttnperfError, UsageError
 
 if TYPE_CHECKING:
@@ -284,29 +283,23 @@ def _compared(case: CaseResult, found: RunResult, again: Recount, entry: object,
 
 def _of_case(told: Told, options: argparse.Namespace) -> tuple[str, dict[str, object]]:
     from pytest_attnperf.reports.explain.page import as_values, explanation
-    from pytest_attnperf.reports.text.colour import Ink, wanted
 
     if options.json:
         return "", as_values(told)
-    ink = Ink.ansi() if wanted(sys.stdout, os.environ, options.color) else Ink.plain()
-    return explanation(told, width=_width(), ink=ink), {}
+    return explanation(told, width=columns_shown(WIDTH, WIDTH_LEAST), ink=ink_shown(options.color)), {}
 
 
 def _of_code(held: object, found: RunResult, options: argparse.Namespace) -> tuple[str, dict[str, object]]:
     from pytest_attnperf.records.code import CodeResult
     from pytest_attnperf.reports.explain.page import code_explanation, code_values
-    from pytest_attnperf.reports.text.colour import Ink, wanted
 
     assert isinstance(held, CodeResult)
     source = str(options.results)
     if options.json:
         return "", code_values(held)
-    ink = Ink.ansi() if wanted(sys.stdout, os.environ, options.color) else Ink.plain()
-    return code_explanation(held, found, source, width=_width(), ink=ink), {}
-
-
-def _width() -> int:
-    return max(WIDTH_LEAST, shutil.get_terminal_size((WIDTH, 24)).columns)
+    return code_explanation(
+        held, found, source, width=columns_shown(WIDTH, WIDTH_LEAST), ink=ink_shown(options.color)
+    ), {}
 
 
 def _content(path: Path) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_attnperf.cli.main import main as cli
 
-OBJECTS = Path(__file__).parent / "data" / "code_objects"
+OBJECTS = Path(__file__).parents[2] / "data" / "code_objects"
 
 SUITE = """
 def test_code_object(code_object, kernel_build):
@@ -35,7 +35,7 @@ def pytest_attnperf_register_kernels(kernels): kernels.add(Prebuilt())
 
 def occupancy(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Exit status and output of `attnperf occupancy ARGUMENTS`."""
-    status = cli.main(["occupancy", *arguments])
+    status = cli(["occupancy", *arguments])
     captured = capsys.readouterr()
     return status, captured.out, captured.err
 
