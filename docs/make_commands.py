@@ -12,7 +12,7 @@ import textwrap
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_attnperf.cli.main import COMMANDS, whole_parser
+from pytest_attnperf.cli.main import read_commands, whole_parser
 
 PAGE = Path(__file__).with_name("commands.md")
 BEGIN, END = "<!-- commands: begin -->", "<!-- commands: end -->"
@@ -48,7 +48,7 @@ def renewed(text: str) -> str:
 def listed() -> str:
     """Every command under the heading of its group."""
     parsers, blocks, group = parsers_of(whole_parser()), [], ""
-    for name, command in COMMANDS.items():
+    for name, command in read_commands().items():
         if command.group != group:
             group = command.group
             blocks.append(f"## {group[0].upper()}{group[1:]}\n")

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from docs.make_commands import PAGE, Epilog, parsers_of, renewed, split
-from pytest_attnperf.cli.main import COMMANDS, whole_parser
+from pytest_attnperf.cli.main import command_names, whole_parser
 
 ENDS = {">", ">>", "|", "&&"}
 OPTION = re.compile(r"--(?:no-)?attnperf[\w-]*|--update-baselines")
@@ -26,7 +26,7 @@ def _words(line: str) -> list[str]:
     return ours[: next((number for number, word in enumerate(ours) if word in ENDS), len(ours))]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", command_names())
 def test_help_is_whole(name: str, parser: argparse.ArgumentParser, request: pytest.FixtureRequest) -> None:
     """Every command says what it does and its exit status; each of its examples is taken by the parsers as they are."""
     declared = parsers_of(parser)[name]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kernels.hip.kernel_source import root_of, shown
 from kernels.hip.sources import HipKernel
-from pytest_attnperf.codeobject.building import OBJECT_LIMIT_BYTES
+from pytest_attnperf.codeobject.built import OBJECT_LIMIT_BYTES
 from pytest_attnperf.codeobject.object_manifest import AGAIN, PrebuiltObject, read_manifest
 from pytest_attnperf.errors import CodeObjectError, UsageError
 

@@ -1,7 +1,9 @@
 """The `attnperf` command. What needs kernels asks a worker; what is here reads files only.
 
-Only the command that is typed is imported: `attnperf worker` runs where our dependencies may be missing, and nobody
-should wait for commands that they did not type.
+A command is a file of commands/ and nothing else: its name is the file's with hyphens, GROUP, SUMMARY and ORDER say how
+it is listed, DESCRIPTION, EPILOG and USAGE are its --help, `add_arguments` declares what it takes, and `run` gives the
+exit status. Only the one that is typed is imported: `attnperf worker` runs where our dependencies may be missing, and
+nobody should wait for commands that they did not type.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import codecs
 import contextlib
 import io
 import os
+import re
 import select
 import sys
 from collections.abc import Sequence
@@ -19,7 +22,8 @@ from types import ModuleType
 from typing import NamedTuple, TextIO
 
 from pytest_attnperf import __version__
-from pytest_attnperf.errors import AttnperfError
+from pytest_attnperf.cli import commands
+from pytest_attnperf.errors import AttnperfError, UsageError
 
 FAILED, INTERRUPTED, READER_GONE = 2, 130, 141
 """Exit status of a command or file that is off, after Ctrl-C, and when nobody reads what is printed any more: the last
@@ -31,47 +35,18 @@ NAME_COLUMNS, WIDTH = 18, 80
 ERROR_CHARACTERS = 20_000
 
 
+FACT = re.compile(r"^(GROUP|ORDER|SUMMARY) = (.+)$", re.MULTILINE)
+LAST = 1000
+
+
 class Command(NamedTuple):
-    """group: the heading it is listed under; summary: one line, the `help` of its own parser."""
+    """group: the heading it is listed under; summary: one line, the `help` of its own parser; order: its place on the
+    screen, where groups stand in the order of their first commands."""
 
     group: str
     summary: str
+    order: int
 
-
-FIRST, DAILY, CI, DEEPER, REST = "first hour", "every day", "in CI", "deeper", "shells and machines"
-
-COMMANDS: dict[str, Command] = {
-    "doctor": Command(
-        FIRST, "what this machine and these packages do to the numbers, and what mends it; a bundle for bug reports"
-    ),
-    "warm": Command(FIRST, "build, compile and tune every selected case ahead of a timed run"),
-    "report": Command(FIRST, "results again: tables, a page, Markdown or JUnit"),
-    "explain": Command(
-        DAILY, "why a case has its verdict: words, every figure, what changed, and what would decide it"
-    ),
-    "accept": Command(
-        DAILY, "take a wanted slowdown or another identity into the baseline, from results, with a reason"
-    ),
-    "compare": Command(DAILY, "two results side by side, or the GPUs of a run: which card is slow"),
-    "history": Command(DAILY, "a case over time: where it changed, by commit; importing and pruning"),
-    "bisect": Command(DAILY, "find the first slow commit between two revisions"),
-    "gate": Command(CI, "judge results of another machine, against the baselines of a revision"),
-    "merge": Command(CI, "results of several machines or shards as one file, one report and one exit status"),
-    "comment": Command(CI, "one comment on a GitHub pull request, updated by later runs"),
-    "merge-baselines": Command(CI, "merge baseline files entry by entry, as git's merge driver or after a conflict"),
-    "profile": Command(DEEPER, "where GPU time goes, what binds kernels, and what contradicts itself"),
-    "stages": Command(DEEPER, "where a call's time goes: stages, launches, first call; staged against fused"),
-    "ladder": Command(DEEPER, "backends of a workload side by side: times, and the machine code that ran"),
-    "occupancy": Command(DEEPER, "how many waves of a kernel fit a SIMD, why, and what would raise it"),
-    "calibrate-device": Command(DEEPER, "measure what this device reaches, for rooflines"),
-    "tune": Command(DEEPER, "search a backend's configuration, and write the files that its kernel reads"),
-    "dispatch": Command(DEEPER, "which backend to take where, from measured results"),
-    "run-kernel": Command(DEEPER, "run one backend on one workload, for profilers and debuggers"),
-    "build-kernels": Command(DEEPER, "compile the registered HIP kernels into a folder of objects"),
-    "completion": Command(REST, "print what makes a shell complete these commands"),
-    "worker": Command(REST, "serve a pytest of another tree or machine over stdin and stdout; not typed by hand"),
-}
-"""By name; each lies in commands/<name>.py, whose `add_to` declares its arguments and whose `run` gives the status."""
 
 EPILOG = """`attnperf COMMAND --help` has examples; docs/commands.md has everything.
 
@@ -112,22 +87,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return READER_GONE if gone else FAILED
 
 
-def whole_parser() -> argparse.ArgumentParser:
-    """With every command declared: what is completed, documented and tested."""
-    return _parser(COMMANDS)
+def command_names() -> list[str]:
+    """Name every file of the folder as it is typed."""
+    files = sorted(file for folder in commands.__path__ for file in os.listdir(folder))
+    return [file[:-3].replace("_", "-") for file in files if file.endswith(".py") and not file.startswith("_")]
+
+
+def read_commands() -> dict[str, Command]:
+    """Read what is listed of every command from its file, by name, in the order of the screen. None is imported."""
+    found = {name: _read_command(name) for name in command_names()}
+    first = {one.group: one.order for one in sorted(found.values(), key=lambda one: one.order, reverse=True)}
+    return dict(sorted(found.items(), key=lambda item: (first[item[1].group], item[1].order, item[0])))
+
+
+def _read_command(name: str) -> Command:
+    """Read the constants GROUP, SUMMARY and ORDER, which a file has on a line each. Raises UsageError without them."""
+    from ast import literal_eval
+
+    paths = (os.path.join(folder, f"{name.replace('-', '_')}.py") for folder in commands.__path__)
+    path = next(path for path in paths if os.path.exists(path))
+    with open(path, encoding="utf-8") as file:
+        facts = {fact: literal_eval(value) for fact, value in FACT.findall(file.read())}
+    if not facts.keys() >= {"GROUP", "SUMMARY"}:
+        raise UsageError(f"{path}: a command has GROUP = ... and SUMMARY = ... on a line each")
+    return Command(facts["GROUP"], facts["SUMMARY"], facts.get("ORDER", LAST))
 
 
 def listing() -> str:
-    """The commands under their headings, as a terminal shows them."""
+    """Lay the commands out under their headings, as a terminal shows them."""
     import textwrap
 
     lines: list[str] = []
-    for group in dict.fromkeys(command.group for command in COMMANDS.values()):
-        lines += ["", f"{group}:"] if lines else [f"{group}:"]
-        for name, command in COMMANDS.items():
-            if command.group == group:
-                first = f"  {name:<{NAME_COLUMNS}}"
-                lines += textwrap.wrap(command.summary, WIDTH, initial_indent=first, subsequent_indent=" " * len(first))
+    group = ""
+    for name, command in read_commands().items():
+        if command.group != group:
+            group = command.group
+            lines += ["", f"{group}:"] if lines else [f"{group}:"]
+        first = f"  {name:<{NAME_COLUMNS}}"
+        lines += textwrap.wrap(command.summary, WIDTH, initial_indent=first, subsequent_indent=" " * len(first))
     return "\n".join(lines)
 
 
@@ -141,40 +138,63 @@ def _run(words: list[str]) -> int:
     if not words:
         sys.stderr.write(f"usage: {USAGE}\n\n{listing()}\n\n`attnperf COMMAND --help` has examples\n")
         return FAILED
-    if name not in COMMANDS:
-        parser = _parser([])
+    if name not in command_names():
+        parser = parser_of([])
         if name:
             parser.error(_unknown(name))
         parser.parse_args(words)
         return FAILED
-    options = _parser([name]).parse_args(words)
+    options = parser_of([name]).parse_args(words)
     status: int = module_of(name).run(options)
     return status
 
 
-def _parser(names: Sequence[str] | dict[str, Command]) -> argparse.ArgumentParser:
-    """Of these commands; --help lists all."""
-    parser = argparse.ArgumentParser(
-        prog="attnperf",
-        usage=USAGE,
-        description=f"{DESCRIPTION}\n\n{listing()}",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def whole_parser() -> argparse.ArgumentParser:
+    """Declare every command: what is completed, documented and tested."""
+    return parser_of(list(read_commands()), shown=None)
+
+
+def parser_of(names: Sequence[str], shown: str | None = argparse.SUPPRESS) -> argparse.ArgumentParser:
+    """Declare these commands; --help lists all, under headings and not as `shown`."""
+    parser = _Listing(prog="attnperf", usage=USAGE, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="version", version=f"pytest-attnperf {__version__}")
-    shown = None if names is COMMANDS else argparse.SUPPRESS  # in the description they stand under headings
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, prog="attnperf", help=shown)
+    kinds = parser.add_subparsers(
+        dest="command",
+        metavar="COMMAND",
+        required=True,
+        prog="attnperf",
+        help=shown,
+        parser_class=argparse.ArgumentParser,
+    )
     for name in names:
-        module_of(name).add_to(commands)
+        module = module_of(name)
+        declared = kinds.add_parser(
+            name,
+            help=module.SUMMARY,
+            usage=getattr(module, "USAGE", None),
+            description=module.DESCRIPTION,
+            epilog=module.EPILOG,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(declared)
     return parser
+
+
+class _Listing(argparse.ArgumentParser):
+    """Describes itself by the list of commands, which is made when somebody asks for it."""
+
+    def format_help(self) -> str:
+        self.description = f"{DESCRIPTION}\n\n{listing()}"
+        return super().format_help()
 
 
 def _unknown(name: str) -> str:
     import difflib
 
-    near = difflib.get_close_matches(name, COMMANDS, 1, 0.5)
+    known = list(read_commands())
+    near = difflib.get_close_matches(name, known, 1, 0.5)
     meant = f"; did you mean {near[0]!r}?" if near else ""
-    return f"there is no command {_shown(repr(name))}{meant}\ncommands: {', '.join(COMMANDS)}"
+    return f"there is no command {_shown(repr(name))}{meant}\ncommands: {', '.join(known)}"
 
 
 def _write_any_letter() -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.cli.output import columns_shown
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def write(options: argparse.Namespace, above: Sequence[str], tables: Sequence[Ta
     if options.markdown:
         said = "\n\n".join(filter(None, (markdown(above, tables), markdown(below, ()))))
     else:
-        width = shutil.get_terminal_size((WIDTH, 24)).columns
+        width = columns_shown(WIDTH)
         said = "\n\n".join(filter(None, (terminal(above, tables, width), terminal(below, (), width))))
     sys.stdout.write(f"{said}\n")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_attnperf.codeobject.building import Built, assembly_text, object_bytes
+from pytest_attnperf.codeobject.built import Built, assembly_text, object_bytes
 from pytest_attnperf.codeobject.decoding import Decoded, decode, disassembler_version
 from pytest_attnperf.codeobject.instructions import Place
 from pytest_attnperf.codeobject.line_table import LineTable, line_table

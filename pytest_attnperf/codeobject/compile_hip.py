@@ -11,15 +11,7 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_attnperf.codeobject.building import (
-    Built,
-    as_texts,
-    label,
-    packed,
-    project_root,
-    source_hashes,
-    through_cache,
-)
+from pytest_attnperf.codeobject.built import Built, as_texts, label, packed, project_root, source_hashes, through_cache
 from pytest_attnperf.codeobject.hip_toolchain import DEVICE_ONLY, Toolchain, find_toolchain, run_tool
 from pytest_attnperf.codeobject.object_cache import cache_key
 from pytest_attnperf.errors import CodeObjectError, ToolMissingError

@@ -8,15 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_attnperf.codeobject.building import (
-    Built,
-    as_texts,
-    label,
-    packed,
-    project_root,
-    source_hashes,
-    through_cache,
-)
+from pytest_attnperf.codeobject.built import Built, as_texts, label, packed, project_root, source_hashes, through_cache
 from pytest_attnperf.codeobject.object_cache import cache_key
 from pytest_attnperf.codeobject.triton_errors import StandardError, explained
 from pytest_attnperf.codeobject.triton_function import jit_function, reachable_functions, specialisation

@@ -40,7 +40,7 @@ def compute_processes(gpu_id: str, system: System) -> list[str]:
     """Processes that hold memory of this card, each 'pid name'; those whose memory is not told are listed, too."""
     folder = system.root / PROCESSES
     pids = sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit())
-    return [f"{pid} {_name(pid, system)}" for pid in pids if _holds_memory(pid, gpu_id, system)]
+    return [f"{pid} {process_name(pid, system)}" for pid in pids if _holds_memory(pid, gpu_id, system)]
 
 
 def architectures(system: System) -> list[str]:
@@ -112,7 +112,8 @@ def _holds_memory(pid: int, gpu_id: str, system: System) -> bool:
         return not any((system.root / PROCESSES / str(pid)).glob("vram_*"))
 
 
-def _name(pid: int, system: System) -> str:
+def process_name(pid: int, system: System) -> str:
+    """Read the name of a process, as far as this process may see it."""
     try:
         return system.read(f"proc/{pid}/comm")
     except ProbeError:

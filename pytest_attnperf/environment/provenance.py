@@ -65,6 +65,11 @@ def provenance(root: Path, environ: Mapping[str, str]) -> dict[str, str]:
     return {name: without_credentials(value)[:TEXT_LIMIT] for name, value in sorted(found.items())}
 
 
+def is_ci() -> bool:
+    """Tell whether a CI system runs us: strict is then the default."""
+    return os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
 def without_credentials(text: str) -> str:
     """A text, such as a command as it was typed, without the user and the password of addresses in it."""
     return _SECRET_FIELD.sub(r"\1***", _SECRET.sub("//", text))

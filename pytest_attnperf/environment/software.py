@@ -101,10 +101,11 @@ def _version(distribution: str) -> str:
 
 
 def _first_version(distributions: tuple[str, ...], *, absent: str = ABSENT) -> str:
-    return next(filter(None, map(_installed, distributions)), absent)
+    return next(filter(None, map(version_of, distributions)), absent)
 
 
-def _installed(distribution: str) -> str:
+def version_of(distribution: str) -> str:
+    """Read the version of an installed distribution; '' where there is none."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

@@ -364,7 +364,7 @@ def kernel_lines(run: RunResult) -> list[str]:
 
 def is_strict(config: pytest.Config) -> bool:
     """As the command line says; by default where CI is set."""
-    from pytest_attnperf.plugin.run import is_ci
+    from pytest_attnperf.environment.provenance import is_ci
 
     asked = config.getoption("attnperf_strict")
     return is_ci() if asked is None else bool(asked)

@@ -391,8 +391,3 @@ def _uninterrupted() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         print("attnperf: still ending the workers", file=sys.stderr)  # noqa: T201
-
-
-def is_ci() -> bool:
-    """Whether a CI system runs us: strict is then the default."""
-    return os.environ.get("CI", "").lower() not in ("", "0", "false")

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from pytest_attnperf import __version__
 from pytest_attnperf.baselines.code_schema import entry_of
 from pytest_attnperf.baselines.code_store import CodeStore, FoundKernel, NewKernel
-from pytest_attnperf.codeobject.building import Built
+from pytest_attnperf.codeobject.built import Built
 from pytest_attnperf.codeobject.occupancy import occupancy_of
 from pytest_attnperf.errors import BaselineError, CaseFailedError, CodeObjectError, WorkerError, pasted
 from pytest_attnperf.gate.code.decide import Candidate, CodeDecision, judge_code, judge_record

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from pytest_attnperf.codeobject.building import Built
+from pytest_attnperf.codeobject.built import Built
 from pytest_attnperf.errors import AttnperfError, CaseFailedError, WorkerError
 from pytest_attnperf.records import CaseKey, Role
 from pytest_attnperf.workers.controller import Worker

@@ -1,19 +1,21 @@
 from __future__ import annotations
 
-import argparse
 import io
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
+from docs import make_commands
 from pytest_attnperf import __version__
-from pytest_attnperf.cli.main import COMMANDS, listing, main, whole_parser
-from pytest_attnperf.cli.main import main as cli
+from pytest_attnperf.cli import commands
+from pytest_attnperf.cli.main import listing, main, parser_of, read_commands
+from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import CaseKey, DeviceInfo, Verdict
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
@@ -152,17 +154,74 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     printed = " ".join(capsys.readouterr().out.split())
-    assert all(f" {name} {command.summary}" in printed for name, command in COMMANDS.items())
+    assert all(f" {name} {command.summary}" in printed for name, command in read_commands().items())
     assert "worker serve a pytest of another tree or machine over stdin and stdout; not typed by hand" in printed
     assert "exit status: 0 done" in printed
     assert "exit status of pytest --attnperf: 0 nothing failed" in printed
 
 
-def test_summaries_are_those_of_the_commands() -> None:
-    """What cli.COMMANDS lists of a command is the `help` that its own file declares."""
-    (commands,) = (one for one in whole_parser()._actions if isinstance(one, argparse._SubParsersAction))
-    declared = {one.dest: one.help for one in commands._choices_actions}
-    assert declared == {name: command.summary for name, command in COMMANDS.items()}
+def test_the_order_of_the_screen() -> None:
+    """Groups stand in the order of a user's needs, and so do the commands of each."""
+    listed: dict[str, list[str]] = {}
+    for name, command in read_commands().items():
+        listed.setdefault(command.group, []).append(name)
+    assert listed == {
+        "first hour": ["doctor", "warm", "report"],
+        "every day": ["explain", "accept", "compare", "history", "bisect"],
+        "in CI": ["gate", "merge", "comment", "merge-baselines"],
+        "deeper": [
+            *("profile", "stages", "ladder", "occupancy", "calibrate-device", "tune"),
+            *("dispatch", "run-kernel", "build-kernels"),
+        ],
+        "shells and machines": ["completion", "worker"],
+    }
+
+
+THROW_AWAY = """
+GROUP = "deeper"
+SUMMARY = "count to three"
+DESCRIPTION = "Counts."
+EPILOG = "exit status: 0 counted\\n\\nexamples:\\n  attnperf throw-away --far   further\\n"
+
+
+def add_arguments(parser):
+    parser.add_argument("--far", action="store_true", help="count further")
+
+
+def run(options):
+    return 3 + options.far
+"""
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A folder whose files are commands, too."""
+    monkeypatch.setattr(commands, "__path__", [*commands.__path__, str(tmp_path)])
+    yield tmp_path
+    sys.modules.pop(f"{commands.__name__}.throw_away", None)
+
+
+def test_a_command_is_one_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that is put among the commands can be typed, is listed and completed, and stands on the docs page."""
+    (folder / "throw_away.py").write_text(THROW_AWAY)
+    assert main(["throw-away", "--far"]) == 4
+    assert list(read_commands())[-3:] == ["throw-away", "completion", "worker"]
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "\n  throw-away        count to three\n" in capsys.readouterr().out
+    assert main(["completion", "bash"]) == 0
+    assert re.search(r"throw_away_option_strings=\(.*--far", capsys.readouterr().out)
+    section = make_commands.listed().partition("### attnperf throw-away\n")[2].partition("\n## ")[0]
+    assert section.startswith("\nCounts.\n\n```text\nattnperf throw-away [options]\n```\n\n- `--far`: count further\n")
+    assert "attnperf throw-away --far  # further\n" in section
+
+
+def test_a_command_that_does_not_say_where_it_stands(folder: Path) -> None:
+    """Its file is named, and other commands are not kept from their work."""
+    (folder / "throw_away.py").write_text('SUMMARY = "count to three"\n')
+    with pytest.raises(UsageError, match=rf"{folder}/throw_away\.py: a command has GROUP = .* and SUMMARY = "):
+        listing()
+    assert parser_of(["report"]).parse_args(["report", "r.json"]).command == "report"
 
 
 def test_help_loads_no_command() -> None:
@@ -177,7 +236,8 @@ def test_help_loads_no_command() -> None:
     ran = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
     loaded = ran.stdout.rpartition("LOADED ")[2].split()
     assert [name for name in loaded if "__editable__" not in name] == [
-        *("pytest_attnperf", "pytest_attnperf.cli", "pytest_attnperf.errors")
+        *("pytest_attnperf", "pytest_attnperf.cli", "pytest_attnperf.cli.commands", "pytest_attnperf.cli.main"),
+        "pytest_attnperf.errors",
     ]
 
 
@@ -236,8 +296,9 @@ def test_a_full_disk(written: Written) -> None:
 
 def _with_a_command(monkeypatch: pytest.MonkeyPatch, run: Callable[[object], int]) -> None:
     """`attnperf report` does something else."""
-    module = SimpleNamespace(add_to=lambda commands: commands.add_parser("report"), run=run)
-    monkeypatch.setattr(cli, "module_of", lambda name: module)
+    module = import_module(f"{commands.__name__}.report")
+    monkeypatch.setattr(module, "add_arguments", lambda parser: None)
+    monkeypatch.setattr(module, "run", run)
 
 
 @pytest.mark.parametrize(

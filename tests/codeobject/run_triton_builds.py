@@ -13,7 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pytest_attnperf.codeobject.building import assembly_text, build, unsupported_reasons
+from pytest_attnperf.codeobject.building import build, unsupported_reasons
+from pytest_attnperf.codeobject.built import assembly_text
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
 

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_attnperf.codeobject import analysis, decoding
 from pytest_attnperf.codeobject.analysis import Analyser
-from pytest_attnperf.codeobject.building import Built, packed
+from pytest_attnperf.codeobject.built import Built, packed
 from pytest_attnperf.codeobject.decoding import Decoded
 from pytest_attnperf.codeobject.elf import read_elf
 from pytest_attnperf.codeobject.tools import objdump

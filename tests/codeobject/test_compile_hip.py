@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.codeobject.building import build, object_bytes, unsupported_reasons
+from pytest_attnperf.codeobject.building import build, unsupported_reasons
+from pytest_attnperf.codeobject.built import object_bytes
 from pytest_attnperf.codeobject.hip_toolchain import CLANG, find_linker, find_toolchain, hip_reasons
 from pytest_attnperf.errors import CodeObjectError, ToolMissingError
 from pytest_attnperf.kernel_builds import HipSource, KernelBuild

@@ -16,8 +16,7 @@ from pytest_attnperf.errors import ToolMissingError, UsageError
 from pytest_attnperf.plugin import missing_parts
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.testing.sample_runs import sample_run
-from pytest_attnperf.tools.history import plot as history_plot
-from pytest_attnperf.tools.profilers import roofline_plot
+from pytest_attnperf.tools import plotting
 from pytest_attnperf.tools.tuner import optuna_search
 
 OPTIONAL = (
@@ -77,12 +76,11 @@ def test_a_command_names_what_it_lacks(
 def test_plots_searches_and_code_objects_name_what_they_lack(monkeypatch: pytest.MonkeyPatch) -> None:
     """The extras `plots` and `tune`, and a Triton new enough, where one of the functions behind a command asks."""
     take_away(monkeypatch, "matplotlib", "optuna", "triton")
-    for plots in (roofline_plot, history_plot):
-        with (
-            pytest.raises(UsageError, match=r"a plot needs matplotlib .*pytest-attnperf\[plots\]"),
-            plots._matplotlib(),
-        ):
-            pass
+    with (
+        pytest.raises(UsageError, match=r"a plot needs matplotlib .*pytest-attnperf\[plots\]"),
+        plotting._matplotlib(),
+    ):
+        pass
     with pytest.raises(UsageError, match=r"needs Optuna.*pytest-attnperf\[tune\]"):
         optuna_search._require_optuna()
     with pytest.raises(ToolMissingError, match=r"no triton .*pip install 'triton>="):

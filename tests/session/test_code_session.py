@@ -12,7 +12,7 @@ import pytest
 from pytest_attnperf.baselines.code_schema import entry_of
 from pytest_attnperf.baselines.code_store import CodeStore, code_path
 from pytest_attnperf.codeobject.analysis import Analyser
-from pytest_attnperf.codeobject.building import Built, packed
+from pytest_attnperf.codeobject.built import Built, packed
 from pytest_attnperf.errors import BaselineError, CaseFailedError, CodeObjectError, WorkerError
 from pytest_attnperf.gate.code.policy import CodePolicy
 from pytest_attnperf.kernel_builds import KernelBuild, TritonSource

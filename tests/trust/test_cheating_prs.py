@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import shutil
@@ -15,7 +14,8 @@ import pytest
 
 from pytest_attnperf.baselines.record import new_entry
 from pytest_attnperf.baselines.store import BaselineStore
-from pytest_attnperf.cli.commands.gate import MODE_VARIABLE, add_to, run
+from pytest_attnperf.cli.commands.gate import MODE_VARIABLE, run
+from pytest_attnperf.cli.main import parser_of
 from pytest_attnperf.correctness.budget import LAST_CALL, PLANTED, TIMED
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import (
@@ -107,10 +107,8 @@ def judged(
         found = RunResult(RESULTS_SCHEMA, "0", "gate", "2026-01-01", "pytest", "c1", device, MACHINE, cases,
                           selected=len(cases))  # fmt: skip
         json_results.write(tmp_path / "results.json", found)
-        parser = argparse.ArgumentParser()
-        add_to(parser.add_subparsers())
         words = ["gate", "--results", str(tmp_path / "results.json"), "--base", "main", "--strict", *options]
-        return run(parser.parse_args(words)), capsys.readouterr().out
+        return run(parser_of(["gate"]).parse_args(words)), capsys.readouterr().out
 
     return gate
 

@@ -16,7 +16,7 @@ import pytest
 from kernels.configs import KernelConfigError, Space
 from pytest_attnperf.baselines.ceilings_store import read_ceilings
 from pytest_attnperf.cli.main import main as cli
-from pytest_attnperf.codeobject import building
+from pytest_attnperf.codeobject import built
 from pytest_attnperf.codeobject.object_manifest import read_manifest
 from pytest_attnperf.errors import AttnperfError, CodeObjectError, UsageError, WorkloadError, pasted
 from pytest_attnperf.records import Verdict
@@ -110,12 +110,12 @@ def test_a_line_from_behind_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_object_that_unpacks_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few bytes that claim to be gigabytes are damaged, as one that was cut short is; a sound one comes back."""
-    monkeypatch.setattr(building, "UNPACKED_BYTES_MOST", 1_000)
-    assert building.unpacked(building.packed(b"x" * 999), "it") == b"x" * 999
+    monkeypatch.setattr(built, "UNPACKED_BYTES_MOST", 1_000)
+    assert built.unpacked(built.packed(b"x" * 999), "it") == b"x" * 999
     whole = zlib.compress(b"\0" * 10_000)
     for data in (whole, zlib.compress(b"ab" * 100)[:-6]):
         with pytest.raises(CodeObjectError, match="it came back damaged"):
-            building.unpacked(base64.b64encode(data).decode(), "it")
+            built.unpacked(base64.b64encode(data).decode(), "it")
 
 
 def test_messages_are_short_whatever_a_file_holds(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.codeobject.building import object_bytes
+from pytest_attnperf.codeobject.built import object_bytes
 from pytest_attnperf.errors import CaseFailedError, UsageError, WorkerError
 from pytest_attnperf.records import CaseKey, Fingerprint, Role
 from pytest_attnperf.testing.project import FakeProject

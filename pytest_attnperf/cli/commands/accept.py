@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from pytest_attnperf.results import CaseResult, RunResult
     from pytest_attnperf.session.accept.accepting import Accepted, Request
 
+GROUP = "every day"
+ORDER = 50
+SUMMARY = "take a wanted slowdown or another identity into the baseline, from results, with a reason"
+DESCRIPTION = "Accepts a change of a case by name, from results that are there; the reason stays in the entry."
+
 BASELINES = Path("baselines")
 LISTED = 8
 LINE_LIMIT = 600
@@ -41,15 +46,8 @@ exit status: 0 stored (or shown by --dry-run), 2 the command, the results or the
 """
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "accept",
-        help="take a wanted slowdown or another identity into the baseline, from results, with a reason",
-        description="Accepts a change of a case by name, from results that are there; the reason stays in the entry.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("cases", nargs="+", metavar="CASE", help="key, node id, or a part that only one case has")
     parser.add_argument(
         "--from", dest="results", type=Path, required=True, metavar="FILE", help="results.json of a run"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pytest_attnperf.cli.output import say
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.pairs import PairSummary
@@ -24,6 +25,12 @@ from pytest_attnperf.session.bisect.evidence import CannotMeasureError
 from pytest_attnperf.session.bisect.history import Commit, History, history
 from pytest_attnperf.session.bisect.result import BisectResult, Outcome, SearchSettings, result_lines, step_line
 from pytest_attnperf.session.bisect.search import BATCH, Search
+
+GROUP = "every day"
+ORDER = 80
+SUMMARY = "find the first slow commit between two revisions"
+DESCRIPTION = "Find the first slow commit between two revisions, each measured interleaved against GOOD."
+USAGE = "attnperf bisect [options] GOOD BAD NODEID [-- pytest options]"
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as a shell has it."""
@@ -53,16 +60,8 @@ Execute = Callable[[Sequence[str], Path], int]
 """(command, log) -> exit status: runs a command to its end with everything it prints in the log."""
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "bisect",
-        help="find the first slow commit between two revisions",
-        description="Find the first slow commit between two revisions, each measured interleaved against GOOD.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="attnperf bisect [options] GOOD BAD NODEID [-- pytest options]",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     defaults = SearchSettings()
     parser.add_argument("good", metavar="GOOD", help="a revision that is fast, an ancestor of BAD")
     parser.add_argument("bad", metavar="BAD", help="a revision that is slow")
@@ -178,12 +177,12 @@ def run(options: argparse.Namespace, execute_pytest: Execute | None = None) -> i
             tuple(commits),
             pairs,
             settings,
-            seen=lambda record, left: _say(step_line(record, left, lambda sha: _named(commits[sha]))),
+            seen=lambda record, left: say(step_line(record, left, lambda sha: _named(commits[sha]))),
         )
         try:
             result = search.run()
         except KeyboardInterrupt:
-            _say("stopped; what is known so far:")
+            say("stopped; what is known so far:")
             _say_result(search.known(), commits, options.nodeid)
             return INTERRUPTED
     _say_result(result, commits, options.nodeid)
@@ -242,23 +241,23 @@ def _no_ratio(case: CaseResult) -> str:
 def _say_plan(found: History, settings: SearchSettings) -> None:
     between = len(found.commits) - 1
     halvings = (between - 1).bit_length()
-    _say(f"GOOD {_named(found.commits[0])}")
-    _say(f"BAD  {_named(found.commits[-1])}")
-    _say(
+    say(f"GOOD {_named(found.commits[0])}")
+    say(f"BAD  {_named(found.commits[-1])}")
+    say(
         f"{between} commit{'s' * (between != 1)} after GOOD: BAD and about {halvings} more are measured, {BATCH} to "
         f"{settings.pairs_max} pairs each"
     )
     for note in found.notes:
-        _say(note)
+        say(note)
 
 
 def _say_result(result: BisectResult, commits: dict[str, Commit], nodeid: str) -> None:
     for line in result_lines(result, lambda sha: _named(commits[sha])):
-        _say(line)
+        say(line)
     culprit = commits[result.culprit.revision] if result.culprit else None
     if culprit is not None and culprit.is_merge:
         parents = f"{culprit.short}^1 {culprit.short}^2"
-        _say(
+        say(
             f"it is a merge; which of its commits: attnperf bisect $(git merge-base {parents}) {culprit.short}^2 "
             f"{shlex.quote(nodeid)}"
         )
@@ -266,8 +265,3 @@ def _say_result(result: BisectResult, commits: dict[str, Commit], nodeid: str) -
 
 def _named(commit: Commit) -> str:
     return f"{commit.short} ({one_line(commit.subject, SUBJECT_LENGTH)}, {commit.author_date})"
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()

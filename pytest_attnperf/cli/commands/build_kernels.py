@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.codeobject.building import Built, build, object_bytes, source_hashes
+from pytest_attnperf.codeobject.building import build
+from pytest_attnperf.codeobject.built import Built, object_bytes, source_hashes
 from pytest_attnperf.codeobject.object_manifest import PrebuiltObject, read_manifest, write_manifest
 from pytest_attnperf.errors import CodeObjectError, ToolMissingError, UsageError
 from pytest_attnperf.kernel_builds import ALL_ARCHS, HipSource, KernelBuild
@@ -20,6 +21,11 @@ from pytest_attnperf.records.atomic_file import write_atomically
 
 if TYPE_CHECKING:
     from pytest_attnperf.plugin.registered import Registered
+
+GROUP = "deeper"
+ORDER = 210
+SUMMARY = "compile the registered HIP kernels into a folder of objects"
+DESCRIPTION = "Compile every registered HIP kernel for AMD GPUs, without having one, into a folder of objects."
 
 OUT = "build/kernels"
 EPILOG = f"""A kernel is looked for there where ATTNPERF_HIP_OBJECTS=DIR is set; docs/hip-adapter.md says more.
@@ -41,15 +47,8 @@ class Made:
     error: str = ""
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "build-kernels",
-        help="compile the registered HIP kernels into a folder of objects",
-        description="Compile every registered HIP kernel for AMD GPUs, without having one, into a folder of objects.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("--arch", default="gfx942", metavar="ARCH,...", help="default gfx942; 'all' for every one")
     parser.add_argument("--kernel", action="append", metavar="NAME", help="this kernel only; may be given again")
     parser.add_argument("--out", type=Path, default=Path(OUT), metavar="DIR", help=f"default {OUT}")

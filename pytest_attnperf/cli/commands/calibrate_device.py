@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from pytest_attnperf.measure.ceilings import ProcessCeilings
     from pytest_attnperf.records import DeviceInfo, DeviceState
 
+GROUP = "deeper"
+ORDER = 170
+SUMMARY = "measure what this device reaches, for rooflines"
+DESCRIPTION = "Measure the ceilings of this device, in fresh processes one after the other, and store them."
+
 OUT = "baselines"
 PROCESSES = 3
 PROCESS_LIMIT_S = 240.0
@@ -58,15 +63,8 @@ Measure = Callable[[int], "ProcessCeilings"]
 """Runs the n-th process, counted from 1."""
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "calibrate-device",
-        help="measure what this device reaches, for rooflines",
-        description="Measure the ceilings of this device, in fresh processes one after the other, and store them.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument(
         "--processes", type=int, default=PROCESSES, metavar="N", help="behind every median (default %(default)s)"
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.cli.output import say
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.regular_file import read_regular
 
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from pytest_attnperf.tools.ci.github import GitHub
     from pytest_attnperf.tools.ci.outcome import Conclusion, Outcome
     from pytest_attnperf.tools.ci.pulls import Pull
+
+GROUP = "in CI"
+ORDER = 110
+SUMMARY = "one comment on a GitHub pull request, updated by later runs"
+DESCRIPTION = "Posts judged results as one comment on a GitHub pull request, and updates it afterwards."
 
 EPILOG = """The token comes from GITHUB_TOKEN, the address of the API from GITHUB_API_URL. Give the judged results of
 `attnperf gate`, not those that an untrusted job uploaded. The pull request is found by --head-sha, which must come
@@ -52,15 +58,8 @@ class Report:
     outcome: Outcome
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "comment",
-        help="one comment on a GitHub pull request, updated by later runs",
-        description="Posts judged results as one comment on a GitHub pull request, and updates it afterwards.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("--results", nargs="+", type=Path, default=[], metavar="FILE", help="judged results")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="the comment's text (default: made of --results)")
     parser.add_argument(
@@ -117,7 +116,7 @@ def run(options: argparse.Namespace) -> int:
     report = _report(options)
     conclusion = Conclusion(report.outcome, mode)
     if options.dry_run and not (os.environ.get("GITHUB_TOKEN") or os.environ.get("GH_TOKEN")):
-        _say(f"no token: nothing was looked up\n{_body(options, report, conclusion, _stamp(options, report))}")
+        say(f"no token: nothing was looked up\n{_body(options, report, conclusion, _stamp(options, report))}")
         return 0
     try:
         _publish(from_environment(os.environ), options, report, conclusion)
@@ -137,11 +136,11 @@ def _publish(github: GitHub, options: argparse.Namespace, report: Report, conclu
     pull = pulls.by_number(github, repo, options.pull) if options.pull is not None else None
     stamp = _stamp(options, report, pull)
     if pull is not None and options.base_branch not in ("", pull.base_ref):
-        _say(f"nothing written: #{pull.number} goes into {pull.base_ref} now; judged was {options.base_branch}")
+        say(f"nothing written: #{pull.number} goes into {pull.base_ref} now; judged was {options.base_branch}")
         return
     if options.status:
         context = _context(options.name, pull)
-        _say(
+        say(
             statuses.put_status(
                 github,
                 repo,
@@ -154,22 +153,20 @@ def _publish(github: GitHub, options: argparse.Namespace, report: Report, conclu
             )
         )
     if conclusion.mode is Mode.SHADOW:
-        _say(f"mode shadow: no comment; {conclusion.sentence}")
+        say(f"mode shadow: no comment; {conclusion.sentence}")
         return
     if pull is None:
         pull = pulls.by_head(github, repo, options.head_sha, options.head_repo)
     why = _why_not(pull, options)
     if pull is None or why:
-        _say(f"no comment: {why}")
+        say(f"no comment: {why}")
         return
     author = options.author or comments.own_login(github)
     body = _body(options, report, conclusion, stamp)
     mark = markdown.marker(options.name)
-    _say(
-        comments.put(github, repo, pull.number, body, marker=mark, author=author, stamp=stamp, dry_run=options.dry_run)
-    )
+    say(comments.put(github, repo, pull.number, body, marker=mark, author=author, stamp=stamp, dry_run=options.dry_run))
     if options.dry_run:
-        _say(body)
+        say(body)
 
 
 def _context(name: str, pull: Pull | None) -> str:
@@ -280,7 +277,3 @@ def _require_sound(options: argparse.Namespace) -> None:
         raise UsageError(f"--run-url is {one_line(options.run_url)!r}; an http address is needed")
     if not (options.results or options.markdown or options.verdict in ("broken", "unmeasured")):
         raise UsageError("give --results FILE or --markdown FILE, or --verdict broken or unmeasured")
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")

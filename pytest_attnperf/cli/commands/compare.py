@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.cli.output import columns_shown, ink_shown
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
     from pytest_attnperf.reports.run.compared import GroupRow
     from pytest_attnperf.reports.run.joined import Joined
-    from pytest_attnperf.reports.text.colour import Ink
     from pytest_attnperf.results import RunResult
     from pytest_attnperf.session.side_by_side import ComparedCase, SideBySide, Sided
+
+GROUP = "every day"
+ORDER = 60
+SUMMARY = "two results side by side, or the GPUs of a run: which card is slow"
+DESCRIPTION = "Two results side by side, case by case; or the GPUs that measured: which card is slow."
 
 WIDTH = 80
 """Columns where no terminal says how many it has."""
@@ -43,15 +46,8 @@ could be compared, 2 the command or a file is off
 """
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "compare",
-        help="two results side by side, or the GPUs of a run: which card is slow",
-        description="Two results side by side, case by case; or the GPUs that measured: which card is slow.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS", help="two; any number with --by gpu")
     parser.add_argument("--by", choices=("case", "gpu", "backend", "suite"), default="case", help="a line for each")
     parser.add_argument("--sort", choices=("worst", "best", "name", "time"), default="worst", help="order of lines")
@@ -108,7 +104,7 @@ def _lines(found: SideBySide, options: argparse.Namespace) -> list[str]:
     """The table, cut to --limit."""
     from pytest_attnperf.reports.run.compared import ComparedRow, case_table, group_table
 
-    width, ink = _width(), _ink(options)
+    width, ink = columns_shown(WIDTH, WIDTH_LEAST), ink_shown(options.color)
     if options.by != "case":
         groups = _ordered_groups(found.cases, options.by, options.sort)
         shown = groups[: options.limit or None]
@@ -172,7 +168,7 @@ def _notes(found: SideBySide, sides: tuple[Joined, Joined]) -> list[str]:
     from pytest_attnperf.reports.text.text_width import wrapped
     from pytest_attnperf.session.side_by_side import LOOKS
 
-    width = _width()
+    width = columns_shown(WIDTH, WIDTH_LEAST)
     counts = [(sum(case.looks == looks for case in found.cases), looks) for looks in LOOKS]
     said = ", ".join(f"{count} {looks}" for count, looks in counts if count) or "nothing"
     mean = found.geometric_mean
@@ -232,9 +228,9 @@ def _cards(options: argparse.Namespace) -> int:
         values = {device: _card_values(spreads) for device, spreads in found.items()}
         sys.stdout.write(f"{printable_json(json.dumps(values, indent=1))}\n")
         return 0
-    width = _width()
+    width = columns_shown(WIDTH, WIDTH_LEAST)
     tables = [(device, spreads.cards[: options.limit or None]) for device, spreads in found.items()]
-    lines = [card_table(tables, width=width, ink=_ink(options))] if any(cards for _, cards in tables) else []
+    lines = [card_table(tables, width=width, ink=ink_shown(options.color))] if any(cards for _, cards in tables) else []
     lines += [""] * bool(lines)
     several = len(found) > 1
     for device, spreads in found.items():
@@ -258,13 +254,3 @@ def _card_values(spreads: object) -> object:
 
 def _print(lines: Sequence[str]) -> None:
     sys.stdout.write("\n".join(lines).strip("\n") + "\n")
-
-
-def _width() -> int:
-    return max(WIDTH_LEAST, shutil.get_terminal_size((WIDTH, 24)).columns)
-
-
-def _ink(options: argparse.Namespace) -> Ink:
-    from pytest_attnperf.reports.text.colour import Ink, wanted
-
-    return Ink.ansi() if wanted(sys.stdout, os.environ, options.color) else Ink.plain()

@@ -12,6 +12,11 @@ from typing import Any
 
 from pytest_attnperf.errors import AttnperfError, UsageError
 
+GROUP = "shells and machines"
+ORDER = 220
+SUMMARY = "print what makes a shell complete these commands"
+DESCRIPTION = "Print a script that makes a shell complete commands, options, files and the keys of cases."
+
 SHELLS = ("bash", "zsh", "tcsh", "fish")
 RESULTS = Path(".attnperf") / "results.json"
 CASES = "attnperf completion --cases 2>/dev/null"
@@ -35,15 +40,8 @@ examples:
 """
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "completion",
-        help="print what makes a shell complete these commands",
-        description="Print a script that makes a shell complete commands, options, files and the keys of cases.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("shell", nargs="?", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
     parser.add_argument("--cases", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--results", type=Path, default=RESULTS, help=argparse.SUPPRESS)

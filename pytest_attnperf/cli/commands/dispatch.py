@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_attnperf.cli.output import columns_shown
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
     from pytest_attnperf.baselines.published import PublishedReport
     from pytest_attnperf.tools.dispatch.points import LeftOut, Timed
     from pytest_attnperf.tools.dispatch.regions import DispatchTable
+
+GROUP = "deeper"
+ORDER = 190
+SUMMARY = "which backend to take where, from measured results"
+DESCRIPTION = "The best backend by family, shape and size, from measured results, with margin and confidence."
 
 EPILOG = """RESULTS is the results.json of a run that measured, a file or a folder of stored baselines, or one
 published report. Only cases that were proven right count. All must be of one device.
@@ -48,15 +53,8 @@ class Source:
     published: bool = False
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "dispatch",
-        help="which backend to take where, from measured results",
-        description="The best backend by family, shape and size, from measured results, with margin and confidence.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("results", nargs="+", type=Path, metavar="RESULTS", help="results, baselines, or a report")
     parser.add_argument("--incumbent", default="", metavar="BACKEND", help="takes ties and everything unmeasured "
                         "(default: of each family the one that is fastest most often)")  # fmt: skip
@@ -113,7 +111,7 @@ def _text(table: DispatchTable, told: Sequence[str], options: argparse.Namespace
         return printable_json(json.dumps(dispatch.plain(table, told, missing), indent=2))
     if options.markdown:
         return dispatch.markdown_text(table, told, missing)
-    return dispatch.text(table, told, missing, shutil.get_terminal_size((80, 24)).columns)
+    return dispatch.text(table, told, missing, columns_shown(80))
 
 
 def _told(sources: Sequence[Source]) -> list[str]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.cli.output import columns_shown, ink_shown
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,6 +17,11 @@ if TYPE_CHECKING:
     from pytest_attnperf.reports.text.colour import Ink
     from pytest_attnperf.tools.doctor.engine import Report
     from pytest_attnperf.tools.doctor.probes import Surroundings
+
+GROUP = "first hour"
+ORDER = 10
+SUMMARY = "what this machine and these packages do to the numbers, and what mends it; a bundle for bug reports"
+DESCRIPTION = "Looks at torch, aiter, Triton, compilers, the GPU, its settings and the disk."
 
 WIDTH = 80
 """Columns where no terminal says how many it has."""
@@ -40,15 +44,8 @@ exit status: 0 no problem found, 1 a problem found, 2 the command or a file is o
 """
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "doctor",
-        help="what this machine and these packages do to the numbers, and what mends it; a bundle for bug reports",
-        description="Looks at torch, aiter, Triton, compilers, the GPU, its settings and the disk.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("--quick", action="store_true", help="leave out the noise of three cases, which takes a minute")
     parser.add_argument("--json", metavar="FILE", default="", help="write the findings as JSON; - prints them alone")
     parser.add_argument("--bundle", type=Path, metavar="FILE.zip", help="pack the report for a bug report")
@@ -66,7 +63,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from pytest_attnperf.reports.text.colour import Ink, wanted
     from pytest_attnperf.tools.doctor.bundle import refuse_bad_name
     from pytest_attnperf.tools.doctor.engine import run_probes
     from pytest_attnperf.tools.doctor.here import surroundings_here
@@ -82,8 +78,7 @@ def _run(options: argparse.Namespace) -> int:
         sys.stderr.write("measuring on the GPU takes a minute; --quick leaves it out\n")
     report = run_probes(chosen, here)
     if options.json != "-":
-        ink = Ink.ansi() if wanted(sys.stdout, os.environ, options.color) else Ink.plain()
-        width = max(NARROWEST, shutil.get_terminal_size((WIDTH, 24)).columns)
+        ink, width = ink_shown(options.color), columns_shown(WIDTH, NARROWEST)
         sys.stdout.write("\n".join(_lines(report, width, ink, verbose=options.verbose)) + "\n")
     _write(report, here, options)
     return 1 if report.counts["problem"] else 0

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.cli.output import columns_shown, ink_shown
 from pytest_attnperf.errors import AttnperfError, UsageError
 
 if TYPE_CHECKING:
@@ -20,6 +19,11 @@ if TYPE_CHECKING:
     from pytest_attnperf.records import DeviceInfo
     from pytest_attnperf.reports.explain.facts import Facts, Option, Stored, Told
     from pytest_attnperf.results import CaseResult, RunResult
+
+GROUP = "every day"
+ORDER = 40
+SUMMARY = "why a case has its verdict: words, every figure, what changed, and what would decide it"
+DESCRIPTION = "Explains one verdict from stored results: plain words first, figures below."
 
 RESULTS = Path(".attnperf/results.json")
 BASELINES = Path("baselines")
@@ -48,15 +52,8 @@ several are named so
 """
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "explain",
-        help="why a case has its verdict: words, every figure, what changed, and what would decide it",
-        description="Explains one verdict from stored results: plain words first, figures below.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("what", nargs="?", default="", metavar="WHAT", help="node id, key, or a part; else the worst")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE", help=f"default: {RESULTS}")
     parser.add_argument("--baselines", type=Path, metavar="DIR", help=f"default: {BASELINES}, where it exists")
@@ -286,29 +283,23 @@ def _compared(case: CaseResult, found: RunResult, again: Recount, entry: object,
 
 def _of_case(told: Told, options: argparse.Namespace) -> tuple[str, dict[str, object]]:
     from pytest_attnperf.reports.explain.page import as_values, explanation
-    from pytest_attnperf.reports.text.colour import Ink, wanted
 
     if options.json:
         return "", as_values(told)
-    ink = Ink.ansi() if wanted(sys.stdout, os.environ, options.color) else Ink.plain()
-    return explanation(told, width=_width(), ink=ink), {}
+    return explanation(told, width=columns_shown(WIDTH, WIDTH_LEAST), ink=ink_shown(options.color)), {}
 
 
 def _of_code(held: object, found: RunResult, options: argparse.Namespace) -> tuple[str, dict[str, object]]:
     from pytest_attnperf.records.code import CodeResult
     from pytest_attnperf.reports.explain.page import code_explanation, code_values
-    from pytest_attnperf.reports.text.colour import Ink, wanted
 
     assert isinstance(held, CodeResult)
     source = str(options.results)
     if options.json:
         return "", code_values(held)
-    ink = Ink.ansi() if wanted(sys.stdout, os.environ, options.color) else Ink.plain()
-    return code_explanation(held, found, source, width=_width(), ink=ink), {}
-
-
-def _width() -> int:
-    return max(WIDTH_LEAST, shutil.get_terminal_size((WIDTH, 24)).columns)
+    return code_explanation(
+        held, found, source, width=columns_shown(WIDTH, WIDTH_LEAST), ink=ink_shown(options.color)
+    ), {}
 
 
 def _content(path: Path) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -12,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.cli.output import columns_shown, ink_shown
+from pytest_attnperf.environment.provenance import is_ci
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.regular_file import read_regular
 
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from pytest_attnperf.reports.run.joined import Joined
     from pytest_attnperf.results import CaseResult, RunResult
     from pytest_attnperf.session.rejudge.cases import RejudgeSettings
+
+GROUP = "in CI"
+ORDER = 90
+SUMMARY = "judge results of another machine, against the baselines of a revision"
+DESCRIPTION = "Judges results files anew, on a machine without the GPU and without the code that was measured."
 
 WIDTH = 110
 SHOWN = 10
@@ -51,15 +57,8 @@ exit status: 0 passed, or not blocking; 1 failed; 2 the command, a file or the b
 """
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "gate",
-        help="judge results of another machine, against the baselines of a revision",
-        description="Judges results files anew, on a machine without the GPU and without the code that was measured.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("--results", type=Path, nargs="+", required=True, metavar="FILE", help="of pytest --attnperf")
     parser.add_argument("--base", default="", metavar="REV|DIR", help="whose baselines count")
     parser.add_argument("--baselines", default=USUAL_BASELINES, metavar="NAME", help="their folder in a tree")
@@ -108,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
         judged = rejudge_all(read, BaselineStore(base.folder), _settings(options, base.has))
         label = base.label
     joined = join(judged)
-    reasons = failures(joined, strict=_is_ci() if options.strict is None else options.strict)
+    reasons = failures(joined, strict=is_ci() if options.strict is None else options.strict)
     joined = replace(joined, failed_by=tuple(reasons))
     for line in _written(joined, options):
         sys.stderr.write(f"{line}\n")
@@ -190,17 +189,11 @@ def _content(path: Path, bytes_max: int) -> bytes:
     return read_regular(path, bytes_max, advice="; --max-bytes allows more")
 
 
-def _is_ci() -> bool:
-    """Whether a CI system runs us, as for pytest --attnperf."""
-    return os.environ.get("CI", "").lower() not in ("", "0", "false")
-
-
 def _text(joined: Joined, options: argparse.Namespace, mode: str, label: str, reasons: Sequence[str]) -> str:
     """What is printed."""
     from pytest_attnperf.reports.files.markdown import summary
     from pytest_attnperf.reports.run.overview import counted
     from pytest_attnperf.reports.run.run_text import run_text
-    from pytest_attnperf.reports.text.colour import Ink, wanted
     from pytest_attnperf.reports.text.figures import one_line
     from pytest_attnperf.reports.text.text_width import wrapped
     from pytest_attnperf.session.rejudge.cases import ON_ITS_WORD
@@ -215,9 +208,8 @@ def _text(joined: Joined, options: argparse.Namespace, mode: str, label: str, re
     if options.markdown == "-":
         sys.stderr.write(closing)
         return summary(joined)
-    ink = Ink.ansi() if wanted(sys.stdout, os.environ, "auto") else Ink.plain()
-    width = shutil.get_terminal_size((WIDTH, 24)).columns
-    text = run_text(joined, width=width, ink=ink, verbosity=0)
+    width = columns_shown(WIDTH)
+    text = run_text(joined, width=width, ink=ink_shown(), verbosity=0)
     return "\n".join([text, *why_not(joined), *wrapped(ON_ITS_WORD, width), closing])
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
 import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.cli.output import columns_shown, say
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from pytest_attnperf.tools.history.queries import KnownCase
     from pytest_attnperf.tools.history.store import HistoryStore
     from pytest_attnperf.tools.history.text import ListedCase
+
+GROUP = "every day"
+ORDER = 70
+SUMMARY = "a case over time: where it changed, by commit; importing and pruning"
+DESCRIPTION = "What a store of many runs says of a case."
+
+WIDTH = 100
+"""Columns where no terminal says how many it has."""
 
 VARIABLE = "ATTNPERF_HISTORY"
 DEFAULT = ".attnperf/history.sqlite"
@@ -39,15 +47,8 @@ examples:
 """
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "history",
-        help="a case over time: where it changed, by commit; importing and pruning",
-        description="What a store of many runs says of a case.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("case", nargs="?", default="", metavar="CASE", help="key, part of it, or node id")
     parser.add_argument("--history", default="", metavar="URL", help=f"the store (default: {VARIABLE}, else {DEFAULT})")
     parser.add_argument("--arch", default="", metavar="ARCH[/PRODUCT]", help="this device only")
@@ -120,14 +121,6 @@ def _since(text: str) -> str:
     return (datetime.now(timezone.utc) - timedelta(days=int(days.group(1)))).isoformat()
 
 
-def _width() -> int:
-    return shutil.get_terminal_size((100, 24)).columns
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-
-
 def _case(store: HistoryStore, options: argparse.Namespace) -> int:
     from pytest_attnperf.tools.history import text as report
     from pytest_attnperf.tools.history.change_points import with_changes
@@ -135,9 +128,9 @@ def _case(store: HistoryStore, options: argparse.Namespace) -> int:
     histories = _histories(store, options)
     found = [with_changes(history) for history in histories]
     if options.json:
-        _print(_json(report.plain(found)))
+        say(_json(report.plain(found)))
     else:
-        _print(report.case_text(found, _width()))
+        say(report.case_text(found, columns_shown(WIDTH)))
     if options.plot:
         _plot(options, found)
     return _status(found, options.fail_on_change)
@@ -194,12 +187,12 @@ def _list(store: HistoryStore, options: argparse.Namespace) -> int:
     if options.json:
         import dataclasses
 
-        _print(_json([dataclasses.asdict(one) for one in listed]))
+        say(_json([dataclasses.asdict(one) for one in listed]))
         return 0
     notes = [f"{len(known)} case{'s' * (len(known) != 1)}, in {store.shown}"]
     if len(known) > len(shown):
         notes.append(f"the {len(shown)} with the newest runs are shown; --limit {len(known)} shows all")
-    _print(report.list_text(listed, notes, _width()))
+    say(report.list_text(listed, notes, columns_shown(WIDTH)))
     return 0
 
 
@@ -227,25 +220,25 @@ def _import(store: HistoryStore, paths: Sequence[Path]) -> int:
     for path in paths:
         for found in imported(path, json_results.decode):
             if isinstance(found, str):
-                _print(f"skipped: {one_line(found, 400)}")
+                say(f"skipped: {one_line(found, 400)}")
                 continue
             done = store.append(found.run, source=found.source)
             rows, runs = rows + done.rows, runs + (not done.already)
             said = "was there already" if done.already else f"{done.rows} measurements of {len(found.run.cases)} cases"
-            _print(f"{one_line(str(found.path))}: {said}")
+            say(f"{one_line(str(found.path))}: {said}")
             for line in found.skipped:
-                _print(f"  skipped: {one_line(line, 400)}")
-    _print(f"{rows} measurements of {runs} new run{'s' * (runs != 1)} added to {store.shown}")
+                say(f"  skipped: {one_line(line, 400)}")
+    say(f"{rows} measurements of {runs} new run{'s' * (runs != 1)} added to {store.shown}")
     return 0
 
 
 def _prune(store: HistoryStore, options: argparse.Namespace) -> int:
     pruned = store.prune(keep_days=options.keep_days, keep_runs=options.keep_runs, dry_run=options.dry_run)
     would = "would delete" if options.dry_run else "deleted"
-    _print(
+    say(
         f"{would} {pruned.measurements} measurements, and {pruned.runs} runs, {pruned.cases} cases and {pruned.facts} "
         f"environments that none names any more; {pruned.kept} measurements stay"
     )
     if not options.dry_run and store.transactions.is_sqlite and pruned.measurements:
-        _print(f"VACUUM gave {store.compact()} bytes back to the disk")
+        say(f"VACUUM gave {store.compact()} bytes back to the disk")
     return 0

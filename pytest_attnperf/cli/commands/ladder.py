@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from pytest_attnperf.reports.text.wide_tables import Table
     from pytest_attnperf.results import RunResult
 
+GROUP = "deeper"
+ORDER = 150
+SUMMARY = "backends of a workload side by side: times, and the machine code that ran"
+DESCRIPTION = "Backends of a workload against each other, with the machine code that each ran."
+
 PAGE_BYTES_MAX = 1 << 24
 BASE = "hip.naive"
 AGAINST = "native.sdpa_flash"
@@ -35,15 +40,8 @@ examples:
 """
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "ladder",
-        help="backends of a workload side by side: times, and the machine code that ran",
-        description="Backends of a workload against each other, with the machine code that each ran.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("results", type=Path, metavar="RESULTS", help="the results.json of a run that measured")
     parser.add_argument(
         "--workload", action="append", default=[], metavar="ID", help="show this one only; may be repeated"

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.cli.output import write_forms
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
     from pytest_attnperf.reports.files.merged import Merged
     from pytest_attnperf.reports.run.joined import Joined
     from pytest_attnperf.results import RunResult
+
+GROUP = "in CI"
+ORDER = 100
+SUMMARY = "results of several machines or shards as one file, one report and one exit status"
+DESCRIPTION = "Joins results of several machines or shards into one file, one report and one exit status."
 
 LINE_LIMIT = 1000
 
@@ -34,15 +39,8 @@ or nothing was gated; 2 the command or a file is off, or there is no page becaus
 """
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "merge",
-        help="results of several machines or shards as one file, one report and one exit status",
-        description="Joins results of several machines or shards into one file, one report and one exit status.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS", help="of pytest --attnperf")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="where the merged results are written")
     parser.add_argument("--html", type=Path, metavar="DIR", help="write report.html and the other forms into DIR")
@@ -56,6 +54,7 @@ def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(options: argparse.Namespace) -> int:
     """Merge, write, print a line per run. Raises UsageError and ResultsFileError."""
+    from pytest_attnperf.environment.provenance import is_ci
     from pytest_attnperf.records.atomic_file import write_atomically
     from pytest_attnperf.reports.files.merged import merge
     from pytest_attnperf.reports.files.merged_file import encode_merged
@@ -63,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
 
     found = _read(options)
     merged = merge(found)
-    strict = _is_ci() if options.strict is None else options.strict
+    strict = is_ci() if options.strict is None else options.strict
     reasons = _reasons(merged, options, strict=strict)
     runs = [_with_findings(one, merged, options) for _, one in merged.runs]
     write_atomically(options.out, encode_merged(runs))
@@ -149,24 +148,10 @@ def _written(joined: Joined, reasons: Sequence[str], options: argparse.Namespace
     """Write the reports that were asked for; whether a page was, and could not be made."""
     from dataclasses import replace
 
-    from pytest_attnperf.records.atomic_file import write_atomically
-    from pytest_attnperf.reports.files.folder import HTML, write
-    from pytest_attnperf.reports.files.junit_xml import junit
-    from pytest_attnperf.reports.files.markdown import summary
+    from pytest_attnperf.reports.files.folder import HTML
 
     joined = replace(joined, failed_by=tuple(reasons))
-    said: list[str] = []
-    if options.html is not None:
-        said += write(options.html, joined)
-    if options.junit is not None:
-        write_atomically(options.junit, junit(joined))
-        said.append(f"written: {options.junit}")
-    if options.markdown == "-":
-        sys.stdout.write(summary(joined))
-    elif options.markdown is not None:
-        write_atomically(Path(options.markdown), summary(joined).encode("utf-8", "replace"))
-        said.append(f"written: {options.markdown}")
-    for line in said:
+    for line in write_forms(joined, html=options.html, junit=options.junit, markdown=options.markdown):
         sys.stderr.write(f"{_safe(line)}\n")
     return options.html is not None and not (options.html / HTML).exists()
 
@@ -175,8 +160,3 @@ def _safe(line: str) -> str:
     from pytest_attnperf.reports.text.figures import one_line
 
     return one_line(line, LINE_LIMIT)
-
-
-def _is_ci() -> bool:
-    """Whether a CI system runs us, as for pytest --attnperf."""
-    return os.environ.get("CI", "").lower() not in ("", "0", "false")

@@ -18,6 +18,11 @@ from pytest_attnperf.errors import BaselineError, UsageError
 if TYPE_CHECKING:
     from pytest_attnperf.baselines.three_way import Conflict
 
+GROUP = "in CI"
+ORDER = 120
+SUMMARY = "merge baseline files entry by entry, as git's merge driver or after a conflict"
+DESCRIPTION = "Merges baseline files entry by entry, and never loses one."
+
 DRIVER = "attnperf"
 ATTRIBUTES = f"baselines/**/*.json merge={DRIVER}"
 STAGES = (1, 2, 3)
@@ -56,15 +61,8 @@ class Sides:
     name: str
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "merge-baselines",
-        help="merge baseline files entry by entry, as git's merge driver or after a conflict",
-        description="Merges baseline files entry by entry, and never loses one.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="BASE OURS THEIRS [PATH], as git's %%O %%A "
                         "%%B %%P; with --resolve and --rewrite: baseline files")  # fmt: skip
     parser.add_argument("--prefer", choices=PREFERENCES, default="", help="settle conflicts: for a side, or for the "

@@ -41,6 +41,11 @@ from pytest_attnperf.tools.occupancy.text import (
     use_table,
 )
 
+GROUP = "deeper"
+ORDER = 160
+SUMMARY = "how many waves of a kernel fit a SIMD, why, and what would raise it"
+DESCRIPTION = "How many waves of a kernel fit a SIMD of one architecture, why, and what would raise it."
+
 EPILOG = """LDS is what the launch asks for, with its dynamic part. Occupancy is a diagnosis, not a goal: matrix kernels
 run well at 1 or 2 waves per SIMD. docs/occupancy.md says how it is computed.
 
@@ -71,15 +76,8 @@ class Point:
     occupancy: Occupancy
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "occupancy",
-        help="how many waves of a kernel fit a SIMD, why, and what would raise it",
-        description="How many waves of a kernel fit a SIMD of one architecture, why, and what would raise it.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     occupancy_kernels.add_to(parser)
     parser.add_argument("--arch", metavar="ARCH", help="gfx90a, gfx942, gfx950, gfx1100, gfx1151, gfx1201 ...")
     parser.add_argument("--vgprs", type=int, metavar="N", help="architectural VGPRs per lane, without AGPRs")

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from pytest_attnperf.tools.profilers.kernel_bounds import KernelWork
     from pytest_attnperf.tools.profilers.peak_ratios import Peaks
 
+GROUP = "deeper"
+ORDER = 130
+SUMMARY = "where GPU time goes, what binds kernels, and what contradicts itself"
+DESCRIPTION = "Where GPU time goes, what binds kernels, and what contradicts itself, from profilers' files."
+
 SNIFFED_BYTES = 4096
 PLOT_SUFFIXES = (".svg", ".png")
 BASELINES = Path("baselines")
@@ -39,15 +44,8 @@ examples:
 """
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "profile",
-        help="where GPU time goes, what binds kernels, and what contradicts itself",
-        description="Where GPU time goes, what binds kernels, and what contradicts itself, from profilers' files.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("path", type=Path, nargs="?", metavar="PATH", help="folder or file; none with --claims alone")
     parser.add_argument(
         "--against", type=Path, metavar="PATH", help="a second profile, taken after a change or elsewhere"

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pytest_attnperf.cli.output import columns_shown, ink_shown, write_forms
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
     from pytest_attnperf.reports.run.joined import Joined
+
+GROUP = "first hour"
+ORDER = 30
+SUMMARY = "results again: tables, a page, Markdown or JUnit"
+DESCRIPTION = "Reports of stored runs."
 
 WIDTH = 110
 """Columns where no terminal says how many it has."""
@@ -35,15 +39,8 @@ extra is missing
 """
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "report",
-        help="results again: tables, a page, Markdown or JUnit",
-        description="Reports of stored runs.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS", help="results.json files, or baselines")
     parser.add_argument("--html", type=Path, metavar="DIR", help="write report.html and the other forms into DIR")
     parser.add_argument("--markdown", metavar="FILE", help="write Markdown for a pull request; - prints it")
@@ -76,35 +73,22 @@ def run(options: argparse.Namespace) -> int:
 
 def _text(joined: Joined, options: argparse.Namespace) -> str:
     from pytest_attnperf.reports.run.run_text import run_text
-    from pytest_attnperf.reports.text.colour import Ink, wanted
 
-    ink = Ink.ansi() if wanted(sys.stdout, os.environ, options.color) else Ink.plain()
-    width = shutil.get_terminal_size((WIDTH, 24)).columns
-    return run_text(joined, width=width, ink=ink, verbosity=options.verbose - options.quiet)
+    width, verbosity = columns_shown(WIDTH), options.verbose - options.quiet
+    return run_text(joined, width=width, ink=ink_shown(options.color), verbosity=verbosity)
 
 
 def _written(joined: Joined, options: argparse.Namespace) -> bool:
     """Write the forms that were asked for; whether there were any."""
     from pytest_attnperf.plugin.report_inputs import ceilings_of, histories_of
-    from pytest_attnperf.records.atomic_file import write_atomically
-    from pytest_attnperf.reports.files.folder import write
-    from pytest_attnperf.reports.files.junit_xml import junit
-    from pytest_attnperf.reports.files.markdown import summary
     from pytest_attnperf.reports.run.terminal import TEXT_LIMIT
     from pytest_attnperf.reports.text.figures import one_line
 
-    said: list[str] = []
+    shown: dict[str, Any] = {}
     if options.html is not None:
-        histories = histories_of(joined, options.history, SHOWN_POINTS) if options.history else ()
-        said += write(options.html, joined, histories=histories, ceilings=ceilings_of(joined, [BASELINES]))
-    if options.junit is not None:
-        write_atomically(options.junit, junit(joined))
-        said.append(f"written: {options.junit}")
-    if options.markdown == "-":
-        sys.stdout.write(summary(joined))
-    elif options.markdown is not None:
-        write_atomically(Path(options.markdown), summary(joined).encode("utf-8", "replace"))
-        said.append(f"written: {options.markdown}")
+        shown["histories"] = histories_of(joined, options.history, SHOWN_POINTS) if options.history else ()
+        shown["ceilings"] = ceilings_of(joined, [BASELINES])
+    said = write_forms(joined, html=options.html, junit=options.junit, markdown=options.markdown, **shown)
     for line in said:
         sys.stderr.write(f"{one_line(line, TEXT_LIMIT)}\n")
     return bool(said) or options.markdown is not None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.cli.output import say
 from pytest_attnperf.errors import UnknownNameError, UnsupportedError, UsageError, WorkloadError
 from pytest_attnperf.measure import interpreting
 from pytest_attnperf.workloads.families import Families, Family
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from pytest_attnperf.plugin.registered import Registered
     from pytest_attnperf.records import Launch
     from pytest_attnperf.workloads.base import Workload
+
+GROUP = "deeper"
+ORDER = 200
+SUMMARY = "run one backend on one workload, for profilers and debuggers"
+DESCRIPTION = "Run one registered backend on one workload in this process, for profilers and debuggers."
 
 EPILOG = """The workload is a line as --attnperf-workload takes it, or the id of a suite's case. Nothing is timed: the
 calls stand in a range named attnperf, which profilers show.
@@ -31,15 +36,8 @@ examples:
 """
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "run-kernel",
-        help="run one backend on one workload, for profilers and debuggers",
-        description="Run one registered backend on one workload in this process, for profilers and debuggers.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("backend", help="name of a registered backend, e.g. hip.flash")
     parser.add_argument("--workload", required=True, metavar="LINE|ID", help="e.g. s=512,d=64,h=8")
     parser.add_argument("--calls", type=int, default=20, metavar="N", help="calls inside the range (default 20)")
@@ -70,7 +68,7 @@ def run_case(registered: Registered, options: argparse.Namespace) -> int:
     kind, reason = device_kind(registered.config)
     if kind == "cpu":
         os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is imported: without a GPU it cannot compile
-        _say(f"runs on the CPU ({reason}): this says nothing about a GPU")
+        say(f"runs on the CPU ({reason}): this says nothing about a GPU")
         interpreting.begin()
     from pytest_attnperf.measure.single_run import SingleRun
 
@@ -80,7 +78,7 @@ def run_case(registered: Registered, options: argparse.Namespace) -> int:
 
 
 def _cannot(case: SingleRun, reasons: Iterable[str]) -> int:
-    _say(f"{case.backend.name} does not run {case.workload.id} on {case.device.arch}: {'; '.join(reasons)}")
+    say(f"{case.backend.name} does not run {case.workload.id} on {case.device.arch}: {'; '.join(reasons)}")
     return 1
 
 
@@ -89,26 +87,24 @@ def _run(case: SingleRun, options: argparse.Namespace) -> int:
         prepared = case.prepare()
     except UnsupportedError as error:
         return _cannot(case, [str(error) or type(error).__name__])
-    _say(
-        f"{case.backend.name} on {case.workload.id}, on {case.device.name or case.device.product} ({case.device.arch})"
-    )
+    say(f"{case.backend.name} on {case.workload.id}, on {case.device.name or case.device.product} ({case.device.arch})")
     for name, value in sorted(prepared.config.items()):
-        _say(f"  {name}: {value}")
+        say(f"  {name}: {value}")
     launches, unknown = case.launches(prepared)
-    _say("one call launches:" if launches else f"what one call launches is not known: {unknown}")
+    say("one call launches:" if launches else f"what one call launches is not known: {unknown}")
     for line in launch_lines(launches):
-        _say(f"  {line}")
+        say(f"  {line}")
     if not launches and prepared.declares.kernels:
-        _say(f"  declared: {', '.join(prepared.declares.kernels)}")
+        say(f"  declared: {', '.join(prepared.declares.kernels)}")
     if not options.no_check:
         report = case.check(prepared)
-        _say("one call is right" if report.right else "one call is wrong:")
+        say("one call is right" if report.right else "one call is wrong:")
         for problem in report.problems:
-            _say(f"  {problem}")
+            say(f"  {problem}")
         if not report.right:
             return 1
     case.repeat(prepared, options.warmup, options.calls)
-    _say(f"called {options.warmup} times, and {options.calls} times in the range 'attnperf'")
+    say(f"called {options.warmup} times, and {options.calls} times in the range 'attnperf'")
     return 0
 
 
@@ -153,8 +149,3 @@ def launch_lines(launches: Iterable[Launch]) -> list[str]:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from pytest_attnperf.reports.text.wide_tables import Table
     from pytest_attnperf.results import RunResult
 
+GROUP = "deeper"
+ORDER = 140
+SUMMARY = "where a call's time goes: stages, launches, first call; staged against fused"
+DESCRIPTION = "Where the time of calls goes, stage by stage, and staged attention against fused."
+
 CPU_BACKEND = "layer.plain"
 NOTE_LIMIT = 300
 
@@ -41,15 +46,8 @@ class CpuTimes:
     times_us: dict[str, float]
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "stages",
-        help="where a call's time goes: stages, launches, first call; staged against fused",
-        description="Where the time of calls goes, stage by stage, and staged attention against fused.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument("results", type=Path, metavar="RESULTS", help="the results.json of a run that measured")
     parser.add_argument("--cpu", type=Path, metavar="RESULTS", help=f"a run on a CPU that holds times of {CPU_BACKEND}")
     parser.add_argument(

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from pytest_attnperf.workers.launch import LaunchPlan
     from pytest_attnperf.workloads.base import Workload
 
+GROUP = "deeper"
+ORDER = 180
+SUMMARY = "search a backend's configuration, and write the files that its kernel reads"
+DESCRIPTION = "Search one backend's configuration for some workloads, and hold the best against the default."
+
 JOURNAL = "journal.jsonl"
 CACHE = Path(".attnperf") / "cache" / "compiled"
 VERSIONS = ("rocm", "torch", "triton", "aiter")
@@ -58,15 +63,8 @@ examples:
 """
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "tune",
-        help="search a backend's configuration, and write the files that its kernel reads",
-        description="Search one backend's configuration for some workloads, and hold the best against the default.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     add = parser.add_argument
     add("backend", help="name of a registered backend, e.g. triton.flash")
     add("--family", default="", help="op family, for a backend of several")

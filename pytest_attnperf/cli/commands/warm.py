@@ -9,6 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+GROUP = "first hour"
+ORDER = 20
+SUMMARY = "build, compile and tune every selected case ahead of a timed run"
+DESCRIPTION = "Build, compile and tune every selected case ahead of a timed run, with progress and time left."
+USAGE = "attnperf warm [-h] [ARGUMENT OF PYTEST ...]"
+
 SUITES = "suites"
 WITH_VALUE = frozenset({"-k", "-m", "-c", "-p", "-o", "-W"})
 """Options of pytest whose value is a word of its own, and no path that selects tests."""
@@ -28,16 +34,8 @@ off, or there is no case; 130 interrupted
 """
 
 
-def add_to(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the subcommand."""
-    parser = subparsers.add_parser(
-        "warm",
-        help="build, compile and tune every selected case ahead of a timed run",
-        description="Build, compile and tune every selected case ahead of a timed run, with progress and time left.",
-        usage="attnperf warm [-h] [ARGUMENT OF PYTEST ...]",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.set_defaults(pytest_arguments=[])
     _give_all_to_pytest(parser)
 

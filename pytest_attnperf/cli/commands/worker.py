@@ -16,17 +16,16 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.workers.command_plan import StartLine
 from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.protocol import open_pidfd
 
-if TYPE_CHECKING:
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
-
-HELP = "serve a pytest of another tree or machine over stdin and stdout; not typed by hand"
+GROUP = "shells and machines"
+ORDER = 230
+SUMMARY = "serve a pytest of another tree or machine over stdin and stdout; not typed by hand"
 DESCRIPTION = """The far end of `pytest --attnperf --attnperf-against="COMMAND"`, and of `--attnperf-candidate`. Not
 typed by hand: COMMAND is, for example, `docker run -i --gpus all IMAGE attnperf worker --rootdir /src`. Two images:
 examples/containers/compare_images.py, docs/containers.md. Reads a start line on standard input, runs
@@ -48,15 +47,8 @@ POLL_MS = 500
 """How often the end of pytest is looked for where the kernel has no pidfd."""
 
 
-def add_to(commands: Subparsers) -> None:
-    """Declare the subcommand."""
-    parser = commands.add_parser(
-        "worker",
-        help=HELP,
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
     parser.add_argument(
         "--rootdir", type=Path, default=Path(), metavar="DIR", help="the tree to run (default: the current folder)"
     )

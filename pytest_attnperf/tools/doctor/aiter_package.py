@@ -9,9 +9,8 @@ import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_attnperf.environment.software import aiter_version
+from pytest_attnperf.environment.software import aiter_version, version_of
 from pytest_attnperf.tools.doctor.finding import Finding, Status
-from pytest_attnperf.tools.doctor.packages import version_of
 from pytest_attnperf.tools.doctor.probes import Surroundings
 
 STALE = "0.1.7.post2.dev18"

@@ -129,11 +129,4 @@ def _holders(folder: Path, system: System) -> list[str]:
         return []
     ours = {path.stat().st_ino for path in folder.glob("*.lock")}
     pids = sorted({int(pid) for pid, inode in _LOCK.findall(f"{text}\n") if int(inode) in ours and int(pid) > 0})
-    return [f"pid {pid} {_name(pid, system)}" for pid in pids]
-
-
-def _name(pid: int, system: System) -> str:
-    try:
-        return system.read(f"proc/{pid}/comm")
-    except ProbeError:
-        return "(name not shown)"
+    return [f"pid {pid} {kfd.process_name(pid, system)}" for pid in pids]

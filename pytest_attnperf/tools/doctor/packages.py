@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pytest_attnperf import __version__
+from pytest_attnperf.environment.software import version_of
 from pytest_attnperf.tools.doctor.finding import Finding, Status
 from pytest_attnperf.tools.doctor.probes import Surroundings
 
@@ -44,14 +45,6 @@ def probe(here: Surroundings) -> Sequence[Finding]:
 def project_probe(here: Surroundings) -> Sequence[Finding]:
     """Whether the project has cases, and registers backends."""
     return (_cases(here), _backends(here))
-
-
-def version_of(distribution: str) -> str:
-    """Of an installed distribution; '' where there is none."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
 
 
 def _python(here: Surroundings) -> Finding:

@@ -8,9 +8,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_attnperf.environment.software import TRITON_DISTRIBUTIONS
+from pytest_attnperf.environment.software import TRITON_DISTRIBUTIONS, version_of
 from pytest_attnperf.tools.doctor.finding import Finding, Status
-from pytest_attnperf.tools.doctor.packages import version_of
 from pytest_attnperf.tools.doctor.probes import Surroundings
 
 OLDEST = (3, 3)

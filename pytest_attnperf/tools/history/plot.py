@@ -1,17 +1,12 @@
 """Cases over time as SVG or PNG: points with the spread of their processes, levels, changes named by commit.
 
-matplotlib draws it (the extra `plots`) and is imported only here, when a plot is asked for. The same histories give the
-same bytes under the same matplotlib.
+tools/plotting.py says what is needed for it, and why the same histories give the same bytes.
 """
 
 from __future__ import annotations
 
-import io
-import re
 import statistics
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +15,12 @@ from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
 from pytest_attnperf.reports.text.figures import format_change, one_line
 from pytest_attnperf.tools.history.text import day_of
+from pytest_attnperf.tools.plotting import DPI, foreign_text, form_of, rendered
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-FORMATS = {".svg": "svg", ".png": "png"}
-DPI = 100
 WIDTH_IN, SERIES_IN = 10.0, 4.2
 SERIES_MAX = 8
 TICKS = 9
@@ -44,15 +39,6 @@ STYLES: dict[str, tuple[str, str]] = {
 """Marker and colour of a verdict: colours of Okabe and Ito, which the colour-blind can tell apart, and shapes."""
 
 OTHER = ("s", "#666666")
-# Names are foreign text: a `$` in them begins no formula.
-_SETTINGS: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "pytest-attnperf",
-    "text.parse_math": False,
-}
-_NO_XML = re.compile("[\x00-\x1f\x7f-\x9f\ufffe\uffff\ud800-\udfff]")
 
 
 def write_plot(path: Path, histories: Sequence[CaseHistory]) -> int:
@@ -60,9 +46,7 @@ def write_plot(path: Path, histories: Sequence[CaseHistory]) -> int:
 
     Raises UsageError for another suffix, where there is nothing to plot, and where matplotlib is missing.
     """
-    form = FORMATS.get(path.suffix.lower())
-    if form is None:
-        raise UsageError(f"a plot cannot be written as {path.name!r}; known are {' and '.join(FORMATS)}")
+    form = form_of(path)
     drawn = [history for history in histories if history.points]
     if not drawn:
         raise UsageError(f"none of {len(histories)} series has a run with a time, so there is nothing to plot")
@@ -78,31 +62,15 @@ def history_svg(history: CaseHistory) -> str:
 
 
 def _rendered(histories: Sequence[CaseHistory], form: str) -> bytes:
-    with _matplotlib():
+    def draw() -> Figure:
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(WIDTH_IN, SERIES_IN * len(histories)), dpi=DPI, layout="constrained")
         for axes, history in zip(figure.subplots(len(histories), 1, squeeze=False)[:, 0], histories, strict=True):
             _draw(axes, history)
-        stream = io.BytesIO()
-        # Without these keys matplotlib writes the time and its own version.
-        nothing = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
-        figure.savefig(stream, format=form, dpi=DPI, metadata=nothing)
-    return stream.getvalue()
+        return figure
 
-
-@contextmanager
-def _matplotlib() -> Iterator[None]:
-    """matplotlib with its own defaults, whatever the user's matplotlibrc says."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise UsageError(f"a plot needs matplotlib ({error}): pip install 'pytest-attnperf[plots]'") from error
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_SETTINGS)
-        yield
+    return rendered(draw, form)
 
 
 def _draw(axes: Axes, history: CaseHistory) -> None:
@@ -192,5 +160,5 @@ def _commit(commit: str) -> str:
 
 
 def _text(text: str, limit: int) -> str:
-    """Foreign text: no characters that XML forbids, one line."""
-    return one_line(_NO_XML.sub(" ", text[: 4 * limit + 1]), limit)
+    """Foreign text, of which no more is looked at than can be shown."""
+    return foreign_text(text[: 4 * limit + 1], limit)

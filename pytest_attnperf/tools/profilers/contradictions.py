@@ -26,7 +26,7 @@ from pytest_attnperf.roofline.floors import UNRELIABLE
 from pytest_attnperf.tools.profilers.claims.figures import percent, seconds, si
 from pytest_attnperf.tools.profilers.claims.occupancy import ENCODED_VGPRS, WHAT_TO_DO
 from pytest_attnperf.tools.profilers.claims.rules import contradicts, undecided
-from pytest_attnperf.tools.profilers.passes import APART_NOTE
+from pytest_attnperf.tools.profilers.passes import APART_NOTE, cut_name
 
 NS = 1e-9
 MATRIX_FAMILIES = ("attention", "gemm", "quantised mat-mul", "convolution")
@@ -44,7 +44,6 @@ OVERLAP_SHARE = 0.01
 """Of the durations, from which on it matters to shares that dispatches ran at the same time."""
 
 MOST_NAMES = 4
-NAME_CHARACTERS = 80
 
 
 def contradictions(
@@ -83,7 +82,7 @@ def _too_fast(kernels: Sequence[KernelTime], spec: DeviceSpec | None) -> Iterato
             if not moved or not typical or moved / (typical * NS) <= spec.peak_bytes_per_s:
                 continue
             rate, cache = moved / (typical * NS), spec.last_level_cache_bytes
-            said = f"{_short(kernel.name)}: {si(moved, 'B')} in {seconds(typical * NS)}"
+            said = f"{cut_name(kernel.name)}: {si(moved, 'B')} in {seconds(typical * NS)}"
             should = f"{si(rate, 'B/s')} against {si(spec.peak_bytes_per_s, 'B/s')} of {spec.name}"
             if moved <= cache:
                 text = f"{said} are {should}: cache-resident ({cache / 2**20:.0f} MiB), or not doing the work"
@@ -112,7 +111,7 @@ def _registers(summary: ProfileSummary) -> Iterator[Finding]:
             large = (shape.threads or 0) >= WIDE_THREADS or (shape.lds_bytes or 0) >= SOME_LDS_BYTES
             if not _one_granule(shape) or not large or _is_nvidia(shape, summary.agents):
                 continue
-            said = f"{_short(kernel.name)}: {_resources(shape)}"
+            said = f"{cut_name(kernel.name)}: {_resources(shape)}"
             text = (
                 f"{said}: one granule of registers is the least that a profiler can report, and {kernel.family} keeps "
                 f"sums of products in them. It is what a body that was compiled out leaves. {WHAT_TO_DO}"
@@ -144,17 +143,17 @@ def _size(kernel: KernelTime, one: ShapeTime) -> Iterator[Finding]:
     shape, occupancy = one.shape, one.occupancy
     threads = shape.threads
     if threads is not None and threads > MOST_THREADS:
-        said = f"{_short(kernel.name)}: workgroup of {threads:,} threads"
+        said = f"{cut_name(kernel.name)}: workgroup of {threads:,} threads"
         yield contradicts(
             "workgroup", said, f"a workgroup has {MOST_THREADS:,} at most; was a grid read as a workgroup?"
         )
     if occupancy is not None and not occupancy.fits:
-        said = f"{_short(kernel.name)}: ran with {_resources(shape)}"
+        said = f"{cut_name(kernel.name)}: ran with {_resources(shape)}"
         yield contradicts(
             "occupancy", said, f"by these figures not one workgroup fits a {occupancy.block}: one is wrong"
         )
     elif occupancy is not None and occupancy.whole_waves_per_simd > occupancy.max_waves_per_simd:
-        said = f"{_short(kernel.name)}: {occupancy.whole_waves_per_simd:g} waves per SIMD"
+        said = f"{cut_name(kernel.name)}: {occupancy.whole_waves_per_simd:g} waves per SIMD"
         yield contradicts("occupancy", said, f"a SIMD holds {occupancy.max_waves_per_simd}")
 
 
@@ -197,7 +196,7 @@ def _times(summary: ProfileSummary) -> Iterator[Finding]:
         for kernel in summary.kernels:
             longest = kernel.spread.max_ns or 0
             if longest > span:
-                said = f"{_short(kernel.name)}: {seconds(longest * NS, 5)} for one call"
+                said = f"{cut_name(kernel.name)}: {seconds(longest * NS, 5)} for one call"
                 yield contradicts("longer than the profile", said, f"the whole trace spans {seconds(span * NS, 5)}")
     if span is not None and busy is not None and busy > span:
         said = f"busy for {seconds(busy * NS, 5)}"
@@ -221,7 +220,7 @@ def _agents(summary: ProfileSummary) -> set[str]:
 def _spread(name: str, spread: Spread) -> Iterator[Finding]:
     """Minimum, quartiles, maximum, mean and total against each other."""
     calls, total, least, most = spread.calls, spread.total_ns, spread.min_ns, spread.max_ns
-    shown = f"{_short(name)}: {calls:,} calls, {total:,} ns"
+    shown = f"{cut_name(name)}: {calls:,} calls, {total:,} ns"
     ordered = [
         (word, value)
         for word, value in (
@@ -274,7 +273,7 @@ def _percentages(rows: Sequence[StatsRow]) -> Iterator[Finding]:
         for row, value in said:
             share = 100 * row.spread.total_ns / total
             if abs(share - value) > _half_digit(value) * (1 + 1e-6):
-                text = f"{_short(row.name)}: {value:g}% of the {domain} statistics"
+                text = f"{cut_name(row.name)}: {value:g}% of the {domain} statistics"
                 yield contradicts("percentages", text, f"its total is {share:.4f}% of all rows'")
 
 
@@ -297,7 +296,7 @@ def _stats_against_trace(rows: Sequence[StatsRow], kernels: Sequence[KernelTime]
     traced = {kernel.name: kernel.spread for kernel in kernels if kernel.kind == "kernel"}
     pairs = [(row, traced[row.name]) for row in rows if row.domain == "kernel" and row.name in traced]
     differing = [
-        f"{_short(row.name)} has {_calls_and_time(row.spread)}, in the trace {_calls_and_time(seen)}"
+        f"{cut_name(row.name)} has {_calls_and_time(row.spread)}, in the trace {_calls_and_time(seen)}"
         for row, seen in pairs
         if (row.spread.calls, row.spread.total_ns) != (seen.calls, seen.total_ns)
     ]
@@ -310,7 +309,3 @@ def _stats_against_trace(rows: Sequence[StatsRow], kernels: Sequence[KernelTime]
 
 def _calls_and_time(spread: Spread) -> str:
     return f"{spread.calls:,} calls in {spread.total_ns:,} ns"
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= NAME_CHARACTERS else name[: NAME_CHARACTERS - 3] + "..."

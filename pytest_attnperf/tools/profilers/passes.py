@@ -82,7 +82,7 @@ def find_passes(calls: Calls, *, passes: int | None = None, layers: int | None =
         return PassesFound(Passes(None, _sentence(how, counted), layers))
     depth, layers_how = _layers(calls, found, layers)
     odd = tuple(
-        f"{_short(name)}: {count:,} calls do not divide by {found} passes{note}"
+        f"{cut_name(name)}: {count:,} calls do not divide by {found} passes{note}"
         for count, name, note in sorted(
             [(count, name, "") for name, count in calls.counts.items()]
             + [(count, name, APART_NOTE) for name, count in calls.apart.items()],
@@ -128,7 +128,7 @@ def _or_layers(calls: Calls, count: int, how: str, begins: tuple[int, ...]) -> t
         return count, how, begins
     less = f"{len(rare)} {'kernel runs' if len(rare) == 1 else 'kernels run'} less often" if rare else ""
     if attention and rare:
-        example = f"{_short(rare[0][1])}: {rare[0][0]:,}"
+        example = f"{cut_name(rare[0][1])}: {rare[0][0]:,}"
         how = f"{count} stretches with one call of attention each may be passes, or layers of one, since {less}"
         return None, f"no passes inferred: {how} ({example}); --passes or --layers tells", ()
     why = "each has one call of attention" if attention else less
@@ -275,5 +275,6 @@ def _run_that_often(kernels: int) -> str:
     return "1 kernel runs that often" if kernels == 1 else f"{kernels} kernels run that often"
 
 
-def _short(name: str) -> str:
+def cut_name(name: str) -> str:
+    """Cut a kernel's name to what a sentence can hold."""
     return name if len(name) <= NAME_CHARACTERS else name[: NAME_CHARACTERS - 3] + "..."

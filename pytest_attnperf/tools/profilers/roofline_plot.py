@@ -1,17 +1,12 @@
 """A roofline diagram as SVG or PNG: ceilings as lines, calls as numbered points, and a key that names them.
 
-matplotlib draws it (the extra `plots`) and is imported only here, when a plot is asked for. The same points give the
-same bytes under the same matplotlib: fixed ids, no date, none of the user's settings.
+tools/plotting.py says what is needed for it, and why the same points give the same bytes.
 """
 
 from __future__ import annotations
 
-import io
 import math
-import re
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.records.rooflines import BoundClass, Ceiling, RooflinePoint
-from pytest_attnperf.reports.text.figures import format_share, format_us, one_line
+from pytest_attnperf.reports.text.figures import format_share, format_us
+from pytest_attnperf.tools.plotting import DPI, foreign_text, form_of, rendered
 from pytest_attnperf.tools.profilers.label_places import Box, Pixel, Place, Slant, free_start, label_places
 
 if TYPE_CHECKING:
@@ -38,8 +34,6 @@ STYLES: dict[BoundClass, tuple[str, str]] = {
 }
 """Marker and colour of each class: colours of Okabe and Ito, which the colour-blind can tell apart, and shapes."""
 
-FORMATS = {".svg": "svg", ".png": "png"}
-DPI = 100
 WIDTH_IN, DIAGRAM_IN, LINE_IN, MARGIN_IN = 10.0, 6.0, 0.19, 0.5
 KEY_FONT = 8.5
 CEILING_LABEL: dict[str, Any] = {
@@ -53,15 +47,6 @@ TEXT_CHARACTER, TEXT_HEIGHT = 6.2, 13.0
 
 NAME_LIMIT = 84
 TERA, GIGA = 1e12, 1e9
-# Names are foreign text: a `$` in them begins no formula.
-_SETTINGS: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "pytest-attnperf",
-    "text.parse_math": False,
-}
-_NO_XML = re.compile("[\x00-\x1f\x7f-\x9f\ufffe\uffff\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -87,9 +72,7 @@ def write_plot(path: Path, points: Sequence[Named], title: str) -> None:
     Points without FLOPs, bytes or time cannot be drawn; the key counts them. Raises UsageError for another suffix,
     where no point can be drawn, and where matplotlib is missing.
     """
-    form = FORMATS.get(path.suffix.lower())
-    if form is None:
-        raise UsageError(f"a plot cannot be written as {path.name!r}; known are {' and '.join(FORMATS)}")
+    form = form_of(path)
     write_atomically(path, _rendered(points, title, form))
 
 
@@ -97,27 +80,7 @@ def _rendered(points: Sequence[Named], title: str, form: str) -> bytes:
     dots = _dots(points)
     if not dots:
         raise UsageError(f"none of {len(points)} points has FLOPs, bytes and a time, so there is nothing to plot")
-    with _matplotlib():
-        figure = _figure(dots, len(points) - len(dots), title)
-        stream = io.BytesIO()
-        # Without these keys matplotlib writes the time and its own version.
-        nothing = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
-        figure.savefig(stream, format=form, dpi=DPI, metadata=nothing)
-    return stream.getvalue()
-
-
-@contextmanager
-def _matplotlib() -> Iterator[None]:
-    """matplotlib with its own defaults, whatever the user's matplotlibrc says."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise UsageError(f"a plot needs matplotlib ({error}): pip install 'pytest-attnperf[plots]'") from error
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_SETTINGS)
-        yield
+    return rendered(lambda: _figure(dots, len(points) - len(dots), title), form)
 
 
 def _dots(points: Sequence[Named]) -> list[_Dot]:
@@ -127,15 +90,10 @@ def _dots(points: Sequence[Named]) -> list[_Dot]:
         if point.intensity and point.flops_per_s
     ]
     return [
-        _Dot(number, _foreign(name, NAME_LIMIT), point, bound, intensity, rate / TERA)
+        _Dot(number, foreign_text(name, NAME_LIMIT), point, bound, intensity, rate / TERA)
         for number, (name, point, bound, intensity, rate) in enumerate(drawable, start=1)
         if intensity is not None and rate is not None
     ]
-
-
-def _foreign(text: str, limit: int) -> str:
-    """Names come from files: no characters that XML forbids, one line."""
-    return one_line(_NO_XML.sub(" ", text), limit)
 
 
 def _figure(dots: Sequence[_Dot], left_out: int, title: str) -> Figure:
@@ -150,7 +108,7 @@ def _figure(dots: Sequence[_Dot], left_out: int, title: str) -> Figure:
     bottom = (MARGIN_IN + lines * LINE_IN) / height
     axes = figure.add_axes((0.075, bottom + 0.55 / height, 0.9, (DIAGRAM_IN - 1.0) / height))
     ceilings = _ceilings(dots)
-    _set_up(axes, dots, ceilings, _foreign(title, NAME_LIMIT))
+    _set_up(axes, dots, ceilings, foreign_text(title, NAME_LIMIT))
     labels = _draw_ceilings(axes, ceilings, dots)
     _draw_dots(axes, dots, labels)
     _draw_key(figure, dots, left_out, height)
@@ -232,7 +190,7 @@ def _figures(group: Sequence[Ceiling]) -> str:
     """'f16 matrix: peak 1,071, measured 760 TFLOP/s'."""
     scale, unit = (TERA, "TFLOP/s") if group[0].unit == "FLOP/s" else (GIGA, "GB/s")
     figures = ", ".join(f"{ceiling.kind} {ceiling.rate / scale:,.4g}" for ceiling in group)
-    return _foreign(f"{group[0].what}: {figures} {unit}", NAME_LIMIT)
+    return foreign_text(f"{group[0].what}: {figures} {unit}", NAME_LIMIT)
 
 
 def _label_flat(axes: Axes, groups: Sequence[Sequence[Ceiling]], dots: Sequence[_Dot], ridge: float) -> list[Box]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pytest_attnperf.codeobject import building
-from pytest_attnperf.codeobject.building import Built
+from pytest_attnperf.codeobject.built import Built
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.kernel_builds import HipSource, KernelBuild, TritonSource
 

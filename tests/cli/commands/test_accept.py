@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import subprocess
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from pytest_attnperf.baselines.acceptance import REASON_MAX, Acceptance, accepted_text, problem_of
 from pytest_attnperf.baselines.store import BaselineStore, NewEntry, Replacement, entry_from
-from pytest_attnperf.cli.commands.accept import add_to, chosen_case, git_name, write_all
+from pytest_attnperf.cli.commands.accept import chosen_case, git_name, write_all
 from pytest_attnperf.cli.main import main
 from pytest_attnperf.errors import BaselineError, UsageError
 from pytest_attnperf.records import (
@@ -149,10 +148,8 @@ def test_of_several_suites_all_or_none_is_written(results: RunResult, tmp_path: 
 
 def test_the_help_names_examples_and_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
     """The options and both closing sections are there."""
-    parser = argparse.ArgumentParser()
-    add_to(parser.add_subparsers())
     with pytest.raises(SystemExit):
-        parser.parse_args(["accept", "--help"])
+        main(["accept", "--help"])
     said = capsys.readouterr().out
     for part in ("--from FILE", "--reason TEXT", "--dry-run", "examples:", "exit status: 0 stored"):
         assert part in said

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.cli.commands import bisect as bisect_command
+from pytest_attnperf.cli.main import parser_of
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.pairs import PairSummary
@@ -29,9 +30,7 @@ NODEID = "suites/test_prefill.py::test_prefill[fake.a-prefill-b1-s64-h1-d16-f16]
 
 
 def _parsed(*arguments: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="attnperf")
-    bisect_command.add_to(parser.add_subparsers(dest="command", required=True))
-    return parser.parse_args(["bisect", *arguments])
+    return parser_of(["bisect"]).parse_args(["bisect", *arguments])
 
 
 def _git(folder: Path, *arguments: str) -> str:

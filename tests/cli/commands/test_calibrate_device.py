@@ -12,7 +12,8 @@ import pytest
 
 from pytest_attnperf.baselines.ceilings_store import CeilingsStore, ceilings_for, over_processes
 from pytest_attnperf.cli.commands import calibrate_device as module
-from pytest_attnperf.cli.commands.calibrate_device import Processes, add_to, conclude, impossible, peak_of, run
+from pytest_attnperf.cli.commands.calibrate_device import Processes, conclude, impossible, peak_of, run
+from pytest_attnperf.cli.main import parser_of
 from pytest_attnperf.environment import gpus
 from pytest_attnperf.environment.device_specs import all_specs, spec_for
 from pytest_attnperf.environment.lease import GpuBusyError, lease_gpu
@@ -45,9 +46,7 @@ def process(device: DeviceInfo = H200, **figures: float) -> ProcessCeilings:
 
 def parsed(*arguments: str) -> argparse.Namespace:
     """Options as the command line gives them."""
-    parser = argparse.ArgumentParser()
-    add_to(parser.add_subparsers())
-    return parser.parse_args(["calibrate-device", *arguments])
+    return parser_of(["calibrate-device"]).parse_args(["calibrate-device", *arguments])
 
 
 def concluded(found: Sequence[ProcessCeilings], capsys: Any, *arguments: str) -> tuple[int, str]:

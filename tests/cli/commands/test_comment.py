@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.cli.commands import comment as comment_command
+from pytest_attnperf.cli.main import parser_of
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.reports.files import json_results
@@ -48,10 +48,8 @@ def comment(github: FakeGitHub, monkeypatch: pytest.MonkeyPatch) -> Comment:
     monkeypatch.setattr("time.sleep", github.slept.append)
 
     def called(*arguments: object, head: str = HEAD) -> int:
-        parser = argparse.ArgumentParser()
-        comment_command.add_to(parser.add_subparsers())
         whose = ["--repo", REPO, *(["--head-sha", head, "--head-repo", REPO] if head else [])]
-        return comment_command.run(parser.parse_args(["comment", *map(str, arguments), *whose]))
+        return comment_command.run(parser_of(["comment"]).parse_args(["comment", *map(str, arguments), *whose]))
 
     return called
 

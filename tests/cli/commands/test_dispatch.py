@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import argparse
 import json
 import runpy
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.cli.commands import dispatch as dispatch_command
+from pytest_attnperf.cli.main import parser_of
 from pytest_attnperf.errors import AttnperfError, BaselineError, UsageError
 from pytest_attnperf.records import CaseKey, CheckReport, DeviceInfo, ErrorFigures, Fingerprint, ProcessSummary, Verdict
 from pytest_attnperf.reports.files import json_results
@@ -55,9 +55,7 @@ def printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("COLUMNS", "100")
 
     def run(*arguments: str | Path) -> str:
-        parser = argparse.ArgumentParser()
-        dispatch_command.add_to(parser.add_subparsers())
-        assert dispatch_command.run(parser.parse_args(["dispatch", *map(str, arguments)])) == 0
+        assert dispatch_command.run(parser_of(["dispatch"]).parse_args(["dispatch", *map(str, arguments)])) == 0
         said = capsys.readouterr()
         assert ("--out" in arguments) == said.err.startswith("written: ")
         return said.out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import re
@@ -16,7 +15,8 @@ import pytest
 
 from pytest_attnperf.baselines.record import new_entry
 from pytest_attnperf.baselines.store import BaselineStore
-from pytest_attnperf.cli.commands.gate import MODE_VARIABLE, SHOWN, add_to, run
+from pytest_attnperf.cli.commands.gate import MODE_VARIABLE, SHOWN, run
+from pytest_attnperf.cli.main import parser_of
 from pytest_attnperf.correctness.budget import LAST_CALL, PLANTED, TIMED
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.policy import Policy
@@ -98,9 +98,7 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
     def typed(*words: str, cases: tuple[CaseResult, ...] = (), results: str = "results.json") -> int:
         if cases:
             json_results.write(tmp_path / "results.json", _run(*cases))
-        parser = argparse.ArgumentParser()
-        add_to(parser.add_subparsers())
-        return run(parser.parse_args(["gate", "--results", results, *words]))
+        return run(parser_of(["gate"]).parse_args(["gate", "--results", results, *words]))
 
     return typed
 
@@ -293,10 +291,8 @@ def test_an_empty_file_does_not_pass_behind_a_full_one(
     empty = replace(_run(), device=DeviceInfo("cpu", "fake", "unheard-of"))
     json_results.write(project / "empty.json", empty)
     json_results.write(project / "results.json", _run(*SAME))
-    parser = argparse.ArgumentParser()
-    add_to(parser.add_subparsers())
     typed = ["gate", "--results", "empty.json", "results.json", "--filtered", "--strict", "--markdown", "out.md"]
-    assert run(parser.parse_args(typed)) == 1
+    assert run(parser_of(["gate"]).parse_args(typed)) == 1
     assert "failed: strict: gated 0 of 0 in empty.json" in capsys.readouterr().out
     text = (project / "out.md").read_text()
     assert text.startswith("### attnperf: FAILED: ")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import random
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.cli.commands import history as history_command
+from pytest_attnperf.cli.main import parser_of
 from pytest_attnperf.errors import AttnperfError, UsageError
 from pytest_attnperf.records import Fingerprint, Verdict
 from pytest_attnperf.reports.files import json_results
@@ -54,9 +54,7 @@ def ran(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: object) -> tuple[int, str, str]:
-        parser = argparse.ArgumentParser()
-        history_command.add_to(parser.add_subparsers())
-        status = history_command.run(parser.parse_args(["history", *map(str, arguments)]))
+        status = history_command.run(parser_of(["history"]).parse_args(["history", *map(str, arguments)]))
         printed = capsys.readouterr()
         return status, printed.out, printed.err
 

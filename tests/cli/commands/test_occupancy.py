@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import re
@@ -12,7 +11,7 @@ import pytest
 
 from pytest_attnperf.cli.commands import occupancy as occupancy_command
 from pytest_attnperf.cli.commands.occupancy import Point, raise_lines, rendered
-from pytest_attnperf.cli.main import main
+from pytest_attnperf.cli.main import main, parser_of
 from pytest_attnperf.codeobject.occupancy import Resources, occupancy_with
 from pytest_attnperf.tools.occupancy.json_form import occupancy_json
 from pytest_attnperf.tools.occupancy.text import ASCII
@@ -221,9 +220,7 @@ def test_a_page_that_is_behind_is_noticed(capsys: pytest.CaptureFixture[str]) ->
 
 def test_declared_options() -> None:
     """Everything that describes a kernel may be left out of the command line, so that a file may describe it."""
-    parser = argparse.ArgumentParser(prog="attnperf")
-    occupancy_command.add_to(parser.add_subparsers(dest="command", required=True))
-    options = parser.parse_args(["occupancy"])
+    options = parser_of(["occupancy"]).parse_args(["occupancy"])
     assert (options.arch, options.vgprs, options.sgprs, options.lds, options.threads) == (None,) * 5
     assert (options.agprs, options.cu_mode, options.json) == (0, False, False)
 

@@ -15,7 +15,7 @@ from kernels.native.prefill import BACKENDS as NATIVE
 from pytest_attnperf.backends import Prepared, Registry
 from pytest_attnperf.cli.commands import run_kernel as run_kernel_command
 from pytest_attnperf.cli.commands.run_kernel import launch_lines, run_case, workload_of
-from pytest_attnperf.cli.main import main
+from pytest_attnperf.cli.main import main, parser_of
 from pytest_attnperf.errors import UnknownNameError, UnsupportedError, UsageError, WorkloadError
 from pytest_attnperf.kernel_builds import KernelRegistry
 from pytest_attnperf.plugin.registered import Registered
@@ -206,8 +206,7 @@ def test_the_command_passes_the_device_on(monkeypatch: pytest.MonkeyPatch) -> No
 
     seen: list[Any] = []
     monkeypatch.setattr(registered, "visit", lambda work, *rest: seen.append(rest) or 0)
-    parser = argparse.ArgumentParser()
-    run_kernel_command.add_to(parser.add_subparsers())
-    parsed = parser.parse_args(["run-kernel", "b", "--workload", "w", "--device", "cpu", "--suite", "tests"])
+    typed = ["run-kernel", "b", "--workload", "w", "--device", "cpu", "--suite", "tests"]
+    parsed = parser_of(["run-kernel"]).parse_args(typed)
     assert run_kernel_command.run(parsed) == 0
     assert seen == [("tests", "--attnperf-device=cpu")]

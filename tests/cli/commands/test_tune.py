@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.cli.commands.tune import add_to, default_of, leased, sources_of
+from pytest_attnperf.cli.commands.tune import default_of, leased, sources_of
+from pytest_attnperf.cli.main import parser_of
 from pytest_attnperf.environment.lease import GpuBusyError
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.testing.project import WORKLOAD, FakeProject
@@ -122,9 +123,7 @@ def test_a_backend_that_no_suite_runs(attnperf_project: FakeProject) -> None:
 
 def options(*arguments: str) -> argparse.Namespace:
     """Parsed as the command line is."""
-    parser = argparse.ArgumentParser()
-    add_to(parser.add_subparsers())
-    return parser.parse_args(["tune", "fake.a", *arguments])
+    return parser_of(["tune"]).parse_args(["tune", "fake.a", *arguments])
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from kernels.hip.sources import FOLDER
 from kernels.hip.steps import STEPS, Step, problem_of
 from pytest_attnperf.codeobject.analysis import Analyser
 from pytest_attnperf.codeobject.arch import lds_limit_bytes
-from pytest_attnperf.codeobject.building import build, object_bytes
+from pytest_attnperf.codeobject.building import build
+from pytest_attnperf.codeobject.built import object_bytes
 from pytest_attnperf.codeobject.hip_toolchain import hip_reasons
 from pytest_attnperf.codeobject.objects import read_object, select_kernel
 from pytest_attnperf.kernel_builds import ALL_ARCHS, HipSource, Kernel, KernelBuild, KernelRegistry

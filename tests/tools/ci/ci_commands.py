@@ -11,8 +11,7 @@ from typing import Any
 
 import yaml
 
-from pytest_attnperf.cli.commands import comment as comment_command
-from pytest_attnperf.cli.commands import gate as gate_command
+from pytest_attnperf.cli.main import parser_of
 from pytest_attnperf.plugin.options import add_options
 from pytest_attnperf.tools.ci import fetch_results
 
@@ -87,12 +86,9 @@ def parsed(command: str, arguments: list[str]) -> argparse.Namespace:
     """As the command reads them. Raises ValueError in place of ending the process."""
     if command == "pytest":
         return _parsed_pytest(arguments)
-    parser = fetch_results._parser() if command == "fetch_results" else argparse.ArgumentParser()
+    parser = fetch_results._parser()
     if command != "fetch_results":
-        subparsers = parser.add_subparsers(dest="command")
-        gate_command.add_to(subparsers)
-        comment_command.add_to(subparsers)
-        arguments = [command, *arguments]
+        parser, arguments = parser_of([command]), [command, *arguments]
     try:
         return parser.parse_args(arguments)
     except SystemExit as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -11,7 +10,7 @@ from pytest_attnperf.records.counters import plain_name
 from pytest_attnperf.records.profiles import FamilyTime, Finding, KernelShape, KernelTime, ProfileSummary
 from pytest_attnperf.tools.profilers.claims.figures import Figure, exactly, percent, seconds
 from pytest_attnperf.tools.profilers.claims.records import Kernel, Row
-from pytest_attnperf.tools.profilers.claims.rules import Known, agrees, contradicts, plural, undecided
+from pytest_attnperf.tools.profilers.claims.rules import Known, agrees, contradicts, letters_of, plural, undecided
 from pytest_attnperf.tools.profilers.claims.table import NATURES, as_said
 
 NS = 1e-9
@@ -88,9 +87,9 @@ def _row(row: Row, summary: ProfileSummary) -> Iterator[Finding]:
 
 
 def _seen(row: Row, summary: ProfileSummary) -> _Seen | None:
-    wanted = _letters(row.family or row.name)
+    wanted = letters_of(row.family or row.name)
     for family in summary.families:
-        if _letters(family.family) == wanted:
+        if letters_of(family.family) == wanted:
             return _Seen(family.family, family.calls, family.total_ns, family.share, family.nature)
     kernel = _kernel_named(row.family or row.name, summary.kernels)
     if kernel is None:
@@ -162,9 +161,9 @@ def _only_of_family(family: str, kernels: Sequence[KernelTime]) -> KernelTime | 
 
 
 def _kernel_named(name: str, kernels: Sequence[KernelTime]) -> KernelTime | None:
-    wanted = _letters(plain_name(name))
-    fitting = [kernel for kernel in kernels if wanted and wanted == _letters(plain_name(kernel.name))]
-    fitting = fitting or [kernel for kernel in kernels if len(wanted) > 3 and wanted in _letters(kernel.name)]
+    wanted = letters_of(plain_name(name))
+    fitting = [kernel for kernel in kernels if wanted and wanted == letters_of(plain_name(kernel.name))]
+    fitting = fitting or [kernel for kernel in kernels if len(wanted) > 3 and wanted in letters_of(kernel.name)]
     return fitting[0] if len(fitting) == 1 else None
 
 
@@ -188,7 +187,3 @@ def _figure(rule: str, said: str, figure: Figure, value: float, unit: str) -> Fi
 def _count(rule: str, said: str, count: int, value: int, word: str) -> Finding:
     text = f"{plural(value, word)} in the profile"
     return agrees(rule, said, f"{said}: {text}") if count == value else contradicts(rule, said, text)
-
-
-def _letters(text: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", text.lower())

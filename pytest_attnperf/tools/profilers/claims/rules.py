@@ -183,11 +183,12 @@ def spec_of(device: Device, arch: str) -> DeviceSpec | None:
 
 
 def _named(product: str, spec: DeviceSpec) -> bool:
-    plain = _letters(product)
-    return plain == _letters(spec.name) or gpu_product(product) in spec.products
+    plain = letters_of(product)
+    return plain == letters_of(spec.name) or gpu_product(product) in spec.products
 
 
-def _letters(text: str) -> str:
+def letters_of(text: str) -> str:
+    """Return the letters and digits of a name, in lower case."""
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
 

@@ -1,0 +1,122 @@
+"""What a compile worker sends back of one kernel, packed, and what its compilers share. Standard library."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+
+from pytest_attnperf.codeobject.object_cache import ObjectCache, cache_key
+from pytest_attnperf.errors import CodeObjectError
+from pytest_attnperf.kernel_builds import KernelBuild
+
+OBJECT_LIMIT_BYTES = 64 * 1024 * 1024
+"""A larger object file is refused: a message to the controller has to hold it."""
+UNPACKED_BYTES_MOST = 4 * OBJECT_LIMIT_BYTES
+"""Of an object or an assembler text that came back: a few bytes may claim to hold gigabytes."""
+
+_ROOT_MARKS = (".git", "pyproject.toml")
+
+
+@dataclass(frozen=True)
+class Built:
+    """One compiled kernel as plain data.
+
+    object_base64       base64 of zlib of the code object
+    assembly_base64     the same of the compiler's assembler text, '' where there is none
+    kernel              its symbol; '' means the only one of an object that existed already
+    threads             lanes of a workgroup as launched, 0 where nobody said
+    lds_dynamic_bytes   LDS that the launch adds
+    compiler            name and version, 'triton 3.9.0', 'clang 22.1.8'
+    options             every option that changes code, as it was used
+    sources             path -> SHA-256 of what was compiled; relative to `source_root` where below it
+    source_root         folder of the project that the sources belong to. Relative paths in the line table of a HIP
+                        object are relative to it; Triton's are absolute
+    seconds             that this build took, cache included
+    cached              whether the object came from the cache
+    """
+
+    object_base64: str
+    assembly_base64: str
+    kernel: str
+    threads: int
+    lds_dynamic_bytes: int
+    compiler: str
+    options: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    source_root: str = ""
+    seconds: float = 0.0
+    cached: bool = False
+
+
+def object_bytes(built: Built) -> bytes:
+    """The code object. Raises CodeObjectError where the text is no base64 of zlib."""
+    return unpacked(built.object_base64, f"the object of {built.kernel or 'a kernel'}")
+
+
+def assembly_text(built: Built) -> str:
+    """The compiler's assembler text, '' where there is none. Raises CodeObjectError as `object_bytes` does."""
+    if not built.assembly_base64:
+        return ""
+    return unpacked(built.assembly_base64, f"the assembler text of {built.kernel}").decode("utf-8", errors="replace")
+
+
+def packed(data: bytes) -> str:
+    """Base64 of zlib of `data`."""
+    return base64.b64encode(zlib.compress(data)).decode("ascii")
+
+
+def unpacked(text: str, what: str) -> bytes:
+    """What `packed` was given. Raises CodeObjectError naming `what`."""
+    unpacking = zlib.decompressobj()
+    try:
+        data = unpacking.decompress(base64.b64decode(text, validate=True), UNPACKED_BYTES_MOST)
+        if not unpacking.eof:
+            raise ValueError(f"cut short, or more than {UNPACKED_BYTES_MOST:,} bytes")
+    except (binascii.Error, ValueError, zlib.error) as error:
+        raise CodeObjectError(
+            f"{what} came back damaged ({error}; {len(text):,} characters): compile it again"
+        ) from error
+    return data
+
+
+def through_cache(cache: Path, key: str, compile_it: Callable[[], Built]) -> Built:
+    """What is stored under `key` in the folder `cache`, or else what `compile_it` makes, which is then stored."""
+    store = ObjectCache(cache)
+    key = cache_key(key, *(column.name for column in fields(Built)))
+    text = store.load(key)
+    if text is not None:
+        return replace(Built(**json.loads(text)), cached=True)
+    built = compile_it()
+    store.store(key, json.dumps(asdict(built)).encode())
+    return built
+
+
+def project_root(path: Path) -> Path:
+    """The nearest folder above `path` that looks like a checkout or a project; its own folder where none does."""
+    above = path.resolve().parents
+    return next((folder for folder in above if any((folder / mark).exists() for mark in _ROOT_MARKS)), above[0])
+
+
+def source_hashes(paths: Iterable[Path], root: Path) -> dict[str, str]:
+    """Path, relative to `root` where below it, -> SHA-256. Raises OSError for a file that cannot be read."""
+    hashes = {}
+    for path in sorted({path.resolve() for path in paths}):
+        name = path.relative_to(root) if path.is_relative_to(root) else path
+        hashes[name.as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashes
+
+
+def label(declared: KernelBuild) -> str:
+    """How messages name a build."""
+    return f"{declared.kernel}, configuration {declared.config!r}, for {declared.arch}"
+
+
+def as_texts(options: Mapping[str, object]) -> dict[str, str]:
+    """Options as they are shown and compared."""
+    return {name: str(value) for name, value in sorted(options.items())}
