@@ -41,12 +41,11 @@ from pytest_attnperf.reports.text.colour import Ink
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.session.card_spread import slow_card_lines
-from pytest_attnperf.session.case_records import DRIFTED
+from pytest_attnperf.session.case_records import DRIFTED, NEEDLESS
 from pytest_attnperf.session.judge import LOCAL
 from pytest_attnperf.session.looking import UNTIMED
 from pytest_attnperf.session.plausibility import CHANGED, NEAR_FLOOR
 from pytest_attnperf.session.profiling import NOT_PROFILED
-from pytest_attnperf.session.quarantine import NEEDLESS
 from pytest_attnperf.session.settings import Mode
 from pytest_attnperf.session.suite_findings import run_findings
 from pytest_attnperf.workers.look import STAGES_NOT_TIMED

@@ -37,12 +37,12 @@ from pytest_attnperf.session.case_records import (
     decided,
     median_us_of,
     over_stored,
+    under_quarantine,
     with_creep,
     with_figures,
 )
 from pytest_attnperf.session.consistent import CONTRADICT, contradictions
 from pytest_attnperf.session.origin import other_base, other_commit, require_full
-from pytest_attnperf.session.quarantine import under_quarantine
 from pytest_attnperf.session.rejudge import claims
 from pytest_attnperf.session.rejudge.code import rejudged_code
 from pytest_attnperf.session.rejudge.missing_cases import missing, not_measured

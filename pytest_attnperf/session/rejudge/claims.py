@@ -20,6 +20,7 @@ from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.case_records import (
     DRIFTED,
     LOOSENED,
+    NEEDLESS,
     decided,
     disappeared,
     first_line,
@@ -29,7 +30,6 @@ from pytest_attnperf.session.case_records import (
 from pytest_attnperf.session.consistent import unproven
 from pytest_attnperf.session.interleaved import SAME_FILES
 from pytest_attnperf.session.judge import LOCAL
-from pytest_attnperf.session.quarantine import NEEDLESS
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.session.unchanged import as_unchanged, why_timed
 
