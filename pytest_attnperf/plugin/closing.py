@@ -16,6 +16,7 @@ from pytest_attnperf.baselines.record import new_entry
 from pytest_attnperf.baselines.store import BaselineStore, NewEntry
 from pytest_attnperf.correctness.what_ran import identity
 from pytest_attnperf.errors import BaselineError
+from pytest_attnperf.gate.suite_findings import run_findings
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.calibrating import calibration_lines
 from pytest_attnperf.plugin.findings import crept, loosened, quarantined_anew, unused_entries
@@ -47,7 +48,6 @@ from pytest_attnperf.session.looking import UNTIMED
 from pytest_attnperf.session.plausibility import CHANGED, NEAR_FLOOR
 from pytest_attnperf.session.profiling import NOT_PROFILED
 from pytest_attnperf.session.settings import Mode
-from pytest_attnperf.session.suite_findings import run_findings
 from pytest_attnperf.workers.look import STAGES_NOT_TIMED
 
 LOG_WIDTH = 132

@@ -11,14 +11,12 @@ from typing import Any
 
 from pytest_attnperf.baselines.store import Found
 from pytest_attnperf.environment.device_specs import spec_for
-from pytest_attnperf.gate.config_drift import advice, config_changes, path_changes
-from pytest_attnperf.gate.creep import crept
+from pytest_attnperf.gate.comparable import advice, coarser, config_changes, crept, looser, path_changes, unheeded
 from pytest_attnperf.gate.decide import Decision
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import DeviceInfo, Measurement, ProcessSummary, Verdict
 from pytest_attnperf.results import EXPIRED, FOREIGN, CaseResult
 from pytest_attnperf.roofline.floors import floor as floor_of
-from pytest_attnperf.session.consistent import coarser, looser, unheeded
 from pytest_attnperf.session.plausibility import by_code
 from pytest_attnperf.session.ran_code import kernel_codes, launched, with_isa
 from pytest_attnperf.session.settings import Case

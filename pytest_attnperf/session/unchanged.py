@@ -12,9 +12,7 @@ from dataclasses import replace
 from pytest_attnperf.baselines.store import Found
 from pytest_attnperf.correctness.what_ran import identity, unchanged
 from pytest_attnperf.errors import CaseFailedError
-from pytest_attnperf.gate.comparable import comparable
-from pytest_attnperf.gate.config_drift import config_changes
-from pytest_attnperf.gate.creep import crept
+from pytest_attnperf.gate.comparable import comparable, config_changes, crept
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Fingerprint, Verdict
 from pytest_attnperf.results import CaseResult

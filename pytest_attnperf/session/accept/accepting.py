@@ -24,9 +24,7 @@ from pytest_attnperf.baselines.store import Found, NewEntry, Replacement, entry_
 from pytest_attnperf.baselines.summary_line import digits
 from pytest_attnperf.correctness.what_ran import differences
 from pytest_attnperf.errors import UsageError, pasted
-from pytest_attnperf.gate.comparable import BASELINE_PROCESSES_MIN
-from pytest_attnperf.gate.config_drift import config_changes
-from pytest_attnperf.gate.creep import crept
+from pytest_attnperf.gate.comparable import BASELINE_PROCESSES_MIN, config_changes, crept
 from pytest_attnperf.gate.limits import tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Fingerprint, Measurement, NotProvenRightError, ProcessSummary

@@ -24,7 +24,7 @@ from pytest_attnperf.baselines.store import BaselineStore, Found
 from pytest_attnperf.environment.device_specs import spec_for
 from pytest_attnperf.errors import BaselineError, UsageError
 from pytest_attnperf.gate.canary import canary_shift
-from pytest_attnperf.gate.creep import CREPT
+from pytest_attnperf.gate.comparable import CREPT
 from pytest_attnperf.gate.decide import Decision, first_look, second_look
 from pytest_attnperf.gate.interleaved import interleaved_look
 from pytest_attnperf.gate.policy import Policy, require_tier

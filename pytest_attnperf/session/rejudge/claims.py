@@ -10,8 +10,7 @@ from typing import Any
 
 from pytest_attnperf.baselines.store import Found
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.gate.comparable import comparable
-from pytest_attnperf.gate.creep import CREPT
+from pytest_attnperf.gate.comparable import CREPT, comparable
 from pytest_attnperf.gate.decide import Decision
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CheckReport, DeviceInfo, Fingerprint, Measurement, ProcessSummary, Verdict

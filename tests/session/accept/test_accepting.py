@@ -11,7 +11,7 @@ import pytest
 from pytest_attnperf.baselines.schema import content_id
 from pytest_attnperf.baselines.store import BaselineStore, Found, NewEntry
 from pytest_attnperf.errors import BaselineError, UsageError
-from pytest_attnperf.gate.creep import crept
+from pytest_attnperf.gate.comparable import crept
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import (
     CaseKey,
