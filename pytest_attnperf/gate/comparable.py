@@ -68,7 +68,9 @@ def comparable(
     stored_timer = entry.processes[0].timer
     if stored_timer != timer and not any(reason.startswith("timer:") for reason in reasons):
         reasons.append(f"timer: {timer} here, {stored_timer} stored")
-    reasons += _definition_changes(known_to(entry.workload, plain(definition)), entry.workload)
+    ours = plain(definition)
+    if ours != entry.workload:
+        reasons += _definition_changes(known_to(entry.workload, ours), entry.workload)
     if len(entry.processes) < processes_min:
         reasons.append(f"processes: {len(entry.processes)} stored, at least {processes_min} needed")
     return reasons

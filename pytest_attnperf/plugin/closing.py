@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.baselines.published import PublishedFigure, figures_for, load_published
-from pytest_attnperf.baselines.record import new_entry
-from pytest_attnperf.baselines.store import BaselineStore, NewEntry
+from pytest_attnperf.baselines.store import BaselineStore
+from pytest_attnperf.baselines.writing import NewEntry, merge_entries, new_entry
 from pytest_attnperf.correctness.what_ran import identity
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.gate.suite_findings import run_findings
@@ -385,5 +385,5 @@ def merge_baselines(run: RunResult, store: BaselineStore, accepted: str = "") ->
     problems: list[str] = []
     for (arch, product, suite), entries in sorted(groups.items()):
         with noted(problems):
-            paths.append(store.merge(store.roots[0], arch, product, suite, entries))
+            paths.append(merge_entries(store, store.roots[0], arch, product, suite, entries))
     return paths, problems

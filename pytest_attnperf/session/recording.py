@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pytest_attnperf.baselines.record import new_entry
+from pytest_attnperf.baselines.writing import merge_entries, new_entry
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import ProcessSummary, Verdict
 from pytest_attnperf.results import CaseResult
@@ -80,7 +80,7 @@ def record_here(bench: Bench, case: Case) -> CaseResult:
         return recorded
     device, entry = bench.device(), {case.key.entry: new_entry(recorded, bench.commit)}
     try:
-        bench.store.merge(bench.local_root, device.arch, device.product, case.key.suite, entry)
+        merge_entries(bench.store, bench.local_root, device.arch, device.product, case.key.suite, entry)
     except OSError as error:
         raise BaselineError(f"nothing was recorded: {error}; make room, or give write permission") from error
     return recorded

@@ -19,8 +19,7 @@ from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.case_records import disappeared, from_look, not_measured, over_stored, with_notes
 from pytest_attnperf.session.looking import Bench
 from pytest_attnperf.session.settings import Case
-from pytest_attnperf.workers.identity_look import take_identity_look
-from pytest_attnperf.workers.look import Ending
+from pytest_attnperf.workers.look import Ending, take_identity_look
 
 NOT_KNOWN = "the machine code of some kernel is not known"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pytest_attnperf.baselines.store import worst_check
+from pytest_attnperf.baselines.writing import worst_check
 from pytest_attnperf.gate.comparable import coarser, unheeded
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.subject import TorchSubject

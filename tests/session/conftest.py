@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.baselines.record import new_entry
 from pytest_attnperf.baselines.store import BaselineStore
+from pytest_attnperf.baselines.writing import merge_entries, new_entry
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CaseKey, DeviceInfo, FinalReport, Fingerprint, ProcessSummary, Role
 from pytest_attnperf.results import CaseResult
@@ -137,7 +137,9 @@ class Bench:
     def record(self, case: Case = CASE, **common: Any) -> None:
         """Store a baseline."""
         result = self.judge(Mode.UPDATE, case, **common)
-        self.store.merge(self.store.roots[0], "fake", "fake1", "prefill", {case.key.entry: new_entry(result, "c0")})
+        merge_entries(
+            self.store, self.store.roots[0], "fake", "fake1", "prefill", {case.key.entry: new_entry(result, "c0")}
+        )
 
 
 @pytest.fixture

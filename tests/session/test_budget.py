@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_attnperf.baselines.record import new_entry
 from pytest_attnperf.baselines.store import BaselineStore
+from pytest_attnperf.baselines.writing import merge_entries, new_entry
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Verdict
@@ -69,7 +69,7 @@ class Timed:
         for case in self.cases:
             stored = Session(looking.Bench(settings, self.pool, bench.store, bench.local)).judge(case)
             entry = {case.key.entry: new_entry(stored, "c0")}
-            bench.store.merge(bench.store.roots[0], "fake", "fake1", "prefill", entry)
+            merge_entries(bench.store, bench.store.roots[0], "fake", "fake1", "prefill", entry)
         self.pool.served.clear()
         self.pool.now = BEGAN
 
