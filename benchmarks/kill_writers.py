@@ -28,10 +28,11 @@ from unittest import mock
 
 import filelock
 
-from pytest_attnperf.baselines import store as baseline_store
+from pytest_attnperf.baselines import writing
 from pytest_attnperf.baselines.ceilings_store import CeilingsStore, over_processes
 from pytest_attnperf.baselines.schema import decode as decode_baselines
-from pytest_attnperf.baselines.store import BaselineStore, NewEntry, Replacement, entry_from
+from pytest_attnperf.baselines.store import BaselineStore
+from pytest_attnperf.baselines.writing import NewEntry, Replacement, entry_from, merge_entries, replace_entries
 from pytest_attnperf.codeobject.object_cache import ObjectCache
 from pytest_attnperf.measure.ceiling_walk import BYTES, FLOPS, Figure
 from pytest_attnperf.measure.ceilings import ProcessCeilings
@@ -136,20 +137,20 @@ def _merging(folder: Path) -> Target:
     store = BaselineStore(folder)
     records = [{f"ck/{n}": new_entry(100.0 + version) for n in range(20)} for version in range(VERSIONS)]
     path = folder.joinpath(*PLACE[:2], "prefill.json")
-    return Target("merge", lambda n: store.merge(folder, *PLACE, records[n]), path, (), _lock_of(path))
+    return Target("merge", lambda n: merge_entries(store, folder, *PLACE, records[n]), path, (), _lock_of(path))
 
 
 def _accepting(folder: Path) -> Target:
     store = BaselineStore(folder)
     records = [new_entry(100.0 + version) for version in range(VERSIONS)]
-    store.merge(folder, *PLACE, {"ck/a": records[0], "ck/b": records[0]})
+    merge_entries(store, folder, *PLACE, {"ck/a": records[0], "ck/b": records[0]})
     path = folder.joinpath(*PLACE[:2], "prefill.json")
 
     def write(version: int) -> None:
         found, record = store.find(*PLACE, "ck/a"), records[version]
         assert found is not None
         new = Replacement(found.entry, entry_from(record), record.fingerprint, record.policy)
-        store.replace(folder, *PLACE, {"ck/a": new})
+        replace_entries(store, folder, *PLACE, {"ck/a": new})
 
     return Target("accept", write, path, (), _lock_of(path))
 
@@ -260,7 +261,7 @@ def kill_all(folder: Path, kills: int, seed: int) -> dict[str, Tally]:
 
     These writers are alone: they do not wait out of courtesy, or most kills would come while nothing is written.
     """
-    with mock.patch.object(baseline_store, "COURTESY_S", 0.0):
+    with mock.patch.object(writing, "COURTESY_S", 0.0):
         return _kill_all(folder, kills, seed)
 
 
@@ -299,7 +300,7 @@ def update(root: Path, number: int, updates: int) -> None:
         records = {f"writer{number}/{count}": new_entry(100.0 + count)}
         if (count + 1) % SHARED_EVERY == 0:
             records[SHARED] = new_entry(1000.0 * (number + 1) + count)
-        store.merge(root, *PLACE[:2], _suite_of(count), records)
+        merge_entries(store, root, *PLACE[:2], _suite_of(count), records)
 
 
 def lost_updates(root: Path, writers: int, updates: int) -> list[str]:

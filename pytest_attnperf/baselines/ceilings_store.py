@@ -19,9 +19,9 @@ from typing import TypeVar
 import msgspec
 
 from pytest_attnperf import __version__
-from pytest_attnperf.baselines.opened import content_of
 from pytest_attnperf.baselines.schema import json_text, named_errors, plain, require_schema
-from pytest_attnperf.baselines.store import component, locked
+from pytest_attnperf.baselines.store import component, content_of
+from pytest_attnperf.baselines.writing import locked
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.measure.ceiling_walk import FLOPS
 from pytest_attnperf.measure.ceilings import CACHE, COPY, EAGER, LAUNCH, OBLONG, READ, ProcessCeilings

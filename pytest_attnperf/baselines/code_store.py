@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pytest_attnperf.baselines.code_schema import CODE_SCHEMA, CodeFile, StoredKernel, as_stored, decode, encode
-from pytest_attnperf.baselines.opened import content_of
-from pytest_attnperf.baselines.schema import content_id, fields_lost, plain
-from pytest_attnperf.baselines.store import component, file_version, locked, refuse_loss
+from pytest_attnperf.baselines.schema import content_id, plain
+from pytest_attnperf.baselines.store import component, content_of, file_version
+from pytest_attnperf.baselines.writing import fields_lost, locked, refuse_loss
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.records.code import CODE_SUITE, KernelCode

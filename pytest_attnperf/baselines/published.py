@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_attnperf.baselines.opened import content_of
+from pytest_attnperf.baselines.store import content_of
 from pytest_attnperf.errors import BaselineError
 
 PUBLISHED_SCHEMA = 1

@@ -14,14 +14,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from pytest_attnperf.baselines.acceptance import Acceptance, problem_of
-from pytest_attnperf.baselines.summary_line import summary_of
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import (
     NOT_STORED,
@@ -43,6 +44,8 @@ OPEN_LEVELS = 3
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What reading a text that is no JSON raises."""
+
+COMMIT_DIGITS = 12
 
 
 @dataclass(frozen=True)
@@ -196,12 +199,6 @@ def _is_stored(part: dataclasses.Field[Any], value: Any) -> bool:
     return part.metadata != NOT_STORED and (bool(value) or part.metadata != ONLY_IF_SET)
 
 
-def fields_lost(data: bytes, file: object, source: str) -> list[str]:
-    """Fields of the text that reading it as `file` dropped: rewriting it would lose them."""
-    with named_errors(data, source, Entry):
-        return _lost(msgspec.json.decode(data), plain(file), "$")
-
-
 def require_schema(data: bytes, source: str, known: int) -> None:
     """Raise BaselineError unless the file's `schema` is the one that this version reads."""
     schema = _header(data, source).schema
@@ -334,16 +331,6 @@ def _summary_problem(entry: Entry) -> str:
     )
 
 
-def _lost(read: Any, kept: Any, path: str) -> list[str]:
-    if isinstance(read, dict) and isinstance(kept, dict):
-        gone = [f"{path}.{key}" for key in read if key not in kept]
-        return gone + [part for key in read if key in kept for part in _lost(read[key], kept[key], f"{path}.{key}")]
-    if isinstance(read, list) and isinstance(kept, list):
-        pairs = zip(read, kept, strict=True)
-        return [part for index, (ours, theirs) in enumerate(pairs) for part in _lost(ours, theirs, f"{path}[{index}]")]
-    return []
-
-
 def _lines(value: Any, open_levels: int) -> list[str]:
     """JSON lines of a value: objects of the first levels and lists of objects are opened, the rest inline."""
     is_open = isinstance(value, dict) and value and open_levels > 0
@@ -362,3 +349,41 @@ def _lines(value: Any, open_levels: int) -> list[str]:
 
 def _inline(value: Any) -> str:
     return msgspec.json.encode(value).decode()
+
+
+def summary_of(entry: Entry) -> str:
+    """'154.4 us, 7 processes within 0.41 %, error 0.38 of budget, recorded 2026-11-20 from 0123abcdef12'.
+
+    The time is the median over processes; 'within' is how far the fastest and the slowest of them lie apart. The last
+    acceptance follows, with what it rests on: ', accepted 2026-12-01 (7 processes): REASON'.
+
+    Derived on every writing and held against the entry on every reading, so that nobody can change the one without the
+    other. Its wording belongs to the schema: other words would make every stored line look like a false one.
+    """
+    error = max(entry.check.max_error_over_budget, entry.check.rms_error_over_budget)
+    parts = [*_times([p.median_us for p in entry.processes]), f"error {digits(error, 2)} of budget", _origin(entry)]
+    if entry.accepted:
+        last = entry.accepted[-1]
+        parts.append(f"accepted {last.date} ({last.how}): {last.reason}")
+    return ", ".join(parts)
+
+
+def digits(value: float, significant: int = 4) -> str:
+    """A number with so many significant digits, and never an exponent: 18.84, 0.0041, 104312."""
+    if not value or not math.isfinite(value):
+        return f"{value:g}"
+    return f"{value:.{max(0, significant - 1 - math.floor(math.log10(abs(value))))}f}"
+
+
+def _times(medians_us: Sequence[float]) -> tuple[str, str]:
+    """Of what is no time, too: an unsound entry is refused by name when its text is read."""
+    centre_us = statistics.median(medians_us) if medians_us else math.nan
+    if len(medians_us) < 2 or not centre_us:
+        return f"{digits(centre_us)} us", f"{len(medians_us)} process{'es' * (len(medians_us) != 1)}"
+    apart_percent = 100 * (max(medians_us) - min(medians_us)) / centre_us
+    return f"{digits(centre_us)} us", f"{len(medians_us)} processes within {digits(apart_percent, 2)} %"
+
+
+def _origin(entry: Entry) -> str:
+    commit = entry.commit[:COMMIT_DIGITS]
+    return f"recorded {entry.recorded} from {commit}" if commit else f"recorded {entry.recorded}"

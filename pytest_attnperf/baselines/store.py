@@ -1,73 +1,46 @@
-"""Baseline files on disk: found by arch, product and suite, written by merging under a lock.
+"""Baseline files as a run reads them: found by arch, product and suite, an entry decoded when it is asked for.
 
-A reader sees the old or the new file, whole, at any moment: the new text goes to a temporary file in the same folder,
-which is flushed to disk and renamed over the old one. Writers take turns by a lock file beside it.
+Reading every entry of a large store takes 50 times as long as finding where they are (18 s against 0.4 s for 100,000),
+and a run asks for few. What is checked on opening is the file's shape, its header, its environments, policies and
+canaries, and that no key stands twice but inside an entry; what is in an entry is checked, as `decode` does it, before
+anybody sees the entry. Writers read the whole file with `decode` (`baselines.writing`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import math
 import re
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import filelock
+import msgspec
 
-from pytest_attnperf.baselines.anchor import environments_of, next_anchor
-from pytest_attnperf.baselines.opened import OpenedFile, content_of, opened
 from pytest_attnperf.baselines.schema import (
     BASELINE_SCHEMA,
+    UNREADABLE,
     BaselineFile,
-    Check,
     Entry,
-    content_id,
     decode,
-    encode,
-    fields_lost,
-    plain,
+    require_sound_entry,
+    require_sound_tables,
 )
-from pytest_attnperf.correctness.budget import PLANTED
 from pytest_attnperf.errors import BaselineError
-from pytest_attnperf.records import CheckReport, Fingerprint, Launch, Measurement, ProcessSummary
-from pytest_attnperf.records.atomic_file import write_atomically
+from pytest_attnperf.records import Fingerprint, ProcessSummary
+from pytest_attnperf.records.regular_file import read_regular
+from pytest_attnperf.records.unique_keys import require_unique_keys
 from pytest_attnperf.stats.noise import NoiseModel
-
-LOCK_TIMEOUT_S = 60.0
-"""Longest wait for a writer that does not get on; a merge takes milliseconds."""
-
-LOCK_POLL_S = 0.005
-COURTESY_S = 0.03
-"""Who writes the same file again at once waits so long first: those that poll for the lock would never get it."""
-
-_released: dict[Path, float] = {}
 
 _Version = tuple[int, int]
 
 _COMPONENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
+BYTES_MAX = 1 << 30
+"""Of one file; 100,000 entries take about 200 million."""
 
-@dataclass(frozen=True)
-class NewEntry:
-    """What is to be stored of one case; a `Measurement` exists only for results proven right."""
-
-    measurement: Measurement
-    workload: Mapping[str, Any]
-    fingerprint: Fingerprint
-    policy: Mapping[str, Any]
-    recorded: str
-    harness_version: str
-    commit: str = ""
-    config: Mapping[str, str] = field(default_factory=dict)
-    launches: tuple[Launch, ...] = ()
-    note: str = ""
-    bound: str = ""
-    canary: Mapping[str, tuple[ProcessSummary, ...]] = field(default_factory=dict)
-    acknowledged: str = ""
+_ENTRIES = b'\n  "entries": {\n'
+"""Where the entries begin in a file as `encode` writes it."""
 
 
 @dataclass(frozen=True)
@@ -81,20 +54,6 @@ class Found:
     fingerprint: Fingerprint
     policy: dict[str, Any]
     path: Path
-    canary: Mapping[str, tuple[ProcessSummary, ...]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Replacement:
-    """What takes the place of an entry, which must still be `before`; None where there was none.
-
-    entry   as it is to be stored, its ids those of `fingerprint`, `policy` and `canary`
-    """
-
-    before: Entry | None
-    entry: Entry
-    fingerprint: Fingerprint
-    policy: Mapping[str, Any]
     canary: Mapping[str, tuple[ProcessSummary, ...]] = field(default_factory=dict)
 
 
@@ -157,33 +116,9 @@ class BaselineStore:
         folders = (root / component("arch", arch) for root in self.roots)
         return sorted({path.parent.name for folder in folders for path in folder.glob(f"*/{name}")})
 
-    def merge(self, root: Path, arch: str, product: str, suite: str, records: Mapping[str, NewEntry]) -> Path:
-        """Put `records` (by `CaseKey.entry`) into a suite's file under `root`, leaving its other entries untouched.
-
-        Returns the file's path. Raises BaselineError, and writes nothing, when the file that is there is unsound,
-        holds fields this version would lose, or stays locked for LOCK_TIMEOUT_S.
-        """
-        path = baseline_path(root, arch, product, suite)
-        with locked(path):
-            _replace(path, encode(_merged(_current(path, arch, product, suite), records)))
+    def forget(self, path: Path) -> None:
+        """Read the file anew when it is asked for again: it has just been written."""
         self._opened.pop(path, None)
-        return path
-
-    def replace(self, root: Path, arch: str, product: str, suite: str, replacements: Mapping[str, Replacement]) -> Path:
-        """Put `replacements` (by `CaseKey.entry`) into a suite's file under `root`, all of them or none.
-
-        Returns the file's path. Raises as `merge`, and BaselineError where an entry is not what it is to replace.
-        """
-        path = baseline_path(root, arch, product, suite)
-        with locked(path):
-            _replace(path, _with_replacements(path, arch, product, suite, replacements))
-        self._opened.pop(path, None)
-        return path
-
-    def check(self, root: Path, arch: str, product: str, suite: str, replacements: Mapping[str, Replacement]) -> None:
-        """Raise BaselineError where `replace` would, for the file as it is now; nothing is written or locked."""
-        path = baseline_path(root, arch, product, suite)
-        decode(_with_replacements(path, arch, product, suite, replacements), f"the new text of {path}")
 
     def _open(self, path: Path, arch: str, product: str, suite: str) -> OpenedFile | None:
         """The file, read again only when its time or size changed; None where there is none."""
@@ -192,7 +127,7 @@ class BaselineStore:
             return None
         if path not in self._opened or self._opened[path][0] != version:
             file = opened(content_of(path), str(path))
-            _require_place(file.tables, path, arch, product, suite)
+            require_place(file.tables, path, arch, product, suite)
             self._opened[path] = (version, file)
         return self._opened[path][1]
 
@@ -233,41 +168,6 @@ def component(kind: str, name: str) -> str:
     return name
 
 
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Take turns with every other writer of `path`, whose folder is made.
-
-    Raises BaselineError, before anything is written, when another process holds it for LOCK_TIMEOUT_S in which the
-    file has not changed.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    name = path.with_name(f".{path.name}.lock")
-    lock = filelock.FileLock(name, timeout=LOCK_TIMEOUT_S)
-    if time.monotonic() - _released.get(path, -math.inf) < COURTESY_S:
-        time.sleep(COURTESY_S)
-    _acquire(lock, path)
-    try:
-        yield
-    finally:
-        lock.release()
-        _released[path] = time.monotonic()
-
-
-def _acquire(lock: filelock.BaseFileLock, path: Path) -> None:
-    """Wait as long as others get on: only a file that nobody writes is held by a process that is stuck."""
-    while not lock.is_locked:
-        version = file_version(path)
-        try:
-            lock.acquire(poll_interval=LOCK_POLL_S)
-        except filelock.Timeout as error:
-            if file_version(path) != version:
-                continue
-            raise BaselineError(
-                f"{path}: another process has held {lock.lock_file} for {LOCK_TIMEOUT_S:g} s; nothing was written. "
-                "Wait for it, or end it, and run again"
-            ) from error
-
-
 def file_version(path: Path) -> _Version | None:
     """What changes when a file is rewritten, None where there is none. Raises BaselineError when it cannot be read."""
     try:
@@ -279,23 +179,7 @@ def file_version(path: Path) -> _Version | None:
     return status.st_mtime_ns, status.st_size
 
 
-def refuse_loss(path: Path, lost: Sequence[str]) -> None:
-    """Raise BaselineError where rewriting the file would lose fields (`fields_lost`) unknown to this version."""
-    if lost:
-        raise BaselineError(
-            f"{path}: this version does not know {', '.join(lost[:5])}, and rewriting the file would lose it; "
-            "nothing was written. Use the pytest-attnperf that wrote it"
-        )
-
-
-def _read(path: Path, arch: str, product: str, suite: str) -> tuple[bytes, BaselineFile]:
-    data = content_of(path)
-    file = decode(data, str(path))
-    _require_place(file, path, arch, product, suite)
-    return data, file
-
-
-def _require_place(file: BaselineFile, path: Path, arch: str, product: str, suite: str) -> None:
+def require_place(file: BaselineFile, path: Path, arch: str, product: str, suite: str) -> None:
     """Raise BaselineError where a file says that it belongs elsewhere."""
     for name, expected in (("arch", arch), ("product", product), ("suite", suite)):
         if getattr(file, name) != expected:
@@ -304,97 +188,123 @@ def _require_place(file: BaselineFile, path: Path, arch: str, product: str, suit
             )
 
 
-def _current(path: Path, arch: str, product: str, suite: str) -> BaselineFile:
-    """What a merge starts from: the file as it is now, or an empty one."""
-    if not path.exists():
-        return BaselineFile(schema=BASELINE_SCHEMA, suite=suite, arch=arch, product=product)
-    data, file = _read(path, arch, product, suite)
-    refuse_loss(path, fields_lost(data, file, str(path)))
-    return file
+def content_of(path: Path) -> bytes:
+    """The bytes of a baseline file. Raises BaselineError where they cannot be read, or are too many."""
+    try:
+        return read_regular(path, BYTES_MAX, BaselineError)
+    except OSError as error:
+        raise BaselineError(f"{path}: cannot be read ({error.strerror})") from error
 
 
-def _with_replacements(
-    path: Path, arch: str, product: str, suite: str, replacements: Mapping[str, Replacement]
-) -> bytes:
-    """The file's new text. Raises BaselineError where an entry is not what it is to replace."""
-    file = _current(path, arch, product, suite)
-    for key, replacement in replacements.items():
-        if file.entries.get(key) != replacement.before:
-            raise BaselineError(f"{path}: entry {key!r} has changed since it was read; nothing was written")
-    return encode(_replaced(file, replacements))
+@dataclass(frozen=True)
+class _Scanned:
+    """The fields of a `BaselineFile`, its entries as they stand in the text."""
+
+    schema: Any
+    suite: str
+    arch: str
+    product: str
+    environments: dict[str, Fingerprint] = field(default_factory=dict)
+    policies: dict[str, dict[str, Any]] = field(default_factory=dict)
+    entries: dict[str, msgspec.Raw] = field(default_factory=dict)
+    canaries: dict[str, dict[str, tuple[ProcessSummary, ...]]] = field(default_factory=dict)
 
 
-def _merged(file: BaselineFile, records: Mapping[str, NewEntry]) -> BaselineFile:
-    """What was accepted of a case before stays with it; only who records again moves its anchor."""
-    replacements = {}
-    for key, record in records.items():
-        old, entry = file.entries.get(key), entry_from(record)
-        anchor = next_anchor(old, entry, file.environments, record.fingerprint, record.acknowledged)
-        accepted = () if old is None else old.accepted
-        entry = dataclasses.replace(entry, anchor=anchor, accepted=accepted)
-        replacements[key] = Replacement(old, entry, record.fingerprint, record.policy, record.canary)
-    return _replaced(file, replacements)
+class OpenedFile:
+    """A file's header, tables and keys; an entry is decoded each time that it is read.
+
+    tables   the file without its entries
+    """
+
+    def __init__(self, tables: BaselineFile, entries: Mapping[str, msgspec.Raw | Entry], source: str) -> None:
+        self.tables = tables
+        self._entries, self._source = entries, source
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def entry(self, key: str) -> Entry:
+        """The entry of a key that is there. Raises BaselineError, naming it and the field, when it is unsound."""
+        entry = self._entries[key]
+        if isinstance(entry, Entry):
+            return entry
+        return _decoded(self.tables, key, bytes(entry), self._source)
 
 
-def _replaced(file: BaselineFile, replacements: Mapping[str, Replacement]) -> BaselineFile:
-    """The file with these entries, and with what its entries name of environments, policies and canaries."""
-    environments, policies, canaries = dict(file.environments), dict(file.policies), dict(file.canaries)
-    for replacement in replacements.values():
-        entry = replacement.entry
-        environments[entry.environment] = replacement.fingerprint
-        policies[entry.policy] = plain(replacement.policy)
-        if entry.canary:
-            canaries[entry.canary] = dict(replacement.canary)
-    entries = file.entries | {key: replacement.entry for key, replacement in replacements.items()}
-    used = list(entries.values())
-    return dataclasses.replace(
-        file,
-        environments={key: environments[key] for entry in used for key in environments_of(entry)},
-        policies={key: policies[key] for key in {entry.policy for entry in used}},
-        entries=entries,
-        canaries={key: canaries[key] for key in {entry.canary for entry in used if entry.canary}},
+def opened(data: bytes, source: str) -> OpenedFile:
+    """Open a baseline file's bytes; `source` names it in errors.
+
+    Raises BaselineError as `decode` does, but for what is wrong inside an entry: that is raised when it is read.
+    """
+    scanned = _scanned(data)
+    if scanned is None:
+        # Laid out by another hand, or unsound: the slow way finds out which, and says it.
+        file = decode(data, source)
+        return OpenedFile(file, file.entries, source)
+    tables = BaselineFile(
+        schema=scanned.schema,
+        suite=scanned.suite,
+        arch=scanned.arch,
+        product=scanned.product,
+        environments=scanned.environments,
+        policies=scanned.policies,
+        canaries=scanned.canaries,
     )
+    require_sound_tables(tables, source)
+    return OpenedFile(tables, scanned.entries, source)
 
 
-def entry_from(record: NewEntry) -> Entry:
-    """What is stored of a record, without anchor and acceptances: these follow from what was stored before."""
-    return Entry(
-        workload=plain(record.workload),
-        environment=content_id(record.fingerprint),
-        policy=content_id(record.policy),
-        processes=record.measurement.processes,
-        check=worst_check(record.measurement.proof),
-        recorded=record.recorded,
-        harness_version=record.harness_version,
-        commit=record.commit,
-        peak_memory_bytes=record.measurement.peak_memory_bytes,
-        config=dict(record.config),
-        launches=record.launches,
-        note=record.note,
-        bound=record.bound,
-        canary=content_id(record.canary) if record.canary else "",
-    )
+def _scanned(data: bytes) -> _Scanned | None:
+    """None unless it is a file of this schema, laid out as `encode` does it, in which no key can be hidden."""
+    try:
+        scanned = msgspec.json.decode(data, type=_Scanned)
+    except (msgspec.ValidationError, *UNREADABLE):
+        return None
+    is_ours = type(scanned.schema) is int and scanned.schema == BASELINE_SCHEMA
+    return scanned if is_ours and _stands_once(data, scanned.entries) else None
 
 
-def worst_check(proof: Iterable[CheckReport]) -> Check:
-    """The worst errors of passed checks, of which there is at least one with figures."""
-    reports = list(proof)
-    figures = [figure for report in reports for figure in report.figures]
-    return Check(
-        max_error_over_budget=max(_share(figure.max_error, figure.max_budget) for figure in figures),
-        rms_error_over_budget=max(_share(figure.rms_error, figure.rms_budget) for figure in figures),
-        tolerance=reports[0].tolerance,
-        coarseness=reports[0].coarseness,
-        planted=all(any(figure.check == PLANTED for figure in report.figures) for report in reports),
-    )
+def _stands_once(data: bytes, entries: Mapping[str, msgspec.Raw]) -> bool:
+    """Whether no key stands twice in this JSON, what is inside the entries aside.
+
+    The text of the entries that were read must stand in the file, each where the one before it ends: one that a later
+    one of the same key has replaced would lie between two of them. Without them the file is small enough to be looked
+    at; where something is left behind the last of them, that is no JSON.
+    """
+    begin = data.find(_ENTRIES)
+    position = begin + len(_ENTRIES) - 1
+    separator = b"\n"
+    for key, raw in entries.items():
+        head = separator + b"    " + msgspec.json.encode(key) + b": "
+        text = position + len(head)
+        if not (data.startswith(head, position) and data.startswith(raw, text)):
+            return False
+        position = text + len(memoryview(raw))
+        separator = b",\n"
+    return begin >= 0 and _is_unique(data[: begin + len(_ENTRIES)] + data[position:])
 
 
-def _share(error: float, budget: float) -> float:
-    """Error in units of its budget, three digits; an exact result needs no budget."""
-    return float(f"{error / budget:.3g}") if error else 0.0
+def _is_unique(text: bytes) -> bool:
+    try:
+        require_unique_keys(text, "")
+    except (*UNREADABLE, BaselineError):
+        return False
+    return True
 
 
-def _replace(path: Path, data: bytes) -> None:
-    """Put `data` at `path`, after reading it back as a sound file."""
-    decode(data, f"the new text of {path}")
-    write_atomically(path, data)
+def _decoded(tables: BaselineFile, key: str, text: bytes, source: str) -> Entry:
+    """One entry, sound in itself and in what it names of the tables."""
+    try:
+        entry = msgspec.json.decode(text, type=Entry)
+        require_unique_keys(text, f"{source}: entry {key!r}")
+    except msgspec.ValidationError as error:
+        raise BaselineError(f"{source}: entry {key!r}: {error}") from error
+    except UNREADABLE as error:
+        raise BaselineError(
+            f"{source}: entry {key!r}: is not readable as JSON ({error}); restore it from version control"
+        ) from error
+    require_sound_entry(tables, key, entry, source)
+    return entry

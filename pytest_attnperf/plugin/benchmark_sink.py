@@ -84,7 +84,7 @@ class BenchmarkSink:
         run: Run | None = self._config.pluginmanager.get_plugin("attnperf-run")
         encoded = run.encoded(pyfuncitem) if run is not None and pyfuncitem.nodeid in self._prepared else None
         if run is not None and encoded is not None:
-            self._offer(pyfuncitem, msgspec.convert(encoded, CaseResult), run.session.commit)
+            self._offer(pyfuncitem, msgspec.convert(encoded, CaseResult), run.session.bench.commit)
         return outcome
 
     def pytest_runtest_logreport(self, report: Any) -> None:

@@ -62,9 +62,9 @@ class Budgeting:
         self, config: pytest.Config, session: Session, items: Sequence[pytest.Item], say: Callable[[str], None]
     ) -> None:
         self._config, self._items = config, items
-        seconds = session.settings.budget_seconds
+        seconds = session.bench.settings.budget_seconds
         assert seconds is not None
-        self._budget = Budget(session, seconds, (), session.clock(), say)
+        self._budget = Budget(session, seconds, (), session.bench.clock(), say)
         self._begun = False
 
     def verdict(self, key: CaseKey) -> CaseResult | None:

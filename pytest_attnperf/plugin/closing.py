@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.baselines.published import PublishedFigure, figures_for, load_published
-from pytest_attnperf.baselines.record import new_entry
-from pytest_attnperf.baselines.store import BaselineStore, NewEntry
+from pytest_attnperf.baselines.store import BaselineStore
+from pytest_attnperf.baselines.writing import NewEntry, merge_entries, new_entry
 from pytest_attnperf.correctness.what_ran import identity
 from pytest_attnperf.errors import BaselineError
+from pytest_attnperf.gate.suite_findings import run_findings
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.calibrating import calibration_lines
 from pytest_attnperf.plugin.findings import crept, loosened, quarantined_anew, unused_entries
@@ -41,14 +42,12 @@ from pytest_attnperf.reports.text.colour import Ink
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.session.card_spread import slow_card_lines
-from pytest_attnperf.session.case_records import DRIFTED
+from pytest_attnperf.session.case_records import DRIFTED, NEEDLESS
 from pytest_attnperf.session.judge import LOCAL
 from pytest_attnperf.session.looking import UNTIMED
 from pytest_attnperf.session.plausibility import CHANGED, NEAR_FLOOR
 from pytest_attnperf.session.profiling import NOT_PROFILED
-from pytest_attnperf.session.quarantine import NEEDLESS
 from pytest_attnperf.session.settings import Mode
-from pytest_attnperf.session.suite_findings import run_findings
 from pytest_attnperf.workers.look import STAGES_NOT_TIMED
 
 LOG_WIDTH = 132
@@ -386,5 +385,5 @@ def merge_baselines(run: RunResult, store: BaselineStore, accepted: str = "") ->
     problems: list[str] = []
     for (arch, product, suite), entries in sorted(groups.items()):
         with noted(problems):
-            paths.append(store.merge(store.roots[0], arch, product, suite, entries))
+            paths.append(merge_entries(store, store.roots[0], arch, product, suite, entries))
     return paths, problems

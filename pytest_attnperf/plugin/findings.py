@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.errors import BaselineError
-from pytest_attnperf.gate.creep import CREPT
+from pytest_attnperf.gate.comparable import CREPT
 from pytest_attnperf.gate.policy import NIGHTLY, Policy
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.session.case_records import LOOSENED

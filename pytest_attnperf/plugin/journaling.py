@@ -205,17 +205,17 @@ class Journal:
         """What the case would be judged under now; looked up through the run, whose session has the workers."""
         assert self.old is not None
         run: Any = self.config.pluginmanager.get_plugin("attnperf-run")
-        against = run.session.against
+        against = run.session.bench.against
         return Standing(
             digest=functools.partial(file_digest, self.config.rootpath),
             beside=self._beside,
             policy=policy_for(self.config, item).record(),
-            found=functools.partial(_stored, run.session.store, result),
+            found=functools.partial(_stored, run.session.bench.store, result),
             base="" if against is None else against.label,
             base_fixed=_is_revision(options.run_text(self.config, "against")),
             today=datetime.now(timezone.utc).date().isoformat(),
             then=self.old.header.started[:10],
-            fingerprint=functools.partial(_fingerprint, run.session.pool, self.settings.mode),
+            fingerprint=functools.partial(_fingerprint, run.session.bench.pool, self.settings.mode),
         )
 
 

@@ -43,7 +43,7 @@ from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, Verdict
 from pytest_attnperf.reports.files.junit import properties
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.judge import Session
-from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, UNTIMED
+from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, UNTIMED, Bench
 from pytest_attnperf.session.settings import Case, Mode, RunSettings
 from pytest_attnperf.workers.base_side import BaseSide, resolve_base_side
 from pytest_attnperf.workers.conversation import BlockPlan
@@ -95,7 +95,7 @@ class Run:
         local = config.rootpath / LOCAL_STORE
         against = None if sides is None else sides.against
         commit = commit_of(config.rootpath)
-        session = Session(settings, pool, store, local, commit, against)
+        session = Session(Bench(settings, pool, store, local, commit, against))
         code = CodeRun(config, builds, settings, store.roots, functools.partial(launch_plan, config, builds))
         selected = len(cases) + len(builds)
         closing, publishing = Closing(config), Publishing(config)
@@ -135,7 +135,7 @@ class Run:
     @property
     def in_process(self) -> bool:
         """Whether cases run in this process (`--attnperf-isolate=none`)."""
-        return isinstance(self.session.pool, LocalPool)
+        return isinstance(self.session.bench.pool, LocalPool)
 
     def judge(self, item: pytest.Item, key: CaseKey, following: CaseKey | None) -> CaseResult:
         """The verdict of one item."""
@@ -161,7 +161,7 @@ class Run:
         from pytest_attnperf.plugin.controller_session import raise_verdict
         from pytest_attnperf.plugin.worker_session import device_for
 
-        pool = self.session.pool
+        pool = self.session.bench.pool
         assert isinstance(pool, LocalPool)
         pool.device = pool.device or device_for(self.config)
 
@@ -218,7 +218,7 @@ class Run:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """End the workers, write what there is, and set the run's exit status."""
         device, fingerprint = self._where()
-        missing = only_on_base(self.config, self.session.against, self.results)
+        missing = only_on_base(self.config, self.session.bench.against, self.results)
         interrupted = int(exitstatus) in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR)
         self.progress.enter(ENDING)
         with _uninterrupted():
@@ -239,10 +239,10 @@ class Run:
             device_state=self.watch.end(device.device_id if device else "") if self.watch else None,
             findings=missing,
         )
-        status = self.closing.finish(record, self.session.store, interrupted=interrupted)
+        status = self.closing.finish(record, self.session.bench.store, interrupted=interrupted)
         self.journal.end(complete=record.complete)
         if self.closing.final is not None and self.settings.mode not in UNTIMED:
-            self.publishing.publish(self.closing.final, self.session.store.roots, self.closing.failed_by)
+            self.publishing.publish(self.closing.final, self.session.bench.store.roots, self.closing.failed_by)
         self.progress.over()
         if int(exitstatus) in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and status:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -268,7 +268,7 @@ class Run:
             mode=(Mode.CHECK if self.settings.mode is Mode.WARM else self.settings.mode).value,
             started=self.started_at,
             command=without_credentials(shlex.join(["pytest", *map(str, self.config.invocation_params.args)])),
-            commit=self.session.commit,
+            commit=self.session.bench.commit,
             device=device,
             fingerprint=fingerprint,
             cases=tuple(self.results.values()),
@@ -277,11 +277,11 @@ class Run:
             selected=selected,
             complete=complete and judged >= selected,
             seconds=time.monotonic() - self.started,
-            against=self.session.against.label if self.session.against else "",
+            against=self.session.bench.against.label if self.session.bench.against else "",
             notes=(
-                *(self.session.against.notes if self.session.against else ()),
+                *(self.session.bench.against.notes if self.session.bench.against else ()),
                 *(self.budgeting.notes() if self.budgeting else ()),
-                *renamed_unseen(self.config, self.session.against, self.results.values()),
+                *renamed_unseen(self.config, self.session.bench.against, self.results.values()),
                 *self.journal.notes(),
                 *self.gpus.notes,
                 *self.notes,
@@ -296,7 +296,7 @@ class Run:
     def _where(self) -> tuple[DeviceInfo | None, Fingerprint | None]:
         fingerprints = [result.fingerprint for result in self.results.values() if result.fingerprint]
         fingerprint = fingerprints[0] if fingerprints else None
-        known = self.session.pool.known()
+        known = self.session.bench.pool.known()
         if known is not None:
             return known.device, fingerprint
         if fingerprint is None:

@@ -21,7 +21,7 @@ from pytest_attnperf.session.case_records import case_result, median_us_of
 from pytest_attnperf.session.durations import duration
 from pytest_attnperf.session.judge import Session
 from pytest_attnperf.session.looking import GATE_PLACE
-from pytest_attnperf.session.second_looks import Sample, SampleCutError, Suspect, undecided
+from pytest_attnperf.session.second_looks import Open, Sample, SampleCutError, undecided
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.stats.comparison import z_for
 
@@ -46,7 +46,7 @@ class Budget:
     began: float
     say: Callable[[str], None] = lambda line: None
     results: dict[CaseKey, CaseResult] = field(default_factory=dict)
-    _suspects: list[tuple[Suspect, float]] = field(default_factory=list)
+    _suspects: list[tuple[Open, float]] = field(default_factory=list)
     _units: list[tuple[int, bool]] = field(default_factory=list)
     _looked: int = 0
     _first_seconds: float = 0.0
@@ -61,12 +61,12 @@ class Budget:
                 if suspect.case.key not in self.results:
                     why = "the run was interrupted before its second look was done"
                     self._keep(suspect.case, undecided(_with_first_ratio(suspect), why), seconds)
-            self._ended = self.session.clock()
+            self._ended = self.session.bench.clock()
 
     def _spend(self) -> None:
         start_s = self._started()
         self._first_looks()
-        plan = self.session.against.plan if self.session.against is not None else None
+        plan = self.session.bench.against.plan if self.session.bench.against is not None else None
         pair_s = 0.0 if plan is None else TURNS_PER_BLOCK * plan.budget_us / 1e6
         opened = [self._open_case(suspect, seconds, pair_s) for suspect, seconds in self._suspects]
         shares = spend(opened, self.left, start_s)
@@ -78,7 +78,7 @@ class Budget:
     @property
     def left(self) -> float:
         """Seconds; never negative."""
-        return max(0.0, self.began + self.seconds - self.session.clock())
+        return max(0.0, self.began + self.seconds - self.session.bench.clock())
 
     def notes(self) -> tuple[str, ...]:
         """What the time went to, in a line; nothing before `spend_all` has ended."""
@@ -100,53 +100,53 @@ class Budget:
     def _started(self) -> float:
         """Seconds that a worker takes to start."""
         try:
-            self.session.pool.ready(GATE_PLACE)
+            self.session.bench.pool.ready(GATE_PLACE)
         except WorkerError:
             return 0.0  # said by every case
-        return min(self.session.clock() - self.began, START_MOST_S)
+        return min(self.session.bench.clock() - self.began, START_MOST_S)
 
     def _first_looks(self) -> None:
         for number, case in enumerate(self.cases, start=1):
-            before = self.session.clock()
+            before = self.session.bench.clock()
             if self.left <= 0:
                 why = f"the budget of {duration(self.seconds)} ended before it was measured: nothing is proven of it"
                 self._keep(case, case_result(case, Verdict.UNDECIDED, why, reasons=(why,)), 0.0)
                 continue
             looked = self.session.first_look(case)
-            now = self.session.clock()
+            now = self.session.bench.clock()
             seconds, self._first_seconds = now - before, now - self.began
             self._looked += 1
-            if isinstance(looked, Suspect):
+            if isinstance(looked, Open):
                 self._suspects.append((looked, seconds))
             else:
                 self._keep(case, looked, seconds)
             self.say(f"first looks {number} of {len(self.cases)}, {duration(self.left)} of the budget left")
 
-    def _second_look(self, suspect: Suspect, first_seconds: float, share: Share, opened: OpenCase) -> None:
-        before = self.session.clock()
+    def _second_look(self, suspect: Open, first_seconds: float, share: Share, opened: OpenCase) -> None:
+        before = self.session.bench.clock()
         ended = f"the budget of {duration(self.seconds)} ended"
         if not share.units or opened.minimum * opened.unit_seconds > self.left:
             result = undecided(_with_first_ratio(suspect), f"{ended} before its second look")
         else:
             sample = Sample(share.units, opened.minimum, lambda: self.left > 0)
             try:
-                result = self.session.guarded(suspect.case, lambda: suspect.settle(sample))
+                result = self.session.second_look(suspect, sample)
                 self._units.append((len(result.pairs or result.second) or share.units, suspect.pairs))
             except SampleCutError as cut:
                 why = f"{ended} within its second look, after {cut.taken} of the {cut.least} that could decide it"
                 result = undecided(_with_first_ratio(suspect), why)
-        self._keep(suspect.case, result, first_seconds + self.session.clock() - before)
+        self._keep(suspect.case, result, first_seconds + self.session.bench.clock() - before)
 
     def _keep(self, case: Case, result: CaseResult, seconds: float) -> None:
         self.results[case.key] = self.session.finished(case, result, seconds)
 
-    def _open_case(self, suspect: Suspect, seconds: float, pair_s: float) -> OpenCase:
+    def _open_case(self, suspect: Open, seconds: float, pair_s: float) -> OpenCase:
         """What is known of a suspect before its second look; `seconds` of its first one.
 
         Pairs of one run lie closer together than processes of two (0.3 against 0.55 % on an H200): taking the
         processes' spread for theirs plans more of them than needed, not fewer.
         """
-        settings, against = self.session.settings, self.session.against
+        settings, against = self.session.bench.settings, self.session.bench.against
         usual = against.plan.pairs if suspect.pairs and against is not None else settings.second_look
         unit_s = 2 * seconds + pair_s if suspect.pairs else seconds
         screen, policy = suspect.screen, suspect.case.policy
@@ -165,7 +165,7 @@ class Budget:
         )
 
 
-def _with_first_ratio(suspect: Suspect) -> CaseResult:
+def _with_first_ratio(suspect: Open) -> CaseResult:
     """What the first look found out, with the ratio that it saw in words: it decides nothing."""
     if suspect.screen is None:
         return suspect.base

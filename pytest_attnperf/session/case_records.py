@@ -6,18 +6,18 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from typing import Any
 
 from pytest_attnperf.baselines.schema import Entry
 from pytest_attnperf.baselines.store import Found
 from pytest_attnperf.environment.device_specs import spec_for
-from pytest_attnperf.gate.config_drift import advice, config_changes, path_changes
-from pytest_attnperf.gate.creep import crept
+from pytest_attnperf.gate.comparable import advice, coarser, config_changes, crept, looser, path_changes, unheeded
 from pytest_attnperf.gate.decide import Decision
+from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import DeviceInfo, Measurement, ProcessSummary, Verdict
-from pytest_attnperf.results import FOREIGN, CaseResult
+from pytest_attnperf.results import EXPIRED, FOREIGN, CaseResult
 from pytest_attnperf.roofline.floors import floor as floor_of
-from pytest_attnperf.session.consistent import coarser, looser, unheeded
 from pytest_attnperf.session.plausibility import by_code
 from pytest_attnperf.session.ran_code import kernel_codes, launched, with_isa
 from pytest_attnperf.session.settings import Case
@@ -28,6 +28,17 @@ LOOSENED = "policy loosened since the baseline:"
 
 NOT_TO_BE_TIMED = "not timed: its test says timed=False"
 """Begins the note of a case that is right, and is only to be proven."""
+
+ABOUT_TIMES = frozenset(
+    {Verdict.SLOWER, Verdict.UNDECIDED, Verdict.INCOMPARABLE, Verdict.ENVIRONMENT, Verdict.NO_BASELINE}
+)
+"""Verdicts that a quarantine keeps from failing: what a known, slow or noisy case is. A case that is wrong, broken or
+implausible, or has ceased to be supported, is none of that, and fails as ever."""
+
+NOT_SLOWER = frozenset({Verdict.SAME, Verdict.FASTER})
+
+NEEDLESS = "quarantined until"
+"""Begins a note on a case that no quarantine is needed for, which the run repeats."""
 
 DRIFTED = "configuration differs from the baseline's:"
 """Begins a note: an autotuner or a dispatcher chose otherwise."""
@@ -231,6 +242,32 @@ def decided(base: CaseResult, decision: Decision) -> CaseResult:
         card_error=decision.card_error,
         detection_limit=limit if limit is not None and math.isfinite(limit) else None,
     )
+
+
+def under_quarantine(result: CaseResult, policy: Policy, today: date) -> CaseResult:
+    """The result of a gating run as its policy's quarantine leaves it; as it is without one.
+
+    A case of which nothing is proven, as where a budget ended before it was run, is not held: it may be wrong.
+    The last day of a quarantine belongs to it. From the next day on the test fails whatever is found, also by SAME and
+    by UNSUPPORTED: a date that did nothing would never be looked at again. The verdict stays what it is in any case.
+    """
+    if not policy.quarantine:
+        return result
+    if today > date.fromisoformat(policy.quarantine_until):
+        return _expired(result, policy)
+    if result.verdict in ABOUT_TIMES and result.checks:
+        return replace(result, fails=False, quarantined=f"{policy.quarantine} until {policy.quarantine_until}")
+    if result.verdict in NOT_SLOWER and not result.fails:
+        note = f"{NEEDLESS} {policy.quarantine_until}, and not slower: drop the quarantine"
+        return replace(result, notes=(*result.notes, note))
+    return result
+
+
+def _expired(result: CaseResult, policy: Policy) -> CaseResult:
+    text = f"{EXPIRED} on {policy.quarantine_until}: {policy.quarantine}; mend it, or extend the date"
+    said = (f"{result.verdict.value}: {result.summary}",) if result.summary else ()
+    others = tuple(reason for reason in result.reasons if reason != result.summary)
+    return replace(result, fails=True, summary=text, reasons=(text, *said, *others))
 
 
 def from_another_tree(base: CaseResult, looks: Sequence[Look]) -> CaseResult | None:

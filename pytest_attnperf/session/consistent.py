@@ -9,17 +9,15 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pytest_attnperf.baselines.schema import Check
 from pytest_attnperf.correctness.budget import LAST_CALL, LAST_REPLAY, PLANTED, TIMED, UNPLANTED, problems
 from pytest_attnperf.records import CheckReport, DeviceInfo, ErrorFigures, ProcessSummary, Tolerance
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.stats.pairs import STORED_QUADS_MAX
 from pytest_attnperf.stats.summaries import STORED_BLOCKS_MAX
-from pytest_attnperf.workloads.adhoc_planting import UNHEEDED
 
 CONTRADICT = "figures contradict each other:"
 """Begins what is said of a case whose figures cannot all be true."""
@@ -30,9 +28,6 @@ ROUNDING = 1.2e-4
 TELLING_VALUES = 4
 """Different values in one process from which on another process never has the same, in the same order: of the 3,295
 processes in baselines/sm_90 no two have the same blocks, and the fewest different values in one are 4."""
-
-COARSER = 2.0
-"""How many times as far off the plain computation of the same inputs may be as when the baseline was stored."""
 
 IDENTITY = ("arch", "product", "compute_units")
 """Fields of a fingerprint that a run's device has, too."""
@@ -93,35 +88,6 @@ def _of_proof(check: CheckReport) -> Iterator[str]:
             )
         elif not compared[TIMED][output]:
             yield f"{output!r} was compared after the last run alone: the figures of the proof were taken away"
-
-
-def looser(checks: Iterable[CheckReport], allowed: Tolerance) -> list[str]:
-    """Tolerances above what the baseline was stored with, e.g. 'out 2 -> 20'."""
-    found = []
-    for check in checks:
-        for name in dict.fromkeys(figures.output for figures in check.figures):
-            now, before = check.tolerance.for_output(name), allowed.for_output(name)
-            found += [f"{name} {before:g} -> {now:g}"] if now > before else []
-    return list(dict.fromkeys(found))
-
-
-def coarser(checks: Iterable[CheckReport], stored: Mapping[str, float]) -> list[str]:
-    """Outputs whose yardstick is off by more than twice what is stored: 'out, off by 6e-08 of the result -> 0.0017'."""
-    found = [
-        f"{name}, off by {stored[name]:.2g} of the result -> {now:.2g}"
-        for check in checks
-        for name, now in check.coarseness.items()
-        if name in stored and now > COARSER * stored[name]
-    ]
-    return list(dict.fromkeys(found))
-
-
-def unheeded(checks: Iterable[CheckReport], stored: Check) -> bool:
-    """Whether inputs() plants nothing any more, though it did when the baseline was stored.
-
-    Inputs that we plant may bear it with one seed and not with another, and are no sign of a change.
-    """
-    return stored.planted and any(f"{UNPLANTED}{UNHEEDED}" in one.check for check in checks for one in check.figures)
 
 
 def _budget_of(figures: ErrorFigures, own: Tolerance, allowed: Tolerance | None) -> ErrorFigures:

@@ -11,7 +11,7 @@ from pathlib import Path
 from pytest_attnperf.errors import AttnperfError, CaseFailedError, WorkerError
 from pytest_attnperf.measure.flight_recorder import VARIABLE, WAITING, blamed, last_begun
 from pytest_attnperf.results import CaseResult, Fault
-from pytest_attnperf.session.looking import Looking
+from pytest_attnperf.session.looking import Bench
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.workers.controller import PoisonedError
 from pytest_attnperf.workers.pool import Pool, WorkerPool
@@ -108,7 +108,7 @@ def kernel_in(text: str) -> str:
     return ""
 
 
-def with_fault(session: Looking, case: Case, result: CaseResult, error: AttnperfError | Exception) -> CaseResult:
+def with_fault(bench: Bench, case: Case, result: CaseResult, error: AttnperfError | Exception) -> CaseResult:
     """The ERROR with its cause; where a process or a device was lost, with the kernel, if a second run can name it."""
     kind = classify(error)
     if not kind:
@@ -117,7 +117,7 @@ def with_fault(session: Looking, case: Case, result: CaseResult, error: Attnperf
     if kernel:
         return told(result, Fault(kind, kernel, BY_ITSELF))
     if kind in EXAMINED and (isinstance(error, WorkerError) or _poisoned(error) is not None):
-        return told(result, _examined(session, case, kind, error))
+        return told(result, _examined(bench, case, kind, error))
     return told(result, Fault(kind))
 
 
@@ -170,26 +170,26 @@ def _plain(name: str) -> str:
     return name.partition("(")[0].strip().rpartition(" ")[2] if "(" in name else name.strip()
 
 
-def _examined(session: Looking, case: Case, kind: str, error: Exception) -> Fault:
+def _examined(bench: Bench, case: Case, kind: str, error: Exception) -> Fault:
     """The fault with what one more run in a fresh process says of it."""
-    pool = _pool_of(session, error)
+    pool = _pool_of(bench, error)
     if not isinstance(pool, WorkerPool) or not pool.can_examine:
         return Fault(kind, how=CANNOT)
     met = (case.key.backend, kind)
-    if len(session.examined) >= POST_MORTEMS_AT_LEAST and met in session.examined:
+    if len(bench.examined) >= POST_MORTEMS_AT_LEAST and met in bench.examined:
         return Fault(kind, how=ENOUGH)
-    session.examined.append(met)
+    bench.examined.append(met)
     with _folder() as folder:
-        return _second_run(session, case, kind, pool, Path(folder) / "launches")
+        return _second_run(bench, case, kind, pool, Path(folder) / "launches")
 
 
 def _folder() -> AbstractContextManager[str]:
     return tempfile.TemporaryDirectory(prefix="attnperf-flight-")
 
 
-def _second_run(session: Looking, case: Case, kind: str, pool: WorkerPool, path: Path) -> Fault:
+def _second_run(bench: Bench, case: Case, kind: str, pool: WorkerPool, path: Path) -> Fault:
     try:
-        request = session.request(case, None)
+        request = bench.request(case, None)
         limit = min(request.limit_seconds, POST_MORTEM_LIMIT_SECONDS)
         pool.examine(replace(request, limit_seconds=limit, repeats=0), {**WAITING, VARIABLE: str(path)})
     except AttnperfError as again:
@@ -210,9 +210,9 @@ def _second_fault(kind: str, again: AttnperfError, path: Path) -> Fault:
     return Fault(kind, how=f"{OUTSIDE}, behind {behind}" if behind else OUTSIDE)
 
 
-def _pool_of(session: Looking, error: Exception) -> Pool:
+def _pool_of(bench: Bench, error: Exception) -> Pool:
     """Where the process was that broke: errors of the base side begin with its name."""
-    against = session.against
+    against = bench.against
     if against is not None and str(error).startswith(f"{against.name}: "):
         return against.pool
-    return session.pool
+    return bench.pool

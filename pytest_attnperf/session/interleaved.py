@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from pytest_attnperf.correctness.what_ran import differences, unchanged
 from pytest_attnperf.errors import CaseFailedError, WorkerError
-from pytest_attnperf.gate.config_drift import config_changes
+from pytest_attnperf.gate.comparable import config_changes
 from pytest_attnperf.gate.interleaved import interleaved_look
 from pytest_attnperf.records import CaseKey, NotProvenRightError, Verdict
 from pytest_attnperf.records.pairs import PairSummary

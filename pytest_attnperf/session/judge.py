@@ -1,12 +1,13 @@
-"""The judge of a run: takes looks, compares, takes second looks, and says a verdict."""
+"""The story of one case: look, compare with what is stored, take a second look where that leaves it open, finish.
+
+A `Bench` holds what the run has, and is passed down. What the first look leaves open is a value, `Open`, settled at
+once or when a budget has been planned.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TypeVar
+from dataclasses import dataclass, replace
 
-from pytest_attnperf.baselines.record import new_entry
 from pytest_attnperf.baselines.store import Found
 from pytest_attnperf.errors import BaselineError, CaseFailedError, WorkerError, pasted
 from pytest_attnperf.gate.decide import first_look
@@ -23,20 +24,14 @@ from pytest_attnperf.session.case_records import (
     joined_measurement,
     not_measured,
     over_stored,
-    with_creep,
+    under_quarantine,
     with_figures,
     with_notes,
     with_stored,
 )
-from pytest_attnperf.session.faults import with_fault
-from pytest_attnperf.session.looking import GATE_PLACE, RECORD_PLACES, UNTIMED, Looking
-from pytest_attnperf.session.profiling import with_profile
-from pytest_attnperf.session.quarantine import under_quarantine
-from pytest_attnperf.session.recording import record
-from pytest_attnperf.session.second_looks import Sample, Screen, Suspect, by_processes, in_pairs, recheck_gain
+from pytest_attnperf.session.looking import GATE_PLACE, RECORD_PLACES, RECORDING, UNTIMED, Bench
+from pytest_attnperf.session.second_looks import Measured, Open, Sample, Screen, by_processes, in_pairs, recheck_gain
 from pytest_attnperf.session.settings import Case, Mode
-from pytest_attnperf.session.together import together
-from pytest_attnperf.session.unchanged import judged_unchanged
 from pytest_attnperf.workers.controller import PoisonedError
 from pytest_attnperf.workers.look import Ending, Look
 
@@ -46,239 +41,44 @@ LOCAL = "baseline under .attnperf/local,"
 FLAGS = {Mode.CHECK: "", Mode.WARM: " --attnperf-warm", Mode.TOGETHER: " --attnperf-together"}
 """What a run was asked for by, where that was not --attnperf."""
 
-Given = TypeVar("Given")
+BROKEN = (WorkerError, CaseFailedError, NotProvenRightError, BaselineError)
+"""What makes a case an ERROR and never ends the run."""
 
 
-class Session(Looking):
+@dataclass(frozen=True)
+class Session:
     """Judges cases one at a time: `judge` says the verdict at once, `first_look` leaves second looks to be planned."""
+
+    bench: Bench
 
     def judge(self, case: Case) -> CaseResult:
         """The verdict of one case, with everything it was made from. A case that breaks is an ERROR, never a crash."""
-        started = self.clock()
-        result = self.guarded(case, lambda: _closed(self._by_mode(case)))
-        if self.settings.profile and case.timed:
-            result = with_profile(result, self.pool, lambda: self.request(case, None), self.store)
-        return self.finished(case, result, self.clock() - started)
+        started = self.bench.clock()
+        result = self.first_look(case)
+        if isinstance(result, Open):
+            result = self.second_look(result)
+        if self.bench.settings.profile and case.timed:
+            from pytest_attnperf.session.profiling import with_profile
 
-    def first_look(self, case: Case) -> CaseResult | Suspect:
-        """What the first look at a case settles, not yet `finished`; a Suspect where it leaves the case open."""
-        return self.guarded(case, lambda: self._by_mode(case))
+            result = with_profile(self.bench, case, result)
+        return self.finished(case, result, self.bench.clock() - started)
 
-    def guarded(self, case: Case, work: Callable[[], Given]) -> Given | CaseResult:
-        """What `work` gives; an ERROR of the case where it breaks."""
+    def first_look(self, case: Case) -> CaseResult | Open:
+        """What the first look at a case settles, not yet `finished`; an Open where it leaves the case open."""
         try:
-            return work()
-        except (WorkerError, CaseFailedError, NotProvenRightError, BaselineError) as error:
-            result = case_result(case, Verdict.ERROR, first_line(error), reasons=(str(error),))
-            if isinstance(error, WorkerError):
-                result = replace(result, reasons=(error.summary,), log=error.log_tail)
-            if isinstance(error, PoisonedError):
-                result = replace(result, log=error.log_tail)
-            return with_fault(self, case, result, error)
+            return look_at(self.bench, case)
+        except BROKEN as error:
+            return _broken(self.bench, case, error)
 
-    def finished(self, case: Case, result: CaseResult, seconds: float) -> CaseResult:
-        """The result with what follows from its verdict: whether it fails, and how to see it again."""
-        fails = result.fails or result.verdict in case.policy.fail_on
-        result = replace(result, seconds=round(seconds, SECONDS_DIGITS), fails=fails)
-        if self.settings.mode is Mode.GATE:
-            result = under_quarantine(result, case.policy, self.today())
-        return replace(result, reproduce=self._reproduce(result))
+    def second_look(self, opened: Open, sample: Sample | None = None) -> CaseResult:
+        """The verdict of an open case, not yet `finished`; without a sample its second look is as large as any case's.
 
-    def shutdown(self) -> None:
-        """End every process of every side."""
-        for pool in (self.pool, *([self.against.pool] if self.against is not None else [])):
-            pool.shutdown()
-
-    def _by_mode(self, case: Case) -> CaseResult | Suspect:
-        self.renew(case)
-        if not case.timed and self.settings.mode not in UNTIMED:
-            return self._proven_only(case)
-        if self.settings.mode is Mode.TOGETHER:
-            return together(self, case)
-        if self.settings.mode is Mode.UPDATE:
-            return record(self, case)
-        if self.settings.mode is Mode.CALIBRATE:
-            return calibrated(record(self, case))
-        if self.settings.changed_only and self.settings.mode is Mode.GATE:
-            unchanged = self._unchanged(case)
-            if unchanged is not None:
-                return unchanged
-        plan = None if self.settings.mode in UNTIMED else self.settings.plan
-        stages = case.breakdown and self.settings.mode is Mode.GATE
-        look = self.look(GATE_PLACE, case, plan, case.next_key, stages=stages)
-        if look.ending is not Ending.MEASURED:
-            return self.not_measured(case, look)
-        return self._gate(case, look)
-
-    def _unchanged(self, case: Case) -> CaseResult | None:
-        """RIGHT where the case ran its baseline's machine code and configuration; None where it has to be timed."""
-        found, request = self.find(case), self.request(case, case.next_key)
-        result = judged_unchanged(case, self.pool, GATE_PLACE, request, self.settings.plan, found)
-        return result if result is None or found is None else self._noted_local(result, found)
-
-    def _noted_local(self, base: CaseResult, found: Found) -> CaseResult:
-        """With a note where what it is held against was made on this machine."""
-        if not found.path.is_relative_to(self.local_root) or any(note.startswith(LOCAL) for note in base.notes):
-            return base
-        return replace(base, notes=(*base.notes, f"{LOCAL} recorded {found.entry.recorded}"))
-
-    def _proven_only(self, case: Case) -> CaseResult:
-        """Of a test that says timed=False; it fails where a time is stored, which would never be looked at again."""
-        place = GATE_PLACE if self.settings.mode is Mode.GATE else RECORD_PLACES
-        return self.not_measured(case, self.look(place, case, None, case.next_key))
-
-    def _gate(self, case: Case, look: Look) -> CaseResult | Suspect:
-        measurement = joined_measurement([look])
-        base = with_figures(from_look(case, Verdict.SAME, "", look), self.device())
-        base = replace(
-            base,
-            first=measurement.processes,
-            median_us=measurement.medians_us[0],
-            canary=self.canary([GATE_PLACE]) if self.settings.gates else {},
-        )
-        base = self.plausible(base)
-        if base.verdict is Verdict.SUSPICIOUS:
-            return base
-        if not self.settings.gates:
-            return replace(base, verdict=Verdict.RIGHT, summary="measured in the pytest process, which never gates")
-        foreign = from_another_tree(base, [look])
-        if foreign is not None:
-            return foreign
-        found, notes = self._baseline_for(case, look)
-        if isinstance(found, CaseResult):
-            return found
-        base = replace(base, notes=base.notes + notes)
-        if found is None:
-            return self._pairs_or(case, base, lambda: self._without_baseline(case, base))
-        if self.against is not None and self.against.everything:
-            return self._pairs_first(case, base, look, found)
-        return self._held_against(case, base, look, found)
-
-    def _baseline_for(self, case: Case, look: Look) -> tuple[Found | CaseResult | None, tuple[str, ...]]:
-        """The stored entry; recorded first under .attnperf/local where that was asked for and none exists."""
-        found = self.find(case)
-        if found is not None or not self.settings.record_local:
-            return found, ()
-        recorded = record(self, case)
-        if recorded.verdict is not Verdict.RECORDED:
-            return recorded, ()
-        device, entry = self.device(), {case.key.entry: new_entry(recorded, self.commit)}
-        try:
-            self.store.merge(self.local_root, device.arch, device.product, case.key.suite, entry)
-        except OSError as error:
-            raise BaselineError(f"nothing was recorded: {error}; make room, or give write permission") from error
-        note = f"{LOCAL} recorded in this run, in {len(recorded.first)} other processes"
-        return self.find(case), (note,)
-
-    def _pairs_first(self, case: Case, base: CaseResult, look: Look, found: Found) -> CaseResult | Suspect:
-        """Where every case is interleaved, the stored entry says how open it is, and counts where pairs cannot."""
-        alike = not self.differences(look, found)
-        planned = alike and self.settings.budget_seconds is not None
-        screen = self._screen(case, base, look, found) if planned else None
-        return self._pairs_or(
-            case,
-            over_stored(with_notes(base, case, found), found),
-            lambda: self._held_against(case, base, look, found),
-            closing=(lambda settled: with_creep(settled, case, found)) if alike else None,
-            screen=screen,
-        )
-
-    def _held_against(self, case: Case, base: CaseResult, look: Look, found: Found) -> CaseResult | Suspect:
-        entry = found.entry
-        differences = self.differences(look, found)
-        base = over_stored(base, found)
-        base = self._noted_local(base, found)
-        if differences:
-            unlike = replace(
-                base,
-                verdict=Verdict.INCOMPARABLE,
-                summary=f"not comparable: {differences[0]}",
-                reasons=tuple(differences),
-            )
-            noted = replace(base, notes=(*base.notes, f"stored baseline: {unlike.summary}"))
-            return self._pairs_or(case, noted, lambda: unlike)
-        screen = self._screen(case, base, look, found)
-        decision = screen.decision
-        base = with_notes(base, case, found)
-        if not decision.needs_second_look:
-            base = plausibility.with_changes(decided(base, decision), entry.launches)
-            base = with_stored(base, case, found)
-            if base.verdict is Verdict.INCOMPARABLE:
-                return self._pairs_or(case, base, lambda: base)
-            return recheck_gain(self, case, base)
-        fresh = Suspect(
-            case,
-            base,
-            False,
-            lambda sample: by_processes(self, case, base, look, found, screen, sample),
-            screen,
-        )
-        return self._pairs_or(
-            case,
-            plausibility.with_changes(base, entry.launches),
-            lambda: fresh,
-            closing=lambda settled: with_creep(settled, case, found),
-            screen=screen,
-            first_ratio=decision.ratio,
-        )
-
-    def _screen(self, case: Case, base: CaseResult, look: Look, found: Found) -> Screen:
-        """What the first look says against the stored processes."""
-        stored, new = found.entry.measurement(), joined_measurement([look])
-        noise = self.noise(case, stored, base.floor_bound)
-        decision = first_look(stored, new, noise, case.policy, self.settings.cases)
-        return Screen(decision, noise, stored)
-
-    def _pairs_or(
-        self,
-        case: Case,
-        base: CaseResult,
-        otherwise: Callable[[], CaseResult | Suspect],
-        *,
-        closing: Callable[[CaseResult], CaseResult] | None = None,
-        screen: Screen | None = None,
-        first_ratio: float | None = None,
-    ) -> CaseResult | Suspect:
-        """A suspect that pairs with the base side settle; what `otherwise` gives where that side does not have it.
-
-        closing   what is said of the pairs' verdict beside it
+        Raises SampleCutError.
         """
-        if self.against is None or not self.against.has(case.key):
-            return otherwise()
-
-        def settle(sample: Sample | None) -> CaseResult:
-            settled = in_pairs(self, case, base, sample, first_ratio)
-            if settled is None:
-                usual = self.settings.second_look
-                return _closed(otherwise(), None if sample is None else Sample(usual, usual, sample.go_on))
-            return settled if closing is None else closing(settled)
-
-        return Suspect(case, base, True, settle, screen)
-
-    def _without_baseline(self, case: Case, base: CaseResult) -> CaseResult:
-        if self._is_new(case):
-            assert self.against is not None
-            text = f"new in this revision: {self.against.name} does not have it, so there is nothing to compare it with"
-            return replace(
-                base, verdict=Verdict.NO_BASELINE, summary=text, reasons=(text,), new=True, against=self.against.label
-            )
-        device = self.device()
-        others = [p for p in self.store.products(device.arch, case.key.suite) if p != device.product]
-        if others:
-            text = f"a baseline is stored for {device.arch}/{', '.join(others)}, this is {device.arch}/{device.product}"
-            return replace(base, verdict=Verdict.INCOMPARABLE, summary=text, reasons=(text,))
-        text = (
-            f"no baseline for {case.key} on {device.arch}/{device.product}; "
-            f"store one with: pytest --update-baselines {pasted(case.nodeid)}"
-        )
-        return replace(base, verdict=Verdict.NO_BASELINE, summary=text, reasons=(text,))
-
-    def _is_new(self, case: Case) -> bool:
-        """Whether neither the base side has the case nor a baseline of this architecture does."""
-        if self.against is None or self.against.has(case.key):
-            return False
-        arch, suite, entry = self.device().arch, case.key.suite, case.key.entry
-        return not any(self.store.find(arch, other, suite, entry) for other in self.store.products(arch, suite))
+        try:
+            return settle(self.bench, opened, sample)
+        except BROKEN as error:
+            return _broken(self.bench, opened.case, error)
 
     def skipped(self, case: Case, reason: str) -> CaseResult:
         """The result of a case whose test is skipped before it comes to it.
@@ -286,25 +86,214 @@ class Session(Looking):
         It fails where a baseline or the base side has a time of it. Where no process starts nobody can say so.
         """
         look = Look(Ending.SKIPPED, (reason,))
+        result = not_measured(case, look)
+        try:
+            result = self.bench.not_measured(case, look) if self.bench.settings.gates else result
+        except WorkerError as error:
+            note = f"whether it was timed before could not be asked: {first_line(error)}"
+            result = replace(result, notes=(note,))
+        except BROKEN as error:
+            result = _broken(self.bench, case, error)
+        return self.finished(case, result, 0.0)
 
-        def settled() -> CaseResult:
-            if not self.settings.gates:
-                return not_measured(case, look)
-            try:
-                return self.not_measured(case, look)
-            except WorkerError as error:
-                note = f"whether it was timed before could not be asked: {first_line(error)}"
-                return replace(not_measured(case, look), notes=(note,))
+    def finished(self, case: Case, result: CaseResult, seconds: float) -> CaseResult:
+        """The result with what follows from its verdict: whether it fails, and how to see it again."""
+        fails = result.fails or result.verdict in case.policy.fail_on
+        result = replace(result, seconds=round(seconds, SECONDS_DIGITS), fails=fails)
+        if self.bench.settings.mode is Mode.GATE:
+            result = under_quarantine(result, case.policy, self.bench.today())
+        return replace(result, reproduce=self._reproduce(result))
 
-        return self.finished(case, self.guarded(case, settled), 0.0)
+    def shutdown(self) -> None:
+        """End every process of every side."""
+        for pool in self.bench.pools:
+            pool.shutdown()
 
     def _reproduce(self, result: CaseResult) -> str:
-        seed = f" --attnperf-seed={self.settings.seed}" if result.verdict is Verdict.INCORRECT else ""
-        flag = FLAGS.get(self.settings.mode, " --attnperf")
-        given = "".join(f" {option}" for option in self.settings.given_options)
-        return f"pytest{flag}{seed}{given} {pasted(result.nodeid)}"
+        settings = self.bench.settings
+        seed = f" --attnperf-seed={settings.seed}" if result.verdict is Verdict.INCORRECT else ""
+        given = "".join(f" {option}" for option in settings.given_options)
+        return f"pytest{FLAGS.get(settings.mode, ' --attnperf')}{seed}{given} {pasted(result.nodeid)}"
 
 
-def _closed(opened: CaseResult | Suspect, sample: Sample | None = None) -> CaseResult:
-    """The verdict; without a sample its second look is as large as that of every case."""
-    return opened.settle(sample) if isinstance(opened, Suspect) else opened
+def look_at(bench: Bench, case: Case) -> CaseResult | Open:
+    """The first look, as the run's mode has it: only a case that is right and timed is compared with anything."""
+    bench.renew(case)
+    settings = bench.settings
+    if not case.timed and settings.mode not in UNTIMED:
+        # It fails where a time is stored, which would never be looked at again.
+        place = GATE_PLACE if settings.mode is Mode.GATE else RECORD_PLACES
+        return bench.not_measured(case, bench.look(place, case, None, case.next_key))
+    if settings.mode is Mode.TOGETHER:
+        from pytest_attnperf.session.together import together
+
+        return together(bench, case)
+    if settings.mode in RECORDING:
+        from pytest_attnperf.session.recording import record
+
+        recorded = record(bench, case)
+        return recorded if settings.mode is Mode.UPDATE else calibrated(recorded)
+    if settings.changed_only and settings.mode is Mode.GATE:
+        from pytest_attnperf.session.unchanged import judged_unchanged
+
+        found = bench.find(case)
+        unchanged = judged_unchanged(bench, case, GATE_PLACE, found)
+        if unchanged is not None and found is not None:
+            return _noted_local(bench, unchanged, found)
+    plan = None if settings.mode in UNTIMED else settings.plan
+    stages = case.breakdown and settings.mode is Mode.GATE
+    look = bench.look(GATE_PLACE, case, plan, case.next_key, stages=stages)
+    if look.ending is not Ending.MEASURED:
+        return bench.not_measured(case, look)
+    return compare(bench, case, look)
+
+
+def compare(bench: Bench, case: Case, look: Look) -> CaseResult | Open:
+    """A case that was measured, held against what is stored of it, or against nothing; Open where that settles nothing.
+
+    Raises as `take_look`: a baseline may be recorded first, and a gain is looked at again.
+    """
+    base = _believed(bench, case, look)
+    if base.verdict is not Verdict.SAME:
+        return base
+    found = bench.find(case)
+    if found is None and bench.settings.record_local:
+        from pytest_attnperf.session.recording import record_here
+
+        recorded = record_here(bench, case)
+        if recorded.verdict is not Verdict.RECORDED:
+            return recorded
+        note = f"{LOCAL} recorded in this run, in {len(recorded.first)} other processes"
+        found, base = bench.find(case), replace(base, notes=(*base.notes, note))
+    measured = Measured(case, look, base)
+    if found is None:
+        return _or_pairs(bench, _without_baseline(bench, measured), Open(measured, base))
+    if bench.against is not None and bench.against.everything and bench.against.has(case.key):
+        return _only_pairs(bench, measured, found)
+    return held_against(bench, measured, found)
+
+
+def held_against(bench: Bench, measured: Measured, found: Found) -> CaseResult | Open:
+    """What the stored processes say of a first look; Open where a second look has to."""
+    case, entry = measured.case, found.entry
+    base = _noted_local(bench, over_stored(measured.base, found), found)
+    differences = bench.differences(measured.look, found)
+    if differences:
+        text = f"not comparable: {differences[0]}"
+        unlike = replace(base, verdict=Verdict.INCOMPARABLE, summary=text, reasons=tuple(differences))
+        noted = replace(base, notes=(*base.notes, f"stored baseline: {text}"))
+        return _or_pairs(bench, unlike, Open(measured, noted))
+    screen = _screen(bench, measured, found)
+    base = with_notes(base, case, found)
+    if screen.decision.needs_second_look:
+        fresh = Open(measured, base, found, pairs=False, screen=screen)
+        seen = plausibility.with_changes(base, entry.launches)
+        paired = Open(measured, seen, found, screen=screen, first_ratio=screen.decision.ratio)
+        return _or_pairs(bench, fresh, paired)
+    base = plausibility.with_changes(decided(base, screen.decision), entry.launches)
+    base = with_stored(base, case, found)
+    if base.verdict is Verdict.INCOMPARABLE:
+        return _or_pairs(bench, base, Open(measured, base))
+    return recheck_gain(bench, case, base) if plausibility.is_gain(base) else base
+
+
+def settle(bench: Bench, opened: Open, sample: Sample | None = None) -> CaseResult:
+    """The second look at a case that the first one left open. Raises as `take_look`, and SampleCutError."""
+    if opened.pairs:
+        settled = in_pairs(bench, opened, sample)
+        if settled is not None:
+            return settled
+        instead = opened.instead
+        if instead is None:
+            assert opened.stored is not None, "where nothing is stored it is known what to say instead"
+            instead = held_against(replace(bench, against=None), opened.measured, opened.stored)
+        if isinstance(instead, CaseResult):
+            return instead
+        usual = bench.settings.second_look
+        opened, sample = instead, None if sample is None else Sample(usual, usual, sample.go_on)
+    return by_processes(bench, opened, sample)
+
+
+def _broken(bench: Bench, case: Case, error: Exception) -> CaseResult:
+    """The ERROR of a case that broke, with its cause."""
+    from pytest_attnperf.session.faults import with_fault
+
+    result = case_result(case, Verdict.ERROR, first_line(error), reasons=(str(error),))
+    if isinstance(error, WorkerError):
+        result = replace(result, reasons=(error.summary,), log=error.log_tail)
+    if isinstance(error, PoisonedError):
+        result = replace(result, log=error.log_tail)
+    return with_fault(bench, case, result, error)
+
+
+def _believed(bench: Bench, case: Case, look: Look) -> CaseResult:
+    """What a first look found out: SAME until it is compared, and any other verdict where it may not be."""
+    measurement = joined_measurement([look])
+    base = with_figures(from_look(case, Verdict.SAME, "", look), bench.device())
+    base = replace(
+        base,
+        first=measurement.processes,
+        median_us=measurement.medians_us[0],
+        canary=bench.canary([GATE_PLACE]) if bench.settings.gates else {},
+    )
+    base = bench.plausible(base)
+    if base.verdict is Verdict.SUSPICIOUS:
+        return base
+    if not bench.settings.gates:
+        return replace(base, verdict=Verdict.RIGHT, summary="measured in the pytest process, which never gates")
+    return from_another_tree(base, [look]) or base
+
+
+def _only_pairs(bench: Bench, measured: Measured, found: Found) -> Open:
+    """Where every case is interleaved, the stored entry says how open it is, and counts where pairs cannot."""
+    alike = not bench.differences(measured.look, found)
+    planned = alike and bench.settings.budget_seconds is not None
+    return Open(
+        measured,
+        over_stored(with_notes(measured.base, measured.case, found), found),
+        found,
+        comparable=alike,
+        screen=_screen(bench, measured, found) if planned else None,
+    )
+
+
+def _or_pairs(bench: Bench, outcome: CaseResult | Open, opened: Open) -> CaseResult | Open:
+    """What pairs with the base side settle; `outcome` where there is none, or it does not have the case."""
+    if bench.against is None or not bench.against.has(opened.case.key):
+        return outcome
+    return replace(opened, instead=outcome)
+
+
+def _screen(bench: Bench, measured: Measured, found: Found) -> Screen:
+    """What the first look says against the stored processes."""
+    case, stored, new = measured.case, found.entry.measurement(), joined_measurement([measured.look])
+    noise = bench.noise(case, stored, measured.base.floor_bound)
+    return Screen(first_look(stored, new, noise, case.policy, bench.settings.cases), noise, stored)
+
+
+def _noted_local(bench: Bench, base: CaseResult, found: Found) -> CaseResult:
+    """With a note where what it is held against was made on this machine."""
+    if not found.path.is_relative_to(bench.local_root) or any(note.startswith(LOCAL) for note in base.notes):
+        return base
+    return replace(base, notes=(*base.notes, f"{LOCAL} recorded {found.entry.recorded}"))
+
+
+def _without_baseline(bench: Bench, measured: Measured) -> CaseResult:
+    """What is said of a case that nothing is stored of, here."""
+    case, against, device = measured.case, bench.against, bench.device()
+    arch, suite = device.arch, case.key.suite
+    others = bench.store.products(arch, suite)
+    stored = (bench.store.find(arch, other, suite, case.key.entry) for other in others)
+    if against is not None and not against.has(case.key) and not any(stored):
+        text = f"new in this revision: {against.name} does not have it, so there is nothing to compare it with"
+        new = replace(measured.base, verdict=Verdict.NO_BASELINE, summary=text, reasons=(text,))
+        return replace(new, new=True, against=against.label)
+    others = [product for product in others if product != device.product]
+    if others:
+        text = f"a baseline is stored for {arch}/{', '.join(others)}, this is {arch}/{device.product}"
+        return replace(measured.base, verdict=Verdict.INCOMPARABLE, summary=text, reasons=(text,))
+    text = (
+        f"no baseline for {case.key} on {arch}/{device.product}; "
+        f"store one with: pytest --update-baselines {pasted(case.nodeid)}"
+    )
+    return replace(measured.base, verdict=Verdict.NO_BASELINE, summary=text, reasons=(text,))

@@ -1,4 +1,4 @@
-"""What every look of a run needs: where processes come from, what is stored, and what is asked of a case."""
+"""The bench of a run: where processes come from, what is stored, and what is asked of a case."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ LEFT_OUT = {
 RECORDING = (Mode.UPDATE, Mode.CALIBRATE)
 
 
-@dataclass
-class Looking:
+@dataclass(frozen=True)
+class Bench:
     """What a run looks with.
 
     pool         where fresh processes come from
@@ -63,9 +63,14 @@ class Looking:
 
     def __post_init__(self) -> None:
         """Let every side's processes be shared as far as the run's settings allow."""
-        for pool in (self.pool, *([self.against.pool] if self.against is not None else [])):
+        for pool in self.pools:
             if isinstance(pool, WorkerPool):
                 pool.isolate = self.settings.isolate
+
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """Of every side."""
+        return (self.pool,) if self.against is None else (self.pool, self.against.pool)
 
     def renew(self, case: Case) -> None:
         """Let go of processes that must not serve this case, before anything is asked of one."""

@@ -69,6 +69,11 @@ def is_jump(base: CaseResult) -> bool:
     return base.ratio is not None and base.ratio * JUMP <= 1
 
 
+def is_gain(base: CaseResult) -> bool:
+    """Whether the case is said to be faster, or is so much faster that it is looked at again whatever is said."""
+    return base.verdict is Verdict.FASTER or is_jump(base)
+
+
 def remembers(rotation: Rotation) -> bool:
     """Whether a call is so much slower on changing inputs that the noise of changing them does not explain it."""
     return rotation.rotating_us - rotation.noise_us > REMEMBERS * rotation.same_us

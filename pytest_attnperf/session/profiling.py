@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,8 +19,8 @@ from pytest_attnperf.workers.look import take_profile
 if TYPE_CHECKING:
     from pytest_attnperf.baselines.store import BaselineStore
     from pytest_attnperf.environment.device_specs import DeviceSpec
-    from pytest_attnperf.workers.conversation import OpenRequest
-    from pytest_attnperf.workers.pool import Pool
+    from pytest_attnperf.session.looking import Bench
+    from pytest_attnperf.session.settings import Case
 
 PROFILE_PLACE = 990
 """Its process profiles one case after the other, and times none."""
@@ -33,24 +32,22 @@ NOT_RIGHT = frozenset({Verdict.INCORRECT, Verdict.SUSPICIOUS, Verdict.ERROR, Ver
 """Verdicts of cases that are not profiled: where the time of a wrong result goes is of no interest."""
 
 
-def with_profile(result: CaseResult, pool: Pool, ask: Callable[[], OpenRequest], store: BaselineStore) -> CaseResult:
+def with_profile(bench: Bench, case: Case, result: CaseResult) -> CaseResult:
     """The result with its case's profile and what binds it; with a note where there is none. Never another verdict.
 
     A case whose time says nothing here, as the result's own note says, is not asked.
-
-    ask   gives the request that opens the case; it may fail like everything else here
     """
     if result.verdict in NOT_RIGHT:
         return result
     if result.median_us is None and result.notes:
         return replace(result, notes=(*result.notes, f"{NOT_PROFILED} {result.notes[0]}"))
     try:
-        profile = take_profile(pool, PROFILE_PLACE, ask())
+        profile = take_profile(bench.pool, PROFILE_PLACE, bench.request(case, None))
     except (AttnperfError, NotProvenRightError) as error:
         return replace(result, notes=(*result.notes, f"{NOT_PROFILED} {_in_one_line(error)}"))
-    known = pool.known()
+    known = bench.pool.known()
     assert known is not None, "a process has just answered"
-    return replace(result, profile=replace(profile, bound=bound_of(result, profile, known.device, store)))
+    return replace(result, profile=replace(profile, bound=bound_of(result, profile, known.device, bench.store)))
 
 
 def bound_of(result: CaseResult, profile: CaseProfile, device: DeviceInfo, store: BaselineStore) -> BoundVerdict:

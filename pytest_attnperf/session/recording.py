@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from pytest_attnperf.baselines.writing import merge_entries, new_entry
+from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import ProcessSummary, Verdict
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session import plausibility
@@ -17,40 +19,40 @@ from pytest_attnperf.session.case_records import (
     recorded_over,
     with_figures,
 )
-from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, Looking
-from pytest_attnperf.session.remembering import confirmed
+from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, Bench
+from pytest_attnperf.session.second_looks import confirmed
 from pytest_attnperf.session.settings import Case, Mode
 from pytest_attnperf.workers.doing import DOING, Unit
 from pytest_attnperf.workers.look import Ending, Look
 from pytest_attnperf.workers.shared_gpus import SharedGpuPool, in_turns
 
 
-def record(session: Looking, case: Case) -> CaseResult:
+def record(bench: Bench, case: Case) -> CaseResult:
     """Measure in `processes` fresh processes; RECORDED only if every one was right and ran this tree's code.
 
     They are stored in the order of their places, in whatever order they measured.
 
     Raises as `take_look`.
     """
-    settings = session.settings
+    settings = bench.settings
     places = range(RECORD_PLACES, RECORD_PLACES + settings.processes)
-    session.renew(case)
-    session.pool.start(places)
+    bench.renew(case)
+    bench.pool.start(places)
     following = case.next_key if settings.mode in RECORDING else None
-    if not isinstance(session.pool, SharedGpuPool):
-        session.canary(places)  # every process is up before the first one measures
+    if not isinstance(bench.pool, SharedGpuPool):
+        bench.canary(places)  # every process is up before the first one measures
     taken: dict[int, tuple[Look, dict[str, ProcessSummary]]] = {}
-    with in_turns(session.pool, places) as order:
+    with in_turns(bench.pool, places) as order:
         for place in DOING.steps(Unit.RECORDING, order, len(places)):
-            canary = session.pool.canary(place)  # before its first case; known from then on
+            canary = bench.pool.canary(place)  # before its first case; known from then on
             # One process asks whether a kernel remembers its results, and another one where it seems to.
-            look = session.look(place, case, settings.plan, following, rotate=place == RECORD_PLACES)
+            look = bench.look(place, case, settings.plan, following, rotate=place == RECORD_PLACES)
             if look.ending is not Ending.MEASURED:
-                return session.not_measured(case, look)
+                return bench.not_measured(case, look)
             taken[place] = look, canary
     looks = [taken[place][0] for place in places]
     measurement = joined_measurement(looks)
-    base = with_figures(from_look(case, Verdict.RECORDED, "", looks[0]), session.device(RECORD_PLACES))
+    base = with_figures(from_look(case, Verdict.RECORDED, "", looks[0]), bench.device(RECORD_PLACES))
     base = replace(
         base,
         first=measurement.processes,
@@ -62,13 +64,26 @@ def record(session: Looking, case: Case) -> CaseResult:
     foreign = from_another_tree(base, looks) or of_mixed_paths(base, looks)
     if foreign is not None:
         return replace(foreign, fails=settings.mode is Mode.UPDATE)
-    rotated = confirmed(session, case, looks[0], RECORD_PLACES + 1, base)
+    rotated = confirmed(bench, case, looks[0], RECORD_PLACES + 1, base)
     if rotated.ending is not Ending.MEASURED:
-        return session.not_measured(case, rotated)
-    base = plausibility.by_rotation(session.plausible(base), rotated.rotation)
+        return bench.not_measured(case, rotated)
+    base = plausibility.by_rotation(bench.plausible(base), rotated.rotation)
     if base.verdict is Verdict.SUSPICIOUS:
         return base
-    return recorded_over(base, case, session.find(case), accepted=bool(settings.accepted))
+    return recorded_over(base, case, bench.find(case), accepted=bool(settings.accepted))
+
+
+def record_here(bench: Bench, case: Case) -> CaseResult:
+    """The case, stored under .attnperf/local where it is RECORDED. Raises as `record`, and BaselineError."""
+    recorded = record(bench, case)
+    if recorded.verdict is not Verdict.RECORDED:
+        return recorded
+    device, entry = bench.device(), {case.key.entry: new_entry(recorded, bench.commit)}
+    try:
+        merge_entries(bench.store, bench.local_root, device.arch, device.product, case.key.suite, entry)
+    except OSError as error:
+        raise BaselineError(f"nothing was recorded: {error}; make room, or give write permission") from error
+    return recorded
 
 
 def _by_name(taken: Sequence[Mapping[str, ProcessSummary]]) -> dict[str, tuple[ProcessSummary, ...]]:

@@ -20,17 +20,21 @@ from pytest_attnperf.session.case_records import (
     from_another_tree,
     joined_measurement,
     median_us_of,
+    with_creep,
     with_path,
     with_stored,
 )
 from pytest_attnperf.session.interleaved import supported_there
-from pytest_attnperf.session.looking import SECOND_LOOK_PLACES, Looking
-from pytest_attnperf.session.remembering import confirmed
+from pytest_attnperf.session.looking import SECOND_LOOK_PLACES, Bench
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.stats.noise import NoiseEstimate
 from pytest_attnperf.workers.doing import DOING, Unit
 from pytest_attnperf.workers.interleave import SideFailedError
 from pytest_attnperf.workers.look import Ending, Look
+from pytest_attnperf.workers.shared_gpus import in_turns
+
+CONFIRMING_SEED = 3
+"""Seeds beyond those of a re-checked jump, for the process that is asked whether a case remembers its results."""
 
 
 class SampleCutError(Exception):
@@ -69,47 +73,67 @@ class Screen:
 
 
 @dataclass(frozen=True)
-class Suspect:
-    """A case that its first look leaves open.
-
-    base     what the first look found out; its verdict is not decided
-    pairs    whether pairs with the base side settle it; fresh processes do otherwise
-    settle   takes the second look, and gives the case's verdict; raises as `take_look`, and SampleCutError
-    screen   None where nothing comparable is stored
-    """
+class Measured:
+    """A first look that is right and may be believed; `base` is what it found out, before it is compared."""
 
     case: Case
+    look: Look
     base: CaseResult
-    pairs: bool
-    settle: Callable[[Sample | None], CaseResult]
+
+
+@dataclass(frozen=True)
+class Open:
+    """A case that its first look leaves open, and what settles it.
+
+    base          what is known of it by now; its verdict is not decided
+    stored        what it is held against; None where nothing is stored that could be
+    comparable    whether the times of `stored` may be compared with the case's
+    pairs         whether pairs with the base side settle it; fresh processes do otherwise
+    instead       what is said where that side cannot run the case; None for what the stored processes say alone
+    screen        None where the first look was not held against stored processes
+    first_ratio   new / stored of the first look, where the pairs are to name it
+    """
+
+    measured: Measured
+    base: CaseResult
+    stored: Found | None = None
+    comparable: bool = True
+    pairs: bool = True
+    instead: CaseResult | Open | None = None
     screen: Screen | None = None
+    first_ratio: float | None = None
+
+    @property
+    def case(self) -> Case:
+        """Which case it is."""
+        return self.measured.case
 
 
-def by_processes(
-    session: Looking, case: Case, base: CaseResult, look: Look, found: Found, screen: Screen, sample: Sample | None
-) -> CaseResult:
-    """Settle against the stored processes, by fresh ones. Raises as `Suspect.settle`."""
+def by_processes(bench: Bench, opened: Open, sample: Sample | None) -> CaseResult:
+    """Settle against the stored processes, by fresh ones. Raises as `take_look`, and SampleCutError."""
+    case, base, look = opened.case, opened.base, opened.measured.look
+    found, screen = opened.stored, opened.screen
+    assert found is not None
+    assert screen is not None
     assert look.fingerprint is not None
-    stored, new = found.entry.measurement(), joined_measurement([look])
-    looks = _fresh_looks(session, case, sample)
+    looks = _fresh_looks(bench, case, sample)
     wrong = next((again for again in looks if again.ending is not Ending.MEASURED), None)
     if wrong is not None:
-        return replace(session.not_measured(case, wrong), first=base.first)
+        return replace(bench.not_measured(case, wrong), first=base.first)
     _require_enough(looks, sample)
     foreign = from_another_tree(base, looks)
     if foreign is not None:
         return foreign
     second = joined_measurement(looks)
-    changes = look.fingerprint.changes(found.fingerprint)
-    canary = session.canary(range(SECOND_LOOK_PLACES, SECOND_LOOK_PLACES + len(looks)))
+    canary = bench.canary(range(SECOND_LOOK_PLACES, SECOND_LOOK_PLACES + len(looks)))
     decision = second_look(
-        stored,
-        new,
+        screen.stored,
+        joined_measurement([look]),
         second,
         screen.noise,
         case.policy,
-        session.settings.cases,
-        changes,
+        bench.settings.cases,
+        look.fingerprint.changes(found.fingerprint),
         canary=canary_shift(canary, found.canary),
         bound=base.floor_bound,
     )
@@ -118,47 +142,54 @@ def by_processes(
     return with_stored(settled, case, found, looks)
 
 
-def in_pairs(
-    session: Looking, case: Case, base: CaseResult, sample: Sample | None, first_ratio: float | None = None
-) -> CaseResult | None:
-    """The verdict against the base side, which has the case; None where it cannot run it. Raises as `Suspect.settle`.
-
-    first_ratio   new / stored of the first look
-    """
-    against = session.against
+def in_pairs(bench: Bench, opened: Open, sample: Sample | None) -> CaseResult | None:
+    """The verdict against the base side, which has the case; None where it cannot run it. Raises as `by_processes`."""
+    case, base, against = opened.case, opened.base, bench.against
     assert against is not None
     try:
         bytes_min = 0.0 if base.figures is None else base.figures.bytes_min or 0.0
         pairs, go_on = (None, None) if sample is None else (sample.units, sample.go_on)
-        looks = against.look(session.pool, session.request(case, None), bytes_min, pairs=pairs, go_on=go_on)
+        looks = against.look(bench.pool, bench.request(case, None), bytes_min, pairs=pairs, go_on=go_on)
     except SideFailedError as error:
-        if error.side == against.name:
-            return against.failed(base, error)
-        raise
+        if error.side != against.name:
+            raise
+        return against.failed(base, error)
     if not supported_there(looks):
         return None
     wrong = next((look.new for look in looks if look.new.ending is not Ending.RIGHT), None)
     if wrong is not None:
-        return replace(session.not_measured(case, wrong), first=base.first)
+        return replace(bench.not_measured(case, wrong), first=base.first)
     if looks[-1].pair is not None:
         _require_enough(looks, sample)
-    return recheck_gain(session, case, against.settle(case, base, looks, session.settings.cases, first_ratio))
+    settled = against.settle(case, base, looks, bench.settings.cases, opened.first_ratio)
+    if plausibility.is_gain(settled):
+        settled = recheck_gain(bench, case, settled)
+    return with_creep(settled, case, opened.stored) if opened.stored is not None and opened.comparable else settled
 
 
-def recheck_gain(session: Looking, case: Case, base: CaseResult) -> CaseResult:
-    """Faster than stored, or than the base side: right on new inputs in a fresh process, and as fast when they change?
-
-    Any other case is given back as it is.
-    """
-    if base.verdict is not Verdict.FASTER and not plausibility.is_jump(base):
-        return base
-    session.pool.start([SECOND_LOOK_PLACES])
-    look = session.look(SECOND_LOOK_PLACES, case, session.settings.plan, None, fresh=2, rotate=True)
-    look = confirmed(session, case, look, SECOND_LOOK_PLACES + 1, base)
+def recheck_gain(bench: Bench, case: Case, base: CaseResult) -> CaseResult:
+    """A gain over the stored time or the base side: right on new inputs in a fresh process, and as fast there?"""
+    bench.pool.start([SECOND_LOOK_PLACES])
+    look = bench.look(SECOND_LOOK_PLACES, case, bench.settings.plan, None, fresh=2, rotate=True)
+    look = confirmed(bench, case, look, SECOND_LOOK_PLACES + 1, base)
     if look.ending is not Ending.MEASURED:
-        return replace(session.not_measured(case, look), first=base.first)
+        return replace(bench.not_measured(case, look), first=base.first)
     sides = [(base.config, look.final.config)]
     return with_path(plausibility.by_gain(base, look.rotation), sides, name="in the first look")
+
+
+def confirmed(bench: Bench, case: Case, look: Look, place: int, base: CaseResult) -> Look:
+    """The look itself, unless its rotation says that results are remembered: then that of the process at `place`.
+
+    One process may say so by chance, two do not. `base` is what is judged so far. Raises as `take_look`.
+    """
+    if look.rotation is None or not plausibility.gains_by_memory(base, look.rotation):
+        return look
+    bench.pool.start([place])
+    with in_turns(bench.pool, [place]) as order:
+        for own_turn in order:
+            look = bench.look(own_turn, case, bench.settings.plan, None, fresh=CONFIRMING_SEED, rotate=True)
+    return look
 
 
 def undecided(base: CaseResult, why: str) -> CaseResult:
@@ -166,20 +197,20 @@ def undecided(base: CaseResult, why: str) -> CaseResult:
     return replace(base, verdict=Verdict.UNDECIDED, summary=why, reasons=(why, *base.reasons))
 
 
-def _fresh_looks(session: Looking, case: Case, sample: Sample | None) -> list[Look]:
+def _fresh_looks(bench: Bench, case: Case, sample: Sample | None) -> list[Look]:
     """Fresh processes, none of which made the first look; kept for the run's other suspects.
 
     The usual number is started at once. Those beyond it start when their turn comes: many that start disturb one that
     times, and the clock may end the sample before they are needed.
     """
-    usual = session.settings.second_look
+    usual = bench.settings.second_look
     places = range(SECOND_LOOK_PLACES, SECOND_LOOK_PLACES + (usual if sample is None else sample.units))
-    session.pool.start(places[:usual])
+    bench.pool.start(places[:usual])
     looks: list[Look] = []
     for place in DOING.steps(Unit.SECOND_LOOK, places, len(places)):
         if looks and sample is not None and not sample.go_on():
             break
-        looks.append(session.look(place, case, session.settings.plan, None))
+        looks.append(bench.look(place, case, bench.settings.plan, None))
     return looks
 
 

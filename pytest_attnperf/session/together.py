@@ -20,7 +20,7 @@ from pytest_attnperf.session.case_records import (
     not_measured,
     with_figures,
 )
-from pytest_attnperf.session.looking import Looking
+from pytest_attnperf.session.looking import Bench
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.stats.summaries import summarise
 from pytest_attnperf.workers.at_once import AtOnceLook, AtOncePlan, CardTimes, take_at_once
@@ -40,23 +40,23 @@ SAME_CARD = "several workers are on one card:"
 """Begins a note: interference is then no neighbour's."""
 
 
-def together(session: Looking, case: Case) -> CaseResult:
+def together(bench: Bench, case: Case) -> CaseResult:
     """RIGHT with `together`, or what keeps the case from running.
 
     Raises as `take_at_once`, and CaseFailedError with fewer than two cards, or where they had to use different timers.
     """
-    tokens: Sequence[str] = getattr(session.pool, "gpus", ())
+    tokens: Sequence[str] = getattr(bench.pool, "gpus", ())
     if len(tokens) < 2:
         raise CaseFailedError(
             f"--attnperf-together needs at least two GPUs, and this run has {len(tokens)}; show it more of them"
         )
-    settings = session.settings
+    settings = bench.settings
     plan = AtOncePlan(
         seconds=LOOKS * settings.plan.budget_us / 1e6,
         timer=settings.plan.timer,
     )
     names = [short_name(token) if token.startswith(("GPU-", "MIG-")) else f"GPU {token}" for token in tokens]
-    taken = take_at_once(session.pool, names, session.request(case, None), plan)
+    taken = take_at_once(bench.pool, names, bench.request(case, None), plan)
     if not taken.times or any(look.ending is not Ending.RIGHT for look in taken.looks):
         return _not_on_all(case, names, taken)
     timers = sorted({times.plan.timer for times in taken.times})

@@ -12,25 +12,19 @@ from dataclasses import replace
 from pytest_attnperf.baselines.store import Found
 from pytest_attnperf.correctness.what_ran import identity, unchanged
 from pytest_attnperf.errors import CaseFailedError
-from pytest_attnperf.gate.comparable import comparable
-from pytest_attnperf.gate.config_drift import config_changes
-from pytest_attnperf.gate.creep import crept
+from pytest_attnperf.gate.comparable import comparable, config_changes, crept
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Fingerprint, Verdict
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.case_records import disappeared, from_look, not_measured, over_stored, with_notes
+from pytest_attnperf.session.looking import Bench
 from pytest_attnperf.session.settings import Case
-from pytest_attnperf.workers.conversation import BlockPlan, OpenRequest
-from pytest_attnperf.workers.identity_look import take_identity_look
-from pytest_attnperf.workers.look import Ending
-from pytest_attnperf.workers.pool import Pool
+from pytest_attnperf.workers.look import Ending, take_identity_look
 
 NOT_KNOWN = "the machine code of some kernel is not known"
 
 
-def judged_unchanged(
-    case: Case, pool: Pool, place: int, request: OpenRequest, plan: BlockPlan, found: Found | None
-) -> CaseResult | None:
+def judged_unchanged(bench: Bench, case: Case, place: int, found: Found | None) -> CaseResult | None:
     """RIGHT and `unchanged` where the case runs what its stored entry ran, under the same toolchain; None where it has
     to be timed to be judged; else what such a look found wrong: INCORRECT, UNSUPPORTED, ERROR.
 
@@ -38,10 +32,10 @@ def judged_unchanged(
     """
     if found is None or identity(found.entry.launches) is None:
         return None
-    if _moved(pool.ready(place).fingerprint, found.fingerprint):
+    if _moved(bench.pool.ready(place).fingerprint, found.fingerprint):
         return None
     try:
-        look, timer = take_identity_look(pool, place, request, plan)
+        look, timer = take_identity_look(bench.pool, place, bench.request(case, case.next_key), bench.settings.plan)
     except CaseFailedError as error:
         if error.out_of_memory:  # a graph at several places takes more memory than timing the case does
             return None

@@ -64,7 +64,7 @@ class Warm:
     def judge(self, case: Case) -> CaseResult:
         """RIGHT with what the first call took, or why it could not be made. Starting a process is not counted."""
         with contextlib.suppress(WorkerError):  # said by the case
-            self.session.pool.ready(GATE_PLACE)
+            self.session.bench.pool.ready(GATE_PLACE)
         result = self.session.judge(case)
         if result.verdict is Verdict.RIGHT:
             result = replace(result, summary=f"warm: first call {duration(result.seconds)}")
@@ -93,9 +93,9 @@ class Warm:
     def _open(self, case: Case) -> float | None:
         """Seconds of one call in the fresh process; None where it fails."""
         try:
-            self.session.pool.ready(SECOND_LOOK_PLACES)
-            started = self.session.clock()
-            look = self.session.look(SECOND_LOOK_PLACES, case, None, None)
+            self.session.bench.pool.ready(SECOND_LOOK_PLACES)
+            started = self.session.bench.clock()
+            look = self.session.bench.look(SECOND_LOOK_PLACES, case, None, None)
         except (WorkerError, CaseFailedError, NotProvenRightError):
             return None
-        return self.session.clock() - started if look.ending is Ending.RIGHT else None
+        return self.session.bench.clock() - started if look.ending is Ending.RIGHT else None

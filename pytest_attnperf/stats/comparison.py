@@ -75,7 +75,7 @@ def compare(
     if not (math.isfinite(relative_sd) and relative_sd >= 0):
         raise ValueError(f"relative_sd is {relative_sd}, must be finite and not negative")
     ratio = ratio_of(base, new)
-    of_cards = card_sd * math.sqrt(card_variance(base, new))
+    of_cards = card_sd * math.sqrt(card_variance(base, new)) if card_sd else 0.0
     error = math.hypot(standard_error(relative_sd, len(base), len(new)), of_cards)
     half_width = upper_quantile(0.025, degrees_of_freedom) * error
     interval = (ratio * factor(-half_width), ratio * factor(half_width))

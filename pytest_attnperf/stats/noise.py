@@ -12,7 +12,7 @@ Student's t with PRIOR_DEGREES + d_case degrees of freedom (never more than the 
 simulated suite of cases at 0.33 and 0.85 % was red in 6 % of runs at a stated 1 % and a user threshold of zero.
 
 Processes of one card are closer together than those of several. Where a case is stored from several cards its variance
-is that within cards, and what cards add is an estimate of its own (`card_noise`), which counts once per card and not
+is that within cards, and what cards add is an estimate of its own (`CardNoise`), which counts once per card and not
 once per process: `stats.comparison` puts the two together.
 """
 
@@ -25,8 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pytest_attnperf.records import ProcessSummary
-from pytest_attnperf.stats.card_noise import CardNoise, CardSpread, Key, on_several
-from pytest_attnperf.stats.cards import cells_of
+from pytest_attnperf.stats.cards import CardNoise, CardSpread, Key, cells_of, on_several
 from pytest_attnperf.stats.quantiles import chi_square_quantile
 
 PRIOR_DEGREES = 12

@@ -23,11 +23,11 @@ from pytest_attnperf.workers.counterparts import (
     missing_files,
     refuse_without_suite,
     relative_files,
+    vanished_files,
 )
 from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.revisions import USE_A_COPY, Repository
 from pytest_attnperf.workers.trees import Tree, cache_folder, exclusive, opened_tree
-from pytest_attnperf.workers.vanished import vanished_files
 
 SHORT_COMMIT = 8
 

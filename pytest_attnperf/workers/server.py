@@ -23,9 +23,8 @@ from pytest_attnperf.measure.not_interpreted import InterpretedKernelError
 from pytest_attnperf.records import METHOD_VERSION, CaseKey, FinalReport, NotProvenRightError, Role
 from pytest_attnperf.workers.device import Device, prepared_or_reasons
 from pytest_attnperf.workers.no_compiler import why as no_compiler_text
-from pytest_attnperf.workers.own_code import OwnCode
 from pytest_attnperf.workers.protocol import ALLOWED, PROTOCOL_VERSION, Channel, State, plain, protocol_error
-from pytest_attnperf.workers.sources import loaded_sources
+from pytest_attnperf.workers.sources import OwnCode, loaded_sources
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend

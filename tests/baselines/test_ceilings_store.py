@@ -9,7 +9,7 @@ from typing import Any
 import filelock
 import pytest
 
-from pytest_attnperf.baselines import store as store_module
+from pytest_attnperf.baselines import writing
 from pytest_attnperf.baselines.ceilings_store import (
     CeilingsStore,
     StoredCeilings,
@@ -192,7 +192,7 @@ def test_data_never_chooses_a_path(tmp_path: Path) -> None:
 
 def test_writers_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While another process holds the file's lock nothing is written, and the reason is said."""
-    monkeypatch.setattr(store_module, "LOCK_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(writing, "LOCK_TIMEOUT_S", 0.05)
     path = CeilingsStore(tmp_path).write(tmp_path, stored())
     with filelock.FileLock(path.with_name(f".{path.name}.lock")), pytest.raises(BaselineError, match="has held"):
         CeilingsStore(tmp_path).write(tmp_path, stored(copy_bytes_per_s=1.0))

@@ -14,7 +14,8 @@ from pytest_attnperf.baselines.code_schema import (
     encode,
     entry_of,
 )
-from pytest_attnperf.baselines.schema import content_id, fields_lost
+from pytest_attnperf.baselines.schema import content_id
+from pytest_attnperf.baselines.writing import fields_lost
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.code import KernelCode, SourceLine

@@ -10,12 +10,11 @@ from typing import Any
 import filelock
 import pytest
 
-from pytest_attnperf.baselines import code_store
-from pytest_attnperf.baselines import store as store_module
+from pytest_attnperf.baselines import code_store, writing
 from pytest_attnperf.baselines.code_schema import decode
 from pytest_attnperf.baselines.code_store import CodeStore, NewKernel, code_path
-from pytest_attnperf.baselines.opened import content_of
 from pytest_attnperf.baselines.schema import content_id
+from pytest_attnperf.baselines.store import content_of
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records.code import KernelCode, SourceLine
 
@@ -195,7 +194,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_lock_held_elsewhere_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that waits too long says which lock it waited for and that nothing was written."""
-    monkeypatch.setattr(store_module, "LOCK_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(writing, "LOCK_TIMEOUT_S", 0.01)
     folder = tmp_path / "gfx942"
     folder.mkdir()
     expected = r"\.code_objects\.json\.lock for 0\.01 s; nothing was written"

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_attnperf.baselines import opened as opened_module
-from pytest_attnperf.baselines.opened import OpenedFile, opened
+from pytest_attnperf.baselines import store as opened_module
 from pytest_attnperf.baselines.schema import BaselineFile, Check, Entry, content_id, decode, encode
+from pytest_attnperf.baselines.store import OpenedFile, opened
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import Fingerprint, ProcessSummary
 

@@ -14,9 +14,10 @@ import filelock
 import pytest
 
 from pytest_attnperf.baselines import store as store_module
-from pytest_attnperf.baselines.opened import content_of
+from pytest_attnperf.baselines import writing
 from pytest_attnperf.baselines.schema import Anchor, content_id, decode
-from pytest_attnperf.baselines.store import BaselineStore, NewEntry
+from pytest_attnperf.baselines.store import BaselineStore, content_of
+from pytest_attnperf.baselines.writing import NewEntry, merge_entries
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import CheckReport, ErrorFigures, Fingerprint, Measurement, ProcessSummary
 from pytest_attnperf.stats.noise import NoiseModel
@@ -40,7 +41,9 @@ def new_entry(median_us: float = 100.0, processes: int = 7, **changes: Any) -> N
 def test_what_was_merged_is_found(tmp_path: Path) -> None:
     """A merged case comes back with its processes, worst check, environment, policy and path."""
     store = BaselineStore(tmp_path)
-    path = store.merge(tmp_path, *PLACE, {"ck/w": new_entry(config={"BLOCK_M": "64"}, commit="abc", note="first")})
+    path = merge_entries(
+        store, tmp_path, *PLACE, {"ck/w": new_entry(config={"BLOCK_M": "64"}, commit="abc", note="first")}
+    )
     found = store.find(*PLACE, "ck/w")
     assert path == tmp_path / "sm_90" / "h200" / "prefill.json"
     assert found is not None
@@ -55,7 +58,7 @@ def test_what_is_not_there_is_none(tmp_path: Path) -> None:
     """No file and no entry are both None: the gate's NO_BASELINE, not an error."""
     store = BaselineStore(tmp_path)
     assert store.find(*PLACE, "ck/w") is None
-    store.merge(tmp_path, *PLACE, {"ck/w": new_entry()})
+    merge_entries(store, tmp_path, *PLACE, {"ck/w": new_entry()})
     assert store.find(*PLACE, "ck/other") is None
     assert store.find("sm_90", "h100", "prefill", "ck/w") is None
 
@@ -63,9 +66,9 @@ def test_what_is_not_there_is_none(tmp_path: Path) -> None:
 def test_a_merge_never_drops_others(tmp_path: Path) -> None:
     """A partial run replaces its own entries; the others keep their processes, environment and policy."""
     store = BaselineStore(tmp_path)
-    store.merge(tmp_path, *PLACE, {"a": new_entry(1.0), "b": new_entry(2.0)})
+    merge_entries(store, tmp_path, *PLACE, {"a": new_entry(1.0), "b": new_entry(2.0)})
     later = Fingerprint(HERE.must_match, {"torch": "2.12"})
-    store.merge(tmp_path, *PLACE, {"b": new_entry(3.0, fingerprint=later, policy={"threshold_percent": 5.0})})
+    merge_entries(store, tmp_path, *PLACE, {"b": new_entry(3.0, fingerprint=later, policy={"threshold_percent": 5.0})})
     found = store.load(*PLACE)
     assert {key: entry.entry.processes[0].median_us for key, entry in found.items()} == {"a": 1.0, "b": 3.0}
     assert (found["a"].fingerprint, found["b"].fingerprint) == (HERE, later)
@@ -75,17 +78,17 @@ def test_a_merge_never_drops_others(tmp_path: Path) -> None:
 def test_environments_nobody_uses_are_left_out(tmp_path: Path) -> None:
     """When the last entry of an environment is replaced, the environment goes with it."""
     store = BaselineStore(tmp_path)
-    store.merge(tmp_path, *PLACE, {"a": new_entry()})
-    path = store.merge(tmp_path, *PLACE, {"a": new_entry(fingerprint=Fingerprint({}, {"torch": "2.12"}))})
+    merge_entries(store, tmp_path, *PLACE, {"a": new_entry()})
+    path = merge_entries(store, tmp_path, *PLACE, {"a": new_entry(fingerprint=Fingerprint({}, {"torch": "2.12"}))})
     assert '"2.11"' not in path.read_text()
 
 
 def test_merging_the_same_again_changes_no_byte(tmp_path: Path) -> None:
     """The file is deterministic: the same records give the same text, with nothing left beside it but the lock."""
     store = BaselineStore(tmp_path)
-    path = store.merge(tmp_path, *PLACE, {"a": new_entry(), "b": new_entry(2.0)})
+    path = merge_entries(store, tmp_path, *PLACE, {"a": new_entry(), "b": new_entry(2.0)})
     before = path.read_bytes()
-    store.merge(tmp_path, *PLACE, {"b": new_entry(2.0)})
+    merge_entries(store, tmp_path, *PLACE, {"b": new_entry(2.0)})
     assert path.read_bytes() == before
     assert sorted(p.name for p in path.parent.iterdir() if p.suffix != ".lock") == ["prefill.json"]
 
@@ -99,7 +102,7 @@ def test_a_canary_is_stored_once(tmp_path: Path) -> None:
     """Cases of one recording share its canary by the id of its content, and each finds it again."""
     store = BaselineStore(tmp_path)
     records = {key: new_entry(canary=canary(200.0)) for key in "abc"} | {"d": new_entry()}
-    path = store.merge(tmp_path, *PLACE, records)
+    path = merge_entries(store, tmp_path, *PLACE, records)
     assert list(decode(path.read_bytes(), "x").canaries) == [content_id(canary(200.0))]
     found = store.load(*PLACE)
     assert [found[key].canary for key in "abc"] == [canary(200.0)] * 3
@@ -109,33 +112,33 @@ def test_a_canary_is_stored_once(tmp_path: Path) -> None:
 def test_a_canary_nobody_uses_is_dropped(tmp_path: Path) -> None:
     """A canary stays while one entry was recorded beside it, and goes with the last."""
     store = BaselineStore(tmp_path)
-    store.merge(tmp_path, *PLACE, {key: new_entry(canary=canary(200.0)) for key in "ab"})
-    path = store.merge(tmp_path, *PLACE, {"b": new_entry(canary=canary(210.0))})
+    merge_entries(store, tmp_path, *PLACE, {key: new_entry(canary=canary(200.0)) for key in "ab"})
+    path = merge_entries(store, tmp_path, *PLACE, {"b": new_entry(canary=canary(210.0))})
     assert set(decode(path.read_bytes(), "x").canaries) == {content_id(canary(us)) for us in (200.0, 210.0)}
-    store.merge(tmp_path, *PLACE, {"a": new_entry()})
+    merge_entries(store, tmp_path, *PLACE, {"a": new_entry()})
     assert list(decode(path.read_bytes(), "x").canaries) == [content_id(canary(210.0))]
 
 
 def test_the_anchors_environment_is_kept(tmp_path: Path) -> None:
     """An anchor made under an older driver keeps that environment in the file until the anchor itself moves."""
     store = BaselineStore(tmp_path)
-    store.merge(tmp_path, *PLACE, {"a": new_entry(100.0)})
+    merge_entries(store, tmp_path, *PLACE, {"a": new_entry(100.0)})
     later = Fingerprint(HERE.must_match, {"torch": "2.12"})
-    path = store.merge(tmp_path, *PLACE, {"a": new_entry(103.0, fingerprint=later)})
+    path = merge_entries(store, tmp_path, *PLACE, {"a": new_entry(103.0, fingerprint=later)})
     file = decode(path.read_bytes(), "x")
     assert set(file.environments) == {content_id(HERE), content_id(later)}
     assert file.entries["a"].anchor == Anchor(100.0, "2026-01-02", content_id(HERE))
-    store.merge(tmp_path, *PLACE, {"b": new_entry(1.0, fingerprint=later)})
+    merge_entries(store, tmp_path, *PLACE, {"b": new_entry(1.0, fingerprint=later)})
     assert content_id(HERE) in decode(path.read_bytes(), "x").environments
-    store.merge(tmp_path, *PLACE, {"a": new_entry(99.0, fingerprint=later)})
+    merge_entries(store, tmp_path, *PLACE, {"a": new_entry(99.0, fingerprint=later)})
     assert set(decode(path.read_bytes(), "x").environments) == {content_id(later)}
 
 
 def test_an_acknowledged_slowdown_is_stored_with_its_reason(tmp_path: Path) -> None:
     """What was said to be wanted stands beside the new anchor."""
     store = BaselineStore(tmp_path)
-    store.merge(tmp_path, *PLACE, {"a": new_entry(100.0)})
-    store.merge(tmp_path, *PLACE, {"a": new_entry(120.0, acknowledged="exact softmax")})
+    merge_entries(store, tmp_path, *PLACE, {"a": new_entry(100.0)})
+    merge_entries(store, tmp_path, *PLACE, {"a": new_entry(120.0, acknowledged="exact softmax")})
     found = store.find(*PLACE, "a")
     assert found is not None
     assert found.entry.anchor == Anchor(120.0, "2026-01-02", content_id(HERE), acknowledged="exact softmax")
@@ -145,8 +148,8 @@ def test_earlier_roots_come_first(tmp_path: Path) -> None:
     """An entry of the first root hides that of the second; what only the second has is still found."""
     first, second = tmp_path / "first", tmp_path / "second"
     store = BaselineStore(first, second)
-    store.merge(second, *PLACE, {"a": new_entry(1.0), "b": new_entry(2.0)})
-    store.merge(first, *PLACE, {"a": new_entry(9.0)})
+    merge_entries(store, second, *PLACE, {"a": new_entry(1.0), "b": new_entry(2.0)})
+    merge_entries(store, first, *PLACE, {"a": new_entry(9.0)})
     found = store.find(*PLACE, "a")
     assert found is not None
     assert found.entry.processes[0].median_us == 9.0
@@ -158,7 +161,7 @@ def test_products_of_an_arch_are_listed(tmp_path: Path) -> None:
     """The products that have a file for the suite are known, for the text of INCOMPARABLE."""
     store = BaselineStore(tmp_path)
     for product, suite in (("h200", "prefill"), ("h100", "prefill"), ("h100_pcie", "decode")):
-        store.merge(tmp_path, "sm_90", product, suite, {"a": new_entry()})
+        merge_entries(store, tmp_path, "sm_90", product, suite, {"a": new_entry()})
     assert store.products("sm_90", "prefill") == ["h100", "h200"]
     assert store.products("gfx942", "prefill") == []
 
@@ -188,7 +191,7 @@ def test_a_file_is_opened_once_until_it_changes(tmp_path: Path, monkeypatch: pyt
 def test_nothing_is_written_over_a_file_that_is_not_understood(tmp_path: Path, damage: str) -> None:
     """A merge refuses an unsound, newer, misplaced or richer file, names it, and leaves every byte."""
     store = BaselineStore(tmp_path)
-    path = store.merge(tmp_path, *PLACE, {"a": new_entry()})
+    path = merge_entries(store, tmp_path, *PLACE, {"a": new_entry()})
     text = path.read_text()
     damaged, expected = {
         "truncated": (text[:-40], "is not readable as JSON"),
@@ -202,7 +205,7 @@ def test_nothing_is_written_over_a_file_that_is_not_understood(tmp_path: Path, d
         path.unlink()
         path.mkdir()
     with pytest.raises(BaselineError, match=expected) as caught:
-        store.merge(tmp_path, *PLACE, {"b": new_entry()})
+        merge_entries(store, tmp_path, *PLACE, {"b": new_entry()})
     assert str(path) in str(caught.value)
     assert path.is_dir() or path.read_text() == damaged
 
@@ -217,14 +220,14 @@ def test_data_never_chooses_a_path(tmp_path: Path, part: str, place: int) -> Non
     with pytest.raises(BaselineError, match="cannot be part of a baseline's path: use letters, digits"):
         store.find(names[0], names[1], names[2], "a")
     with pytest.raises(BaselineError, match="cannot be part of a baseline's path"):
-        store.merge(tmp_path / "root", names[0], names[1], names[2], {"a": new_entry()})
+        merge_entries(store, tmp_path / "root", names[0], names[1], names[2], {"a": new_entry()})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the disk is full the old file is whole and no temporary one is left."""
     store = BaselineStore(tmp_path)
-    path = store.merge(tmp_path, *PLACE, {"a": new_entry()})
+    path = merge_entries(store, tmp_path, *PLACE, {"a": new_entry()})
     before = path.read_bytes()
 
     def disk_full(_: int) -> None:
@@ -232,7 +235,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(os, "fsync", disk_full)
     with pytest.raises(OSError, match="No space left"):
-        store.merge(tmp_path, *PLACE, {"b": new_entry()})
+        merge_entries(store, tmp_path, *PLACE, {"b": new_entry()})
     assert path.read_bytes() == before
     assert not list(path.parent.glob("*.tmp"))
 
@@ -240,18 +243,18 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 def test_a_time_that_cannot_be_read_back_is_not_written(tmp_path: Path) -> None:
     """The new text is read before it replaces the old one, so a NaN never reaches the store."""
     with pytest.raises(BaselineError, match=r"the new text of .*prefill.json: entry 'a': .*median_us"):
-        BaselineStore(tmp_path).merge(tmp_path, *PLACE, {"a": new_entry(float("nan"))})
+        merge_entries(BaselineStore(tmp_path), tmp_path, *PLACE, {"a": new_entry(float("nan"))})
     assert not (tmp_path / "sm_90" / "h200" / "prefill.json").exists()
 
 
 def test_a_lock_held_elsewhere_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that waits too long says which lock it waited for and that nothing was written."""
-    monkeypatch.setattr(store_module, "LOCK_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(writing, "LOCK_TIMEOUT_S", 0.01)
     folder = tmp_path / "sm_90" / "h200"
     folder.mkdir(parents=True)
     expected = r"\.prefill\.json\.lock for 0\.01 s; nothing was written"
     with filelock.FileLock(folder / ".prefill.json.lock"), pytest.raises(BaselineError, match=expected):
-        BaselineStore(tmp_path).merge(tmp_path, *PLACE, {"a": new_entry()})
+        merge_entries(BaselineStore(tmp_path), tmp_path, *PLACE, {"a": new_entry()})
     assert not (folder / "prefill.json").exists()
 
 
@@ -259,7 +262,7 @@ def test_the_file_is_readable_by_others(tmp_path: Path) -> None:
     """The file has the permissions the user's umask gives, not a temporary file's private ones."""
     previous = os.umask(0o022)
     try:
-        path = BaselineStore(tmp_path).merge(tmp_path, *PLACE, {"a": new_entry()})
+        path = merge_entries(BaselineStore(tmp_path), tmp_path, *PLACE, {"a": new_entry()})
     finally:
         os.umask(previous)
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
@@ -269,10 +272,10 @@ WRITER = """
 import sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
-from test_store import PLACE, BaselineStore, new_entry
+from test_store import PLACE, BaselineStore, merge_entries, new_entry
 root, name = Path(sys.argv[1]), sys.argv[2]
 for index in range(10):
-    BaselineStore(root).merge(root, *PLACE, {{f"{{name}}/{{index}}": new_entry(index + 1.0)}})
+    merge_entries(BaselineStore(root), root, *PLACE, {{f"{{name}}/{{index}}": new_entry(index + 1.0)}})
 """
 
 
@@ -301,7 +304,7 @@ def test_a_store_needs_a_root() -> None:
 def test_noise_is_pooled_once_per_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A suite's noise model is that of all its entries, built once for all cases, and anew for a changed file."""
     store, built = BaselineStore(tmp_path / "own", tmp_path), []
-    store.merge(tmp_path, *PLACE, {"a": new_entry(1.0), "b": new_entry(2.0, bound="memory")})
+    merge_entries(store, tmp_path, *PLACE, {"a": new_entry(1.0), "b": new_entry(2.0, bound="memory")})
     whole = NoiseModel.from_processes
     monkeypatch.setattr(NoiseModel, "from_processes", lambda *a, **k: built.append(1) or whole(*a, **k))
     first = [store.noise(*PLACE).sd("a", 1.0, "graph") for _ in range(3)][-1]
@@ -310,7 +313,7 @@ def test_noise_is_pooled_once_per_file(tmp_path: Path, monkeypatch: pytest.Monke
         "pooled over 2 cases of less than 15 us, timer graph, moved by its own 7 processes",
         1,
     )
-    store.merge(tmp_path / "own", *PLACE, {"c": new_entry(3.0)})
+    merge_entries(store, tmp_path / "own", *PLACE, {"c": new_entry(3.0)})
     again = store.noise(*PLACE).sd("a", 1.0, "graph")
     assert again is not None
     assert (again.how[:19], len(built)) == ("pooled over 3 cases", 2)
@@ -319,14 +322,14 @@ def test_noise_is_pooled_once_per_file(tmp_path: Path, monkeypatch: pytest.Monke
 def test_an_unsound_entry_stops_only_who_reads_it(tmp_path: Path) -> None:
     """Its neighbour is found; itself, all entries, the noise model, and a writing are refused with its name."""
     store = BaselineStore(tmp_path)
-    path = store.merge(tmp_path, *PLACE, {"a": new_entry(), "b": new_entry(note="here")})
+    path = merge_entries(store, tmp_path, *PLACE, {"a": new_entry(), "b": new_entry(note="here")})
     path.write_text(path.read_text().replace('"note": "here"', '"note": 3'))
     assert store.find(*PLACE, "a") is not None
     for read in (
         lambda: store.find(*PLACE, "b"),
         lambda: store.load(*PLACE),
         lambda: store.noise(*PLACE),
-        lambda: store.merge(tmp_path, *PLACE, {"a": new_entry()}),
+        lambda: merge_entries(store, tmp_path, *PLACE, {"a": new_entry()}),
     ):
         with pytest.raises(BaselineError, match=r"prefill.json: entry 'b': Expected `str`, got `int` - at `\$.note`"):
             read()
@@ -335,12 +338,12 @@ def test_an_unsound_entry_stops_only_who_reads_it(tmp_path: Path) -> None:
 def test_who_waits_gets_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that comes again at once lets those that poll for the lock in; one that waits does so as long as the
     file changes, also beyond the limit."""
-    monkeypatch.setattr(store_module, "LOCK_TIMEOUT_S", 0.08)
+    monkeypatch.setattr(writing, "LOCK_TIMEOUT_S", 0.08)
     path, turns = tmp_path / "prefill.json", []
 
     def busy() -> None:
         for count in range(6):
-            with store_module.locked(path):
+            with writing.locked(path):
                 turns.append("busy")
                 time.sleep(0.04)
                 path.write_bytes(b" " * count)
@@ -349,7 +352,7 @@ def test_who_waits_gets_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     first.start()
     while not turns:
         time.sleep(0.001)
-    with store_module.locked(path):
+    with writing.locked(path):
         turns.append("waited")
     first.join()
     assert turns.index("waited") < 6, turns

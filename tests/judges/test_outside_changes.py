@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from pytest_attnperf.baselines.store import worst_check
+from pytest_attnperf.baselines.writing import worst_check
+from pytest_attnperf.gate.comparable import coarser, unheeded
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.subject import TorchSubject
 from pytest_attnperf.records import CheckReport, DeviceInfo
-from pytest_attnperf.session.consistent import coarser, unheeded
 from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 
 CPU = DeviceInfo("cpu", "cpu-x86_64", "test", interpreted=True)

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.baselines.record import new_entry
 from pytest_attnperf.baselines.store import BaselineStore
+from pytest_attnperf.baselines.writing import merge_entries, new_entry
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CaseKey, DeviceInfo, FinalReport, Fingerprint, ProcessSummary, Role
 from pytest_attnperf.results import CaseResult
+from pytest_attnperf.session import looking
 from pytest_attnperf.session.interleaved import Against
 from pytest_attnperf.session.judge import Session
 from pytest_attnperf.session.settings import Case, Mode, RunSettings
@@ -131,12 +132,14 @@ class Bench:
             pool.pins.clear()
         self.pool.common = {"time_us": 100.0, **common}
         run = RunSettings(mode, cases=1, seed=41, **(settings or {}))
-        return Session(run, self.pool, self.store, self.local, against=self.against).judge(case)
+        return Session(looking.Bench(run, self.pool, self.store, self.local, against=self.against)).judge(case)
 
     def record(self, case: Case = CASE, **common: Any) -> None:
         """Store a baseline."""
         result = self.judge(Mode.UPDATE, case, **common)
-        self.store.merge(self.store.roots[0], "fake", "fake1", "prefill", {case.key.entry: new_entry(result, "c0")})
+        merge_entries(
+            self.store, self.store.roots[0], "fake", "fake1", "prefill", {case.key.entry: new_entry(result, "c0")}
+        )
 
 
 @pytest.fixture

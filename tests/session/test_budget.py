@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_attnperf.baselines.record import new_entry
 from pytest_attnperf.baselines.store import BaselineStore
+from pytest_attnperf.baselines.writing import merge_entries, new_entry
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
+from pytest_attnperf.session import looking
 from pytest_attnperf.session.budget import Budget
 from pytest_attnperf.session.judge import Session
 from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge
@@ -66,9 +67,9 @@ class Timed:
         self.pool.cases = tuple(case.key for case in self.cases)
         settings = RunSettings(Mode.UPDATE, cases=1, seed=41)
         for case in self.cases:
-            stored = Session(settings, self.pool, bench.store, bench.local).judge(case)
+            stored = Session(looking.Bench(settings, self.pool, bench.store, bench.local)).judge(case)
             entry = {case.key.entry: new_entry(stored, "c0")}
-            bench.store.merge(bench.store.roots[0], "fake", "fake1", "prefill", entry)
+            merge_entries(bench.store, bench.store.roots[0], "fake", "fake1", "prefill", entry)
         self.pool.served.clear()
         self.pool.now = BEGAN
 
@@ -77,8 +78,9 @@ class Timed:
         self.pool.scripts = {f"fake.{name}": script for name, script in scripts.items()}
         settings = RunSettings(Mode.GATE, cases=4, seed=41, budget_seconds=seconds)
         pool, bench = self.pool, self.bench
-        session = Session(settings, pool, bench.store, bench.local, against=bench.against, clock=lambda: pool.now)
-        budget = Budget(session, seconds, cases or self.cases, pool.now, self.said.append)
+        given = (settings, pool, bench.store, bench.local)
+        looks = looking.Bench(*given, against=bench.against, clock=lambda: pool.now)
+        budget = Budget(Session(looks), seconds, cases or self.cases, pool.now, self.said.append)
         with contextlib.suppress(KeyboardInterrupt):
             budget.spend_all()
         return budget

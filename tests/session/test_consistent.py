@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_attnperf.correctness.budget import LAST_REPLAY, PLANTED, TIMED, UNPLANTED
+from pytest_attnperf.gate.comparable import looser
 from pytest_attnperf.records import CheckReport, DeviceInfo, ErrorFigures, Samples, Tolerance
-from pytest_attnperf.session.consistent import CONTRADICT, contradictions, looser, unproven
+from pytest_attnperf.session.consistent import CONTRADICT, contradictions, unproven
 from pytest_attnperf.stats.summaries import summarise
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pytest_attnperf.records import CaseKey, Role, Verdict
 from pytest_attnperf.results import CaseResult, Fault
 from pytest_attnperf.session import faults
 from pytest_attnperf.session.faults import classify, kernel_in, told, with_fault
-from pytest_attnperf.session.judge import Session
+from pytest_attnperf.session.looking import Bench
 from pytest_attnperf.session.settings import Case, Mode, RunSettings
 from pytest_attnperf.workers.controller import PoisonedError
 from pytest_attnperf.workers.conversation import OpenRequest
@@ -140,64 +140,64 @@ class Examined(WorkerPool):
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Session:
-    """A session over such a pool; nothing is started."""
+def bench(tmp_path: Path) -> Bench:
+    """A bench over such a pool; nothing is started."""
     pool = Examined(LaunchPlan((), tmp_path, tmp_path, Role.DEVICE))
     settings = RunSettings(Mode.GATE, cases=1, case_limit_seconds=300.0, determinism_repeats=3)
-    return Session(settings, pool, BaselineStore(tmp_path), tmp_path)
+    return Bench(settings, pool, BaselineStore(tmp_path), tmp_path)
 
 
-def fault_of(session: Session, error: Exception, backend: str = "fake.a") -> Fault:
+def fault_of(bench: Bench, error: Exception, backend: str = "fake.a") -> Fault:
     """What is said of an error of a case of this backend."""
     case = Case(CaseKey("prefill", backend, "w"), "nodeid", Policy())
-    found = with_fault(session, case, CaseResult(case.key, "nodeid", Verdict.ERROR, "broken"), error).fault
+    found = with_fault(bench, case, CaseResult(case.key, "nodeid", Verdict.ERROR, "broken"), error).fault
     assert found is not None
     return found
 
 
-def pool_of(session: Session) -> Examined:
-    """The session's pool."""
-    assert isinstance(session.pool, Examined)
-    return session.pool
+def pool_of(bench: Bench) -> Examined:
+    """The bench's pool."""
+    assert isinstance(bench.pool, Examined)
+    return bench.pool
 
 
-def test_a_second_run_names_the_kernel(session: Session) -> None:
+def test_a_second_run_names_the_kernel(bench: Bench) -> None:
     """Every launch of it is waited for, it may take a minute at most, repeats nothing, and promises no other case."""
-    pool = pool_of(session)
+    pool = pool_of(bench)
     pool.again, pool.launches = died("killed by SIGSEGV"), "> scale\n< scale\n> _attn_fwd\n"
-    assert fault_of(session, died("killed by SIGSEGV")) == Fault("crash", "_attn_fwd", faults.BY_SECOND_RUN)
+    assert fault_of(bench, died("killed by SIGSEGV")) == Fault("crash", "_attn_fwd", faults.BY_SECOND_RUN)
     request, environment = pool.asked[0]
     assert (request.limit_seconds, request.repeats, request.next_key) == (60.0, 0, None)
     assert environment.items() >= WAITING.items()
 
 
-def test_a_second_run_without_a_fault_is_said(session: Session) -> None:
+def test_a_second_run_without_a_fault_is_said(bench: Bench) -> None:
     """No kernel is accused: it is a race, or comes of what ran before."""
-    pool_of(session).launches = "> scale\n< scale\n"
-    assert fault_of(session, died("killed by SIGSEGV")) == Fault("crash", "", faults.NO_FAULT)
+    pool_of(bench).launches = "> scale\n< scale\n"
+    assert fault_of(bench, died("killed by SIGSEGV")) == Fault("crash", "", faults.NO_FAULT)
 
 
-def test_a_second_run_that_ends_otherwise_accuses_nobody(session: Session) -> None:
+def test_a_second_run_that_ends_otherwise_accuses_nobody(bench: Bench) -> None:
     """An error of another sort, also a hang where nothing hung before, is quoted; a death outside of every recorded
     launch is said with what came before."""
-    pool = pool_of(session)
+    pool = pool_of(bench)
     pool.again, pool.launches = raised("no such thing"), "> scale\n"
-    assert fault_of(session, died("killed by SIGSEGV")).how == "a second run ended otherwise: no such thing"
+    assert fault_of(bench, died("killed by SIGSEGV")).how == "a second run ended otherwise: no such thing"
     pool.again = WorkerError("worker worker998-2 did not answer 'open' within 5 s and was killed")
-    assert fault_of(session, died("killed by SIGSEGV")).how.startswith("a second run ended otherwise: worker worker998")
+    assert fault_of(bench, died("killed by SIGSEGV")).how.startswith("a second run ended otherwise: worker worker998")
     pool.again, pool.launches = died("killed by SIGSEGV"), "> scale\n< scale\n"
-    assert fault_of(session, died("killed by SIGSEGV")) == Fault("crash", "", f"{faults.OUTSIDE}, behind scale")
+    assert fault_of(bench, died("killed by SIGSEGV")) == Fault("crash", "", f"{faults.OUTSIDE}, behind scale")
 
 
-def test_a_hundred_broken_cases_do_not_take_an_hour(session: Session) -> None:
+def test_a_hundred_broken_cases_do_not_take_an_hour(bench: Bench) -> None:
     """Three second runs, and beyond them one for each backend and kind; other errors get none."""
     for _ in range(9):
-        last = fault_of(session, died("killed by SIGSEGV"))
-    assert len(pool_of(session).asked) == 3
+        last = fault_of(bench, died("killed by SIGSEGV"))
+    assert len(pool_of(bench).asked) == 3
     assert last.how == faults.ENOUGH
-    fault_of(session, died("killed by SIGSEGV"), "fake.b")
-    fault_of(session, died("killed by SIGKILL"), "fake.b")
-    assert len(pool_of(session).asked) == 5
-    fault_of(session, CaseFailedError("out of memory: x", out_of_memory=True), "fake.c")
-    fault_of(session, WorkerError("worker worker0-1 could not start: x"), "fake.c")
-    assert len(pool_of(session).asked) == 5
+    fault_of(bench, died("killed by SIGSEGV"), "fake.b")
+    fault_of(bench, died("killed by SIGKILL"), "fake.b")
+    assert len(pool_of(bench).asked) == 5
+    fault_of(bench, CaseFailedError("out of memory: x", out_of_memory=True), "fake.c")
+    fault_of(bench, WorkerError("worker worker0-1 could not start: x"), "fake.c")
+    assert len(pool_of(bench).asked) == 5

@@ -12,8 +12,7 @@ from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CaseKey, CheckReport, Verdict
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
-from pytest_attnperf.session.case_records import LOOSENED
-from pytest_attnperf.session.quarantine import under_quarantine
+from pytest_attnperf.session.case_records import LOOSENED, under_quarantine
 from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import pytest
 from pytest_attnperf.errors import CaseFailedError, WorkerError
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Verdict
+from pytest_attnperf.session import looking
 from pytest_attnperf.session.judge import Session
 from pytest_attnperf.session.settings import Case, Mode, RunSettings
 from pytest_attnperf.session.warm import Reopened, Warm
@@ -65,7 +66,7 @@ def warmed(bench: Bench, *backends: str, broken: str = "", timed: bool = True) -
     pool = CompilingPool(builds={"kept": 40.0, "lost": 20.0, "quick": 0.1}, broken={broken})
     pool.common = {"time_us": 100.0, "config": {"autotuned.flash": "BLOCK_M: 64"}}
     settings = RunSettings(Mode.WARM, cases=1, seed=41)
-    warm = Warm(Session(settings, pool, bench.store, bench.local, clock=lambda: pool.now))
+    warm = Warm(Session(looking.Bench(settings, pool, bench.store, bench.local, clock=lambda: pool.now)))
     for backend in backends:
         warm.judge(replace(case_of(backend), timed=timed, policy=Policy(fail_on=("SLOWER",))))
     return warm, pool

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.baselines.record import new_entry
 from pytest_attnperf.baselines.store import BaselineStore
+from pytest_attnperf.baselines.writing import merge_entries, new_entry
 from pytest_attnperf.cli.commands.gate import MODE_VARIABLE, run
 from pytest_attnperf.cli.main import parser_of
 from pytest_attnperf.correctness.budget import LAST_CALL, PLANTED, TIMED
@@ -83,7 +83,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
         recorded = replace(_case(100.0, name), verdict=Verdict.RECORDED, checks=(RIGHT,) * 7,
                            first=tuple(_process(100.0, number) for number in range(7)))  # fmt: skip
         entry = {recorded.key.entry: new_entry(recorded, "c0")}
-        BaselineStore(folder / "baselines").merge(folder / "baselines", "fake", "fake1", "prefill", entry)
+        merge_entries(BaselineStore(folder / "baselines"), folder / "baselines", "fake", "fake1", "prefill", entry)
     _git(folder, "init", "-q")
     _git(folder, "add", "-f", str(FILE))
     _git(folder, "commit", "-q", "-m", "base")

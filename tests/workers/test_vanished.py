@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.records import Role
+from pytest_attnperf.workers.counterparts import vanished_files
 from pytest_attnperf.workers.launch import LaunchPlan
-from pytest_attnperf.workers.vanished import vanished_files
 
 CASE = "def test_a(attnperf):\n    attnperf.run(None, None)\n"
 

@@ -138,6 +138,8 @@ def write_all(
     dry_run: bool,
 ) -> list[Path]:
     """The files that were written, one a suite. Raises BaselineError before any is where one of them is not sound."""
+    from pytest_attnperf.baselines.writing import check_replacements, replace_entries
+
     device = results.device
     assert device is not None
     new = {
@@ -145,10 +147,10 @@ def write_all(
         for suite in sorted({case.key.suite for case in cases.values()})
     }
     for suite, replacements in new.items():
-        store.check(store.roots[0], device.arch, device.product, suite, replacements)
+        check_replacements(store.roots[0], device.arch, device.product, suite, replacements)
     if dry_run:
         return []
-    return [store.replace(store.roots[0], device.arch, device.product, suite, new[suite]) for suite in new]
+    return [replace_entries(store, store.roots[0], device.arch, device.product, suite, new[suite]) for suite in new]
 
 
 def _say(accepted: dict[str, Accepted], paths: Sequence[Path], reason: str) -> None:

@@ -243,7 +243,7 @@ def conclude(found: Sequence[ProcessCeilings], state: DeviceState, options: argp
 def _read_against(path: Path) -> StoredCeilings:
     """Stored ceilings, wherever the file lies. Raises BaselineError."""
     from pytest_attnperf.baselines.ceilings_store import decode
-    from pytest_attnperf.baselines.opened import content_of
+    from pytest_attnperf.baselines.store import content_of
 
     return decode(content_of(path), str(path))
 

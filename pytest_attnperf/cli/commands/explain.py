@@ -259,7 +259,7 @@ def _compared(case: CaseResult, found: RunResult, again: Recount, entry: object,
     from pytest_attnperf.baselines.store import BaselineStore, Found
     from pytest_attnperf.correctness.what_ran import differences
     from pytest_attnperf.gate.canary import canary_shift
-    from pytest_attnperf.gate.config_drift import config_changes
+    from pytest_attnperf.gate.comparable import config_changes
     from pytest_attnperf.reports.explain.facts import Stored
 
     assert isinstance(entry, Found)

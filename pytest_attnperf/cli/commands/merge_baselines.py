@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
             f"{len(options.files)} files were given; as a merge driver it takes BASE OURS THEIRS and the path that git "
             "calls them, and else one of --resolve, --rewrite and --install"
         )
-    from pytest_attnperf.baselines.opened import content_of
+    from pytest_attnperf.baselines.store import content_of
 
     base, ours, theirs, *name = options.files
     sides = Sides(content_of(base), content_of(ours), content_of(theirs), str(name[0] if name else ours))
@@ -200,7 +200,7 @@ def _staged(path: Path) -> Sides:
 
 def _rewrite(paths: Sequence[Path]) -> int:
     """Raises UsageError without a file, and BaselineError where one is damaged or would lose fields."""
-    from pytest_attnperf.baselines.rewriting import rewritten
+    from pytest_attnperf.baselines.writing import rewritten
 
     if not paths:
         raise UsageError("--rewrite needs a baseline file or a folder of them, such as: baselines")

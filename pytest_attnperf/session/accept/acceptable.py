@@ -15,14 +15,14 @@ from pytest_attnperf.baselines.store import Found
 from pytest_attnperf.environment.device_specs import spec_for
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.canary import canary_shift
-from pytest_attnperf.gate.comparable import comparable
+from pytest_attnperf.gate.comparable import comparable, looser
 from pytest_attnperf.gate.limits import signed, tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import ProcessSummary, Verdict
 from pytest_attnperf.results import FOREIGN, CaseResult, RunResult
 from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.case_records import with_figures
-from pytest_attnperf.session.consistent import contradictions, looser, unproven
+from pytest_attnperf.session.consistent import contradictions, unproven
 from pytest_attnperf.session.rejudge.claims import device_of
 from pytest_attnperf.session.settings import Mode
 from pytest_attnperf.stats.pairs import centre_ratio

@@ -19,14 +19,12 @@ from dataclasses import dataclass, replace
 
 from pytest_attnperf.baselines.acceptance import DAY, Acceptance
 from pytest_attnperf.baselines.anchor import anchor_of, next_anchor
-from pytest_attnperf.baselines.schema import Anchor, Entry, content_id, plain
-from pytest_attnperf.baselines.store import Found, NewEntry, Replacement, entry_from, worst_check
-from pytest_attnperf.baselines.summary_line import digits
+from pytest_attnperf.baselines.schema import Anchor, Entry, content_id, digits, plain
+from pytest_attnperf.baselines.store import Found
+from pytest_attnperf.baselines.writing import NewEntry, Replacement, entry_from, worst_check
 from pytest_attnperf.correctness.what_ran import differences
 from pytest_attnperf.errors import UsageError, pasted
-from pytest_attnperf.gate.comparable import BASELINE_PROCESSES_MIN
-from pytest_attnperf.gate.config_drift import config_changes
-from pytest_attnperf.gate.creep import crept
+from pytest_attnperf.gate.comparable import BASELINE_PROCESSES_MIN, config_changes, crept
 from pytest_attnperf.gate.limits import tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Fingerprint, Measurement, NotProvenRightError, ProcessSummary

@@ -24,7 +24,7 @@ from pytest_attnperf.baselines.store import BaselineStore, Found
 from pytest_attnperf.environment.device_specs import spec_for
 from pytest_attnperf.errors import BaselineError, UsageError
 from pytest_attnperf.gate.canary import canary_shift
-from pytest_attnperf.gate.creep import CREPT
+from pytest_attnperf.gate.comparable import CREPT
 from pytest_attnperf.gate.decide import Decision, first_look, second_look
 from pytest_attnperf.gate.interleaved import interleaved_look
 from pytest_attnperf.gate.policy import Policy, require_tier
@@ -37,12 +37,12 @@ from pytest_attnperf.session.case_records import (
     decided,
     median_us_of,
     over_stored,
+    under_quarantine,
     with_creep,
     with_figures,
 )
 from pytest_attnperf.session.consistent import CONTRADICT, contradictions
 from pytest_attnperf.session.origin import other_base, other_commit, require_full
-from pytest_attnperf.session.quarantine import under_quarantine
 from pytest_attnperf.session.rejudge import claims
 from pytest_attnperf.session.rejudge.code import rejudged_code
 from pytest_attnperf.session.rejudge.missing_cases import missing, not_measured

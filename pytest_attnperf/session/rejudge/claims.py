@@ -10,8 +10,7 @@ from typing import Any
 
 from pytest_attnperf.baselines.store import Found
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.gate.comparable import comparable
-from pytest_attnperf.gate.creep import CREPT
+from pytest_attnperf.gate.comparable import CREPT, comparable
 from pytest_attnperf.gate.decide import Decision
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CheckReport, DeviceInfo, Fingerprint, Measurement, ProcessSummary, Verdict
@@ -20,6 +19,7 @@ from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.case_records import (
     DRIFTED,
     LOOSENED,
+    NEEDLESS,
     decided,
     disappeared,
     first_line,
@@ -29,7 +29,6 @@ from pytest_attnperf.session.case_records import (
 from pytest_attnperf.session.consistent import unproven
 from pytest_attnperf.session.interleaved import SAME_FILES
 from pytest_attnperf.session.judge import LOCAL
-from pytest_attnperf.session.quarantine import NEEDLESS
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.session.unchanged import as_unchanged, why_timed
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from pytest_attnperf.errors import CaseFailedError, UsageError, WorkerError
-from pytest_attnperf.gate.config_drift import PATH
+from pytest_attnperf.gate.comparable import PATH
 from pytest_attnperf.records import CaseKey, NotProvenRightError
 from pytest_attnperf.tools.tuner.bench import DIED, WRONG
 from pytest_attnperf.tuning_records import Candidate, Trial

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.baselines.acceptance import REASON_MAX, Acceptance, accepted_text, problem_of
-from pytest_attnperf.baselines.store import BaselineStore, NewEntry, Replacement, entry_from
+from pytest_attnperf.baselines.store import BaselineStore
+from pytest_attnperf.baselines.writing import NewEntry, Replacement, entry_from
 from pytest_attnperf.cli.commands.accept import chosen_case, git_name, write_all
 from pytest_attnperf.cli.main import main
 from pytest_attnperf.errors import BaselineError, UsageError

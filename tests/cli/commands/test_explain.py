@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.baselines.record import new_entry
 from pytest_attnperf.baselines.store import BaselineStore
+from pytest_attnperf.baselines.writing import merge_entries, new_entry
 from pytest_attnperf.cli.main import main
 from pytest_attnperf.records import CaseKey, CheckReport, ErrorFigures, Launch, Verdict
 from pytest_attnperf.records.code import CodeResult
@@ -174,7 +174,7 @@ def test_the_baseline_that_it_was_held_to_is_read(typed: Typed) -> None:
                      checks=(recorded.RIGHT,) * 7, launches=(Launch("old_kernel"),))  # fmt: skip
     entry = new_entry(before, "4f2c1ab")
     store = BaselineStore(Path("baselines"))
-    store.merge(Path("baselines"), "sm_90", "h200", "prefill", {case.key.entry: entry})
+    merge_entries(store, Path("baselines"), "sm_90", "h200", "prefill", {case.key.entry: entry})
     stored(replace(case, config={"BLOCK": "128"}, launches=(Launch("new_kernel"),)))
     out = " ".join(typed(recorded.TRITON)[1].split())
     assert "BLOCK: 128 here, 64 stored" in out

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.baselines.record import new_entry
 from pytest_attnperf.baselines.store import BaselineStore
+from pytest_attnperf.baselines.writing import merge_entries, new_entry
 from pytest_attnperf.cli.commands.gate import MODE_VARIABLE, SHOWN, run
 from pytest_attnperf.cli.main import parser_of
 from pytest_attnperf.correctness.budget import LAST_CALL, PLANTED, TIMED
@@ -84,7 +84,9 @@ def _store(root: Path, *names: str, us: float = 100.0) -> None:
             first=tuple(_process(us, number) for number in range(7)),
             checks=(RIGHT,) * 7,
         )
-        BaselineStore(root).merge(root, "fake", "fake1", "prefill", {recorded.key.entry: new_entry(recorded, "c0")})
+        merge_entries(
+            BaselineStore(root), root, "fake", "fake1", "prefill", {recorded.key.entry: new_entry(recorded, "c0")}
+        )
 
 
 @pytest.fixture

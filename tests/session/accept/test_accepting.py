@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.baselines.schema import content_id
-from pytest_attnperf.baselines.store import BaselineStore, Found, NewEntry
+from pytest_attnperf.baselines.store import BaselineStore, Found
+from pytest_attnperf.baselines.writing import NewEntry, merge_entries, replace_entries
 from pytest_attnperf.errors import BaselineError, UsageError
-from pytest_attnperf.gate.creep import crept
+from pytest_attnperf.gate.comparable import crept
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import (
     CaseKey,
@@ -134,7 +135,7 @@ def run(*cases: CaseResult, mode: str = "gate", **changes: Any) -> RunResult:
 def put(store: BaselineStore, accepted: Accepted) -> Found:
     """The entry after it was stored."""
     new = {KEY.entry: accepted.replacement}
-    store.replace(store.roots[0], DEVICE.arch, DEVICE.product, KEY.suite, new)
+    replace_entries(store, store.roots[0], DEVICE.arch, DEVICE.product, KEY.suite, new)
     return stored(store)
 
 
@@ -389,7 +390,7 @@ def test_recording_again_keeps_what_was_accepted(store: BaselineStore, found: Fo
     """The history of acceptances survives --update-baselines, and the next acceptance is put behind it."""
     now = put(store, accepted_of(found, case(found)))
     again = NewEntry(Measurement(look(90.0, 7), (RIGHT,) * 7), WORKLOAD, HERE, now.policy, "2026-12-02", "0.1.0")
-    store.merge(store.roots[0], DEVICE.arch, DEVICE.product, KEY.suite, {KEY.entry: again})
+    merge_entries(store, store.roots[0], DEVICE.arch, DEVICE.product, KEY.suite, {KEY.entry: again})
     kept = stored(store)
     assert kept.entry.accepted == now.entry.accepted
     later = case(kept, second=look(95.0, 7), ratio=1.05)

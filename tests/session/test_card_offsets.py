@@ -7,7 +7,7 @@ import random
 import pytest
 
 from pytest_attnperf.records import ProcessSummary
-from pytest_attnperf.stats.card_offsets import CHANCE, CardOffset, offsets_of_ratios, offsets_of_shared
+from pytest_attnperf.session.card_spread import CHANCE, CardOffset, offsets_of_ratios, offsets_of_shared
 
 Shifts = dict[str, float]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_attnperf.baselines.rewriting import rewritten
 from pytest_attnperf.baselines.schema import decode
+from pytest_attnperf.baselines.writing import rewritten
 from pytest_attnperf.errors import BaselineError
 
 ROOT = Path(__file__).parents[2]

@@ -1,0 +1,336 @@
+"""Writing baseline files: what is stored of a case, merged under a lock, with nothing lost on the way.
+
+A reader sees the old or the new file, whole, at any moment: the new text goes to a temporary file in the same folder,
+which is flushed to disk and renamed over the old one. Writers take turns by a lock file beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import filelock
+import msgspec
+
+from pytest_attnperf import __version__
+from pytest_attnperf.baselines.anchor import environments_of, next_anchor
+from pytest_attnperf.baselines.schema import (
+    BASELINE_SCHEMA,
+    BaselineFile,
+    Check,
+    Entry,
+    content_id,
+    decode,
+    encode,
+    named_errors,
+    plain,
+)
+from pytest_attnperf.baselines.store import BaselineStore, baseline_path, content_of, file_version, require_place
+from pytest_attnperf.correctness.budget import PLANTED
+from pytest_attnperf.errors import BaselineError
+from pytest_attnperf.records import CheckReport, Fingerprint, Launch, Measurement, ProcessSummary, Verdict
+from pytest_attnperf.records.atomic_file import write_atomically
+from pytest_attnperf.results import CaseResult
+
+LOCK_TIMEOUT_S = 60.0
+"""Longest wait for a writer that does not get on; a merge takes milliseconds."""
+
+LOCK_POLL_S = 0.005
+
+COURTESY_S = 0.03
+"""Who writes the same file again at once waits so long first: those that poll for the lock would never get it."""
+
+_released: dict[Path, float] = {}
+
+
+@dataclass(frozen=True)
+class NewEntry:
+    """What is to be stored of one case; a `Measurement` exists only for results proven right."""
+
+    measurement: Measurement
+    workload: Mapping[str, Any]
+    fingerprint: Fingerprint
+    policy: Mapping[str, Any]
+    recorded: str
+    harness_version: str
+    commit: str = ""
+    config: Mapping[str, str] = field(default_factory=dict)
+    launches: tuple[Launch, ...] = ()
+    note: str = ""
+    bound: str = ""
+    canary: Mapping[str, tuple[ProcessSummary, ...]] = field(default_factory=dict)
+    acknowledged: str = ""
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """What takes the place of an entry, which must still be `before`; None where there was none.
+
+    entry   as it is to be stored, its ids those of `fingerprint`, `policy` and `canary`
+    """
+
+    before: Entry | None
+    entry: Entry
+    fingerprint: Fingerprint
+    policy: Mapping[str, Any]
+    canary: Mapping[str, tuple[ProcessSummary, ...]] = field(default_factory=dict)
+
+
+def new_entry(result: CaseResult, commit: str, acknowledged: str = "") -> NewEntry:
+    """The entry of a RECORDED result; `acknowledged` says why a slowdown since the anchor is wanted.
+
+    Raises BaselineError for any other verdict: only right results are stored."""
+    if result.verdict is not Verdict.RECORDED or result.fingerprint is None or result.figures is None:
+        raise BaselineError(f"{result.key} is {result.verdict.value}: only results recorded for it become a baseline")
+    return NewEntry(
+        measurement=Measurement(result.first, result.checks, result.peak_memory_bytes),
+        workload=result.figures.definition,
+        fingerprint=result.fingerprint,
+        policy=result.policy,
+        recorded=datetime.now(timezone.utc).date().isoformat(),
+        harness_version=__version__,
+        commit=commit,
+        config=result.config,
+        launches=result.launches,
+        bound=result.floor_bound,
+        canary=result.canary,
+        acknowledged=acknowledged,
+    )
+
+
+def merge_entries(
+    store: BaselineStore, root: Path, arch: str, product: str, suite: str, records: Mapping[str, NewEntry]
+) -> Path:
+    """Put `records` (by `CaseKey.entry`) into a suite's file under `root`, leaving its other entries untouched.
+
+    Returns the file's path. Raises BaselineError, and writes nothing, when the file that is there is unsound,
+    holds fields this version would lose, or stays locked for LOCK_TIMEOUT_S.
+    """
+    path = baseline_path(root, arch, product, suite)
+    with locked(path):
+        _replace(path, encode(_merged(_current(path, arch, product, suite), records)))
+    store.forget(path)
+    return path
+
+
+def replace_entries(
+    store: BaselineStore, root: Path, arch: str, product: str, suite: str, replacements: Mapping[str, Replacement]
+) -> Path:
+    """Put `replacements` (by `CaseKey.entry`) into a suite's file under `root`, all of them or none.
+
+    Returns the file's path. Raises as `merge_entries`, and BaselineError where an entry is not what it is to replace.
+    """
+    path = baseline_path(root, arch, product, suite)
+    with locked(path):
+        _replace(path, _with_replacements(path, arch, product, suite, replacements))
+    store.forget(path)
+    return path
+
+
+def check_replacements(
+    root: Path, arch: str, product: str, suite: str, replacements: Mapping[str, Replacement]
+) -> None:
+    """Raise BaselineError where `replace_entries` would, for the file as it is now; nothing is written or locked."""
+    path = baseline_path(root, arch, product, suite)
+    decode(_with_replacements(path, arch, product, suite, replacements), f"the new text of {path}")
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Take turns with every other writer of `path`, whose folder is made.
+
+    Raises BaselineError, before anything is written, when another process holds it for LOCK_TIMEOUT_S in which the
+    file has not changed.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    name = path.with_name(f".{path.name}.lock")
+    lock = filelock.FileLock(name, timeout=LOCK_TIMEOUT_S)
+    if time.monotonic() - _released.get(path, -math.inf) < COURTESY_S:
+        time.sleep(COURTESY_S)
+    _acquire(lock, path)
+    try:
+        yield
+    finally:
+        lock.release()
+        _released[path] = time.monotonic()
+
+
+def _acquire(lock: filelock.BaseFileLock, path: Path) -> None:
+    """Wait as long as others get on: only a file that nobody writes is held by a process that is stuck."""
+    while not lock.is_locked:
+        version = file_version(path)
+        try:
+            lock.acquire(poll_interval=LOCK_POLL_S)
+        except filelock.Timeout as error:
+            if file_version(path) != version:
+                continue
+            raise BaselineError(
+                f"{path}: another process has held {lock.lock_file} for {LOCK_TIMEOUT_S:g} s; nothing was written. "
+                "Wait for it, or end it, and run again"
+            ) from error
+
+
+def refuse_loss(path: Path, lost: Sequence[str]) -> None:
+    """Raise BaselineError where rewriting the file would lose fields (`fields_lost`) unknown to this version."""
+    if lost:
+        raise BaselineError(
+            f"{path}: this version does not know {', '.join(lost[:5])}, and rewriting the file would lose it; "
+            "nothing was written. Use the pytest-attnperf that wrote it"
+        )
+
+
+def fields_lost(data: bytes, file: object, source: str) -> list[str]:
+    """Fields of the text that reading it as `file` dropped: rewriting it would lose them."""
+    with named_errors(data, source, Entry):
+        return _lost(msgspec.json.decode(data), plain(file), "$")
+
+
+def rewritten(path: Path) -> bool:
+    """Write the file of timed cases anew; False where that changes nothing, and for any other JSON file.
+
+    Raises BaselineError, and writes nothing, for a damaged file, and where a field would be lost.
+    """
+    if not _holds_cases(content_of(path), path):
+        return False
+    with locked(path):
+        data = content_of(path)
+        file = decode(data, str(path))
+        refuse_loss(path, fields_lost(data, file, str(path)))
+        anew = encode(file)
+        if anew == data:
+            return False
+        if decode(anew, f"the new text of {path}") != file:
+            raise BaselineError(f"{path}: would not read back as it was; nothing was written")
+        write_atomically(path, anew)
+    return True
+
+
+def _holds_cases(data: bytes, path: Path) -> bool:
+    """Compiled kernels, ceilings and published figures have no summary lines: their fields are lines already."""
+    try:
+        fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    except msgspec.ValidationError:
+        return False
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BaselineError(f"{path}: is not readable as JSON ({error}); restore it from version control") from error
+    return {"suite", "entries", "environments"} <= fields.keys()
+
+
+def _read(path: Path, arch: str, product: str, suite: str) -> tuple[bytes, BaselineFile]:
+    data = content_of(path)
+    file = decode(data, str(path))
+    require_place(file, path, arch, product, suite)
+    return data, file
+
+
+def _current(path: Path, arch: str, product: str, suite: str) -> BaselineFile:
+    """What a merge starts from: the file as it is now, or an empty one."""
+    if not path.exists():
+        return BaselineFile(schema=BASELINE_SCHEMA, suite=suite, arch=arch, product=product)
+    data, file = _read(path, arch, product, suite)
+    refuse_loss(path, fields_lost(data, file, str(path)))
+    return file
+
+
+def _with_replacements(
+    path: Path, arch: str, product: str, suite: str, replacements: Mapping[str, Replacement]
+) -> bytes:
+    """The file's new text. Raises BaselineError where an entry is not what it is to replace."""
+    file = _current(path, arch, product, suite)
+    for key, replacement in replacements.items():
+        if file.entries.get(key) != replacement.before:
+            raise BaselineError(f"{path}: entry {key!r} has changed since it was read; nothing was written")
+    return encode(_replaced(file, replacements))
+
+
+def _merged(file: BaselineFile, records: Mapping[str, NewEntry]) -> BaselineFile:
+    """What was accepted of a case before stays with it; only who records again moves its anchor."""
+    replacements = {}
+    for key, record in records.items():
+        old, entry = file.entries.get(key), entry_from(record)
+        anchor = next_anchor(old, entry, file.environments, record.fingerprint, record.acknowledged)
+        accepted = () if old is None else old.accepted
+        entry = dataclasses.replace(entry, anchor=anchor, accepted=accepted)
+        replacements[key] = Replacement(old, entry, record.fingerprint, record.policy, record.canary)
+    return _replaced(file, replacements)
+
+
+def _replaced(file: BaselineFile, replacements: Mapping[str, Replacement]) -> BaselineFile:
+    """The file with these entries, and with what its entries name of environments, policies and canaries."""
+    environments, policies, canaries = dict(file.environments), dict(file.policies), dict(file.canaries)
+    for replacement in replacements.values():
+        entry = replacement.entry
+        environments[entry.environment] = replacement.fingerprint
+        policies[entry.policy] = plain(replacement.policy)
+        if entry.canary:
+            canaries[entry.canary] = dict(replacement.canary)
+    entries = file.entries | {key: replacement.entry for key, replacement in replacements.items()}
+    used = list(entries.values())
+    return dataclasses.replace(
+        file,
+        environments={key: environments[key] for entry in used for key in environments_of(entry)},
+        policies={key: policies[key] for key in {entry.policy for entry in used}},
+        entries=entries,
+        canaries={key: canaries[key] for key in {entry.canary for entry in used if entry.canary}},
+    )
+
+
+def entry_from(record: NewEntry) -> Entry:
+    """What is stored of a record, without anchor and acceptances: these follow from what was stored before."""
+    return Entry(
+        workload=plain(record.workload),
+        environment=content_id(record.fingerprint),
+        policy=content_id(record.policy),
+        processes=record.measurement.processes,
+        check=worst_check(record.measurement.proof),
+        recorded=record.recorded,
+        harness_version=record.harness_version,
+        commit=record.commit,
+        peak_memory_bytes=record.measurement.peak_memory_bytes,
+        config=dict(record.config),
+        launches=record.launches,
+        note=record.note,
+        bound=record.bound,
+        canary=content_id(record.canary) if record.canary else "",
+    )
+
+
+def worst_check(proof: Iterable[CheckReport]) -> Check:
+    """The worst errors of passed checks, of which there is at least one with figures."""
+    reports = list(proof)
+    figures = [figure for report in reports for figure in report.figures]
+    return Check(
+        max_error_over_budget=max(_share(figure.max_error, figure.max_budget) for figure in figures),
+        rms_error_over_budget=max(_share(figure.rms_error, figure.rms_budget) for figure in figures),
+        tolerance=reports[0].tolerance,
+        coarseness=reports[0].coarseness,
+        planted=all(any(figure.check == PLANTED for figure in report.figures) for report in reports),
+    )
+
+
+def _share(error: float, budget: float) -> float:
+    """Error in units of its budget, three digits; an exact result needs no budget."""
+    return float(f"{error / budget:.3g}") if error else 0.0
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Put `data` at `path`, after reading it back as a sound file."""
+    decode(data, f"the new text of {path}")
+    write_atomically(path, data)
+
+
+def _lost(read: Any, kept: Any, path: str) -> list[str]:
+    if isinstance(read, dict) and isinstance(kept, dict):
+        gone = [f"{path}.{key}" for key in read if key not in kept]
+        return gone + [part for key in read if key in kept for part in _lost(read[key], kept[key], f"{path}.{key}")]
+    if isinstance(read, list) and isinstance(kept, list):
+        pairs = zip(read, kept, strict=True)
+        return [part for index, (ours, theirs) in enumerate(pairs) for part in _lost(ours, theirs, f"{path}[{index}]")]
+    return []
