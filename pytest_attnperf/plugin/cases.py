@@ -18,7 +18,7 @@ from pytest_attnperf.errors import UsageError, WorkloadError
 from pytest_attnperf.gate.policy import CASE_TIERS, require_quarantine, require_tier
 from pytest_attnperf.plugin import options, tiers
 from pytest_attnperf.plugin.empty_selection import MarkedTest, refuse_empty, without_cases
-from pytest_attnperf.plugin.model_cases import ModelCases
+from pytest_attnperf.plugin.features.model_cases import ModelCases
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.families import Families, Family, workloads_from_text

@@ -17,7 +17,7 @@ from pytest_attnperf.baselines.store import BaselineStore, NewEntry
 from pytest_attnperf.correctness.what_ran import identity
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.calibrating import calibration_lines
+from pytest_attnperf.plugin.features.calibrating import calibration_lines
 from pytest_attnperf.plugin.findings import crept, loosened, quarantined_anew, unused_entries
 from pytest_attnperf.plugin.problems import noted
 from pytest_attnperf.plugin.selection import asked_suites, is_unfiltered
@@ -265,7 +265,7 @@ class Closing:
     def _kernel_findings(self, run: RunResult, store: BaselineStore, *, whole: bool) -> list[str]:
         """What became of stored kernels: not compiled here, or, of a run of everything, not compiled any more."""
         from pytest_attnperf.baselines.code_store import CodeStore
-        from pytest_attnperf.plugin.code_closing import not_compiled, unused_code
+        from pytest_attnperf.plugin.features.code_objects.code_closing import not_compiled, unused_code
 
         collector: Any = self._config.pluginmanager.get_plugin("attnperf-code")
         registered = [kernel.name for kernel in collector.registry] if collector else []
@@ -346,7 +346,7 @@ def merge_kernels(run: RunResult, store: BaselineStore, written: list[Path], pro
     """Merge recorded kernels, adding what was written and what went wrong."""
     if run.code:
         from pytest_attnperf.baselines.code_store import CodeStore
-        from pytest_attnperf.plugin.code_closing import merge_code
+        from pytest_attnperf.plugin.features.code_objects.code_closing import merge_code
 
         more_written, more_problems = merge_code(run, CodeStore(*store.roots))
         written += more_written
@@ -357,7 +357,7 @@ def kernel_lines(run: RunResult) -> list[str]:
     """What kept compiled kernels from being gated, and what changed without failing; nothing without any."""
     if not run.code:
         return []
-    from pytest_attnperf.plugin.code_closing import unresolved_code_lines
+    from pytest_attnperf.plugin.features.code_objects.code_closing import unresolved_code_lines
 
     return [*unresolved_code_lines(run), *code_warning_lines(run.code)]
 

@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_attnperf.gate.policy import require_tier
-from pytest_attnperf.plugin import live_line, options, several_gpus, xdist_gpus
+from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.cases import case_key
-from pytest_attnperf.plugin.code_items import build_key
 from pytest_attnperf.plugin.device_here import DeviceHere
+from pytest_attnperf.plugin.features.code_objects.code_items import build_key
+from pytest_attnperf.plugin.features.gpus import several_gpus, xdist_gpus
+from pytest_attnperf.plugin.features.gpus.several_gpus import is_xdist_controller, prepare_xdist
+from pytest_attnperf.plugin.features.live import live_line
 from pytest_attnperf.plugin.following import next_case
 from pytest_attnperf.plugin.options import timed
 from pytest_attnperf.plugin.policy_settings import require_policies
 from pytest_attnperf.plugin.repeats import refuse_flaky, refuse_repeats
 from pytest_attnperf.plugin.session_setup import Collectors, make_collectors, usage_errors
-from pytest_attnperf.plugin.several_gpus import is_xdist_controller, prepare_xdist
 from pytest_attnperf.plugin.unheeded import refuse_unheeded, refuse_useless_base
 from pytest_attnperf.records import CaseKey, Verdict
 
@@ -55,7 +57,7 @@ def configure(config: pytest.Config) -> None:
         if timed(config) and is_xdist_controller(config) and not config.getoption("collectonly"):
             prepare_xdist(config)
         if timed(config) and not _records(config):
-            from pytest_attnperf.plugin import benchmark_sink
+            from pytest_attnperf.plugin.features.benchmark import benchmark_sink
 
             benchmark_sink.register(config)
     session = ControllerSession(config, collectors)
@@ -69,7 +71,7 @@ def configure(config: pytest.Config) -> None:
 
 def scheduler(config: pytest.Config, log: Any) -> Any:
     """What deals out the cases of a run that measures in workers of xdist; None leaves it to xdist."""
-    from pytest_attnperf.plugin import xdist_schedule
+    from pytest_attnperf.plugin.features.gpus import xdist_schedule
 
     wanted = config.getoption("dist", default="no") == "load" and timed(config)
     return xdist_schedule.scheduler(config, log) if wanted else None

@@ -15,7 +15,7 @@ import pytest
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.gpu_choice import Chosen, choose
+from pytest_attnperf.plugin.features.gpus.gpu_choice import Chosen, choose
 from pytest_attnperf.plugin.selection import whole_parts
 from pytest_attnperf.plugin.session_setup import device_kind, role_of
 from pytest_attnperf.session.accept.acceptable import CANDIDATE

@@ -17,7 +17,7 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.kernel_builds import KernelRegistry
 from pytest_attnperf.plugin import main
 from pytest_attnperf.plugin.cases import CaseCollector
-from pytest_attnperf.plugin.code_items import CodeCollector
+from pytest_attnperf.plugin.features.code_objects.code_items import CodeCollector
 from pytest_attnperf.workloads.families import Families
 
 SUITES = "suites"

@@ -23,22 +23,23 @@ from pytest_attnperf import __version__
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.environment.provenance import provenance, without_credentials
 from pytest_attnperf.errors import UsageError, WorkerError
-from pytest_attnperf.plugin import options, several_gpus
+from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.base_findings import only_on_base, renamed_unseen
-from pytest_attnperf.plugin.budgeting import Budgeting, budget_seconds
-from pytest_attnperf.plugin.card_watch import CardWatch
 from pytest_attnperf.plugin.cases import switches
 from pytest_attnperf.plugin.closing import Closing
-from pytest_attnperf.plugin.code_run import CodeRun
+from pytest_attnperf.plugin.features.budgeting import Budgeting, budget_seconds
+from pytest_attnperf.plugin.features.code_objects.code_run import CodeRun
+from pytest_attnperf.plugin.features.gpus import several_gpus
+from pytest_attnperf.plugin.features.gpus.card_watch import CardWatch
+from pytest_attnperf.plugin.features.gpus.gpu_choice import Chosen, gpus_that_measured, measured_on
+from pytest_attnperf.plugin.features.interrupts import watch
+from pytest_attnperf.plugin.features.journal.journaling import Journal
+from pytest_attnperf.plugin.features.live.progress import ENDING, Progress
+from pytest_attnperf.plugin.features.publishing import Publishing
+from pytest_attnperf.plugin.features.warming import Warming, case_limit_seconds, refuse_warm
 from pytest_attnperf.plugin.fixtures import SERVER
-from pytest_attnperf.plugin.gpu_choice import Chosen, gpus_that_measured, measured_on
-from pytest_attnperf.plugin.interrupts import watch
-from pytest_attnperf.plugin.journaling import Journal
 from pytest_attnperf.plugin.launching import TIMER_CHOICES, commit_of, launch_plan, make_sides
 from pytest_attnperf.plugin.policy_settings import policy_for
-from pytest_attnperf.plugin.progress import ENDING, Progress
-from pytest_attnperf.plugin.publishing import Publishing
-from pytest_attnperf.plugin.warming import Warming, case_limit_seconds, refuse_warm
 from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, Verdict
 from pytest_attnperf.reports.files.junit import properties
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult

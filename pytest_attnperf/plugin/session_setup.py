@@ -13,7 +13,7 @@ from pytest_attnperf.environment.gpus import has_gpu
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.cases import CaseCollector
-from pytest_attnperf.plugin.code_items import CodeCollector
+from pytest_attnperf.plugin.features.code_objects.code_items import CodeCollector
 from pytest_attnperf.records import Role
 
 DEVICE_KINDS = ("auto", "gpu", "cpu")

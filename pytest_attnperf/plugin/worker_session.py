@@ -20,7 +20,7 @@ from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.measure import flight_recorder, interpreting
 from pytest_attnperf.plugin import main
 from pytest_attnperf.plugin.cases import case_key
-from pytest_attnperf.plugin.code_items import build_key
+from pytest_attnperf.plugin.features.code_objects.code_items import build_key
 from pytest_attnperf.plugin.fixtures import SERVER
 from pytest_attnperf.plugin.session_setup import device_kind, make_collectors, role_of, usage_errors
 from pytest_attnperf.records import CaseKey, Role

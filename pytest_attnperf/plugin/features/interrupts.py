@@ -1,0 +1,108 @@
+"""How a run ends early: Ctrl-C, and the SIGTERM of a CI system that has run out of patience.
+
+Both end it the same way: the case that is measured is given up, workers are ended, results are written. CI systems send
+one after the other, or one of them twice, and kill what is left some seconds later; so a signal that comes while the
+run is ending changes nothing. Each is answered at once, because ending workers may take seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from pytest_attnperf.plugin.features.gpus import xdist_gpus
+from pytest_attnperf.plugin.features.gpus.several_gpus import is_xdist_controller
+from pytest_attnperf.plugin.features.live import live_line
+from pytest_attnperf.plugin.features.live.progress import ENDING, Progress
+from pytest_attnperf.plugin.features.live.status_text import ending_text
+from pytest_attnperf.workers.doing import DOING
+
+PATIENCE_S = 30.0
+"""A run that still has not ended so long after the first signal obeys the next one at once."""
+
+
+class Interrupts:
+    """Plugin object of a run: turns the first SIGINT or SIGTERM into a KeyboardInterrupt of the main thread."""
+
+    def __init__(
+        self,
+        resume_command: Callable[[], str],
+        answer: Callable[[], str],
+        tell: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`resume_command` gives what to type to go on, '' where nothing would be taken over; `answer` what the first
+        signal is answered with, and `tell` says it, also while pytest captures what is printed.
+        """
+        self._resume_command, self._answer, self._tell, self._clock = resume_command, answer, tell, clock
+        self._first: float | None = None
+        self._before: dict[int, Any] = {}
+
+    def install(self) -> None:
+        """Take the signals over that nobody else has; nothing outside the main thread, where Python forbids it."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+            if signal.getsignal(number) == usual:
+                self._before[number] = signal.signal(number, self._handle)
+
+    def restore(self) -> None:
+        """Give the signals back as they were."""
+        while self._before:
+            signal.signal(*self._before.popitem())
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        first, self._first = self._first, self._clock() if self._first is None else self._first
+        if first is None:
+            name = signal.Signals(number).name
+            self._tell(self._answer())
+            raise KeyboardInterrupt(*([f"terminated by {name}"] if number == signal.SIGTERM else []))
+        if self._clock() - first < PATIENCE_S:
+            self._tell("attnperf: still ending the run")
+            return
+        self.restore()
+        signal.raise_signal(number)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """What to type to go on."""
+        command = self._resume_command()
+        if command:
+            terminalreporter.ensure_newline()
+            terminalreporter.write_line(f"not finished; go on with: {command}")
+
+
+def watch(config: pytest.Config, resume_command: Callable[[], str], goes_on: str, progress: Progress) -> None:
+    """Take the signals over until the session ends. `goes_on` says what becomes of the results so far."""
+
+    def answer() -> str:
+        progress.enter(ENDING)
+        of_xdist = xdist_gpus.processes(config) if is_xdist_controller(config) else 0
+        return ending_text(of_xdist or len(DOING.workers), goes_on)
+
+    interrupts = Interrupts(resume_command, answer, _teller(config))
+    interrupts.install()
+    config.add_cleanup(interrupts.restore)
+    config.pluginmanager.register(interrupts, "attnperf-interrupts")
+
+
+def _teller(config: pytest.Config) -> Callable[[str], None]:
+    """Writes past every stream, whose buffer may be what was interrupted, and past pytest, which captures."""
+    line = live_line.of(config)
+    if line is not None:
+        return line.announce
+    error = os.dup(2)
+    config.add_cleanup(lambda: os.close(error))
+
+    def tell(text: str) -> None:
+        with contextlib.suppress(OSError):  # nobody reads it any more
+            os.write(error, f"\n{text}\n".encode())
+
+    return tell
