@@ -10,7 +10,11 @@ import pytest
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.cases import MARKER, case_key, marker_settings, tier_of
+from pytest_attnperf.plugin.cases import MARKER, marker_settings, switches, tier_of
+from pytest_attnperf.plugin.config import run_config
+from pytest_attnperf.plugin.keys import case_key
+from pytest_attnperf.records import CaseKey
+from pytest_attnperf.session.settings import Case
 
 
 def policy_for(config: pytest.Config, item: pytest.Item) -> Policy:
@@ -21,6 +25,13 @@ def policy_for(config: pytest.Config, item: pytest.Item) -> Policy:
         return _policy(config, settings | {"tier": tier_of(item)})
     except (UsageError, ValueError) as error:
         raise pytest.UsageError(f"{item.nodeid}: {error}") from error
+
+
+def case_of(config: pytest.Config, item: pytest.Item, following: CaseKey | None = None) -> Case:
+    """An item as the session judges it. Raises as `policy_for`."""
+    key = case_key(item)
+    assert key is not None
+    return Case(key, item.nodeid, policy_for(config, item), following, **switches(item))
 
 
 def require_policies(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
@@ -36,11 +47,10 @@ def require_policies(config: pytest.Config, items: Sequence[pytest.Item]) -> Non
 
 
 def _policy(config: pytest.Config, settings: Mapping[str, Any]) -> Policy:
-    chosen: dict[str, Any] = {}
-    for option in options.CASE_OPTIONS:
-        chosen[option.name.replace("-", "_")] = options.run_text(config, option.name)
+    asked = run_config(config)
+    chosen: dict[str, Any] = {option.field: asked.text(option.name) for option in options.CASE_OPTIONS}
     chosen.update({key: settings[key] for key in chosen if settings.get(key) is not None})
-    chosen.update(options.case_overrides(config))
+    chosen.update(options.case_overrides(asked.override))
     return Policy(
         threshold_percent=options.parse_number("threshold", chosen["threshold"], minimum=0),
         floor_us=options.parse_number("floor_us", chosen["floor_us"], minimum=0),

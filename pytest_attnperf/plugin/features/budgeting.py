@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.cases import case_key, switches
-from pytest_attnperf.plugin.policy_settings import policy_for
+from pytest_attnperf.plugin.config import RunConfig
+from pytest_attnperf.plugin.features.base import Feature
+from pytest_attnperf.plugin.gathered import Gathered
+from pytest_attnperf.plugin.keys import case_key
+from pytest_attnperf.plugin.policy_settings import case_of
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.budget import Budget
@@ -20,69 +25,71 @@ from pytest_attnperf.session.settings import Case, Mode
 FLAG = options.BY_NAME["budget"].flag
 
 
-def budget_seconds(config: pytest.Config, mode: Mode) -> float | None:
+def budget_seconds(asked: RunConfig, mode: Mode, *, distributed: bool) -> float | None:
     """Seconds of wall time that the run may take; None without a limit, and where an ini file's is for other runs.
 
     Raises UsageError for a time that is none, and beside options whose work has no end that a clock may set.
     """
-    text = options.run_text(config, "budget")
-    if not text:
+    text = asked.budget
+    if not text or (mode is not Mode.GATE and "budget" not in asked.typed):
         return None
     if mode is not Mode.GATE:
-        if config.getoption("attnperf_budget") is None:
-            return None
         raise UsageError(f"{FLAG}={text} is for runs that gate: give it with --attnperf, and with no other mode")
     seconds = seconds_of(text, FLAG)
-    _refuse_beside(config, text)
+    if distributed:
+        raise UsageError(f"{FLAG}={text} with -n: each worker of xdist sees only some cases; drop one (-n0)")
+    if asked.in_process:
+        raise UsageError(f"{FLAG}={text} needs processes of its own; drop --attnperf-isolate=none")
+    if asked.record_local:
+        why = "recording takes as long as it takes: run it first, without a budget"
+        raise UsageError(f"{FLAG}={text} with --attnperf-record-local: {why}")
+    if asked.profile:
+        why = "a profile of every case is taken beside its verdict: run it alone"
+        raise UsageError(f"{FLAG}={text} with --attnperf-profile: {why}")
     return seconds
 
 
-def _refuse_beside(config: pytest.Config, text: str) -> None:
-    if distributed(config):
-        raise UsageError(f"{FLAG}={text} with -n: each worker of xdist sees only some cases; drop one (-n0)")
-    if options.run_text(config, "isolate") == "none":
-        raise UsageError(f"{FLAG}={text} needs processes of its own; drop --attnperf-isolate=none")
-    for name, why in (
-        ("record_local", "recording takes as long as it takes: run it first, without a budget"),
-        ("profile", "a profile of every case is taken beside its verdict: run it alone"),
-    ):
-        if config.getoption(f"attnperf_{name}"):
-            raise UsageError(f"{FLAG}={text} with --attnperf-{name.replace('_', '-')}: {why}")
-
-
-def distributed(config: pytest.Config) -> bool:
-    """Whether cases are spread over the workers of xdist."""
-    return hasattr(config, "workerinput") or config.getoption("dist", default="no") != "no"
-
-
-class Budgeting:
-    """The budget of one run; its clock runs from here on."""
+class Budgeting(Feature):
+    """The budget of one run; its clock runs from `begin` on."""
 
     def __init__(
-        self, config: pytest.Config, session: Session, items: Sequence[pytest.Item], say: Callable[[str], None]
+        self,
+        config: pytest.Config,
+        session: Session,
+        items: Sequence[pytest.Item],
+        say: Callable[[str], None],
+        gathered: Gathered,
     ) -> None:
-        self._config, self._items = config, items
-        seconds = session.settings.budget_seconds
-        assert seconds is not None
-        self._budget = Budget(session, seconds, (), session.clock(), say)
+        self._config, self._session, self._items, self._say = config, session, items, say
+        self._gathered = gathered
+        self._budget: Budget | None = None
         self._begun = False
 
-    def verdict(self, key: CaseKey) -> CaseResult | None:
+    def begin(self) -> None:
+        """Start the clock."""
+        seconds = self._session.settings.budget_seconds
+        assert seconds is not None
+        self._budget = Budget(self._session, seconds, (), self._session.clock(), self._say)
+
+    def verdict(self, _item: pytest.Item, key: CaseKey) -> CaseResult | None:
         """The verdict of a case; None of one that was left out. The first call judges all cases, and takes so long."""
+        assert self._budget is not None
         if not self._begun:
             self._begun = True
             self._budget.cases = cases_of(self._config, self._items)
             self._budget.spend_all()
         return self._budget.results.get(key)
 
-    @property
-    def results(self) -> dict[CaseKey, CaseResult]:
-        """All verdicts there are, also of cases that pytest has not come to."""
-        return self._budget.results
+    def stop(self, *, interrupted: bool) -> None:
+        """Let no verdict be lost of a run that ended before pytest had come to it."""
+        session: Any = self._config.pluginmanager.get_plugin("session")
+        if self._budget is not None and (session.shouldfail or session.shouldstop or interrupted):
+            for key, result in self._budget.results.items():
+                self._gathered.cases.setdefault(key, result)
 
-    def notes(self) -> tuple[str, ...]:
+    def notes(self, _cases: Iterable[CaseResult]) -> Sequence[str]:
         """What the time went to."""
-        return self._budget.notes()
+        return () if self._budget is None else self._budget.notes()
 
 
 def cases_of(config: pytest.Config, items: Sequence[pytest.Item]) -> list[Case]:
@@ -94,14 +101,11 @@ def cases_of(config: pytest.Config, items: Sequence[pytest.Item]) -> list[Case]:
         if key is None or _is_skipped(item):
             continue
         try:
-            found.append(Case(key, item.nodeid, policy_for(config, item), None, **switches(item)))
+            found.append(case_of(config, item))
         except (pytest.UsageError, UsageError):
             continue
-    following = [case.key for case in found[1:]]
-    return [
-        Case(case.key, case.nodeid, case.policy, after, case.timed, case.breakdown)
-        for case, after in zip(found, [*following, None], strict=True)
-    ]
+    following = [*[case.key for case in found[1:]], None]
+    return [replace(case, next_key=after) for case, after in zip(found, following, strict=False)]
 
 
 def _is_skipped(item: pytest.Item) -> bool:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.calibration import Shares, calibrate
 from pytest_attnperf.gate.policy import Policy
+from pytest_attnperf.plugin.features.base import Feature
 from pytest_attnperf.records import Measurement, Verdict
 from pytest_attnperf.reports.run.calibration import calibration_table, tighter_lines
 from pytest_attnperf.results import RunResult
+
+
+class Calibrating(Feature):
+    """Of a run that calibrates, whose second looks are of so many processes."""
+
+    def __init__(self, second_look: int) -> None:
+        self._second_look = second_look
+
+    def lines(self, run: RunResult) -> Sequence[str]:
+        """What the gate would make of the run's processes."""
+        return list(calibration_lines(run, self._second_look))
 
 
 def calibration_lines(run: RunResult, second_look: int) -> Iterator[str]:

@@ -18,18 +18,23 @@ from typing import Any
 
 import pytest
 
+from pytest_attnperf.plugin.config import RunConfig, run_config
+from pytest_attnperf.plugin.ending import results_path, shown_path
+from pytest_attnperf.plugin.features.base import Feature
 from pytest_attnperf.plugin.features.gpus import xdist_gpus
-from pytest_attnperf.plugin.features.gpus.several_gpus import is_xdist_controller
 from pytest_attnperf.plugin.features.live import live_line
-from pytest_attnperf.plugin.features.live.progress import ENDING, Progress
+from pytest_attnperf.plugin.features.live.progress import ENDING
 from pytest_attnperf.plugin.features.live.status_text import ending_text
+from pytest_attnperf.plugin.xdist_roles import is_xdist_controller
+from pytest_attnperf.session.looking import UNTIMED
+from pytest_attnperf.session.settings import Mode
 from pytest_attnperf.workers.doing import DOING
 
 PATIENCE_S = 30.0
 """A run that still has not ended so long after the first signal obeys the next one at once."""
 
 
-class Interrupts:
+class Interrupts(Feature):
     """Plugin object of a run: turns the first SIGINT or SIGTERM into a KeyboardInterrupt of the main thread."""
 
     def __init__(
@@ -71,26 +76,37 @@ class Interrupts:
         self.restore()
         signal.raise_signal(number)
 
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+    def show(self, reporter: Any) -> None:
         """What to type to go on."""
         command = self._resume_command()
         if command:
-            terminalreporter.ensure_newline()
-            terminalreporter.write_line(f"not finished; go on with: {command}")
+            reporter.ensure_newline()
+            reporter.write_line(f"not finished; go on with: {command}")
 
 
-def watch(config: pytest.Config, resume_command: Callable[[], str], goes_on: str, progress: Progress) -> None:
-    """Take the signals over until the session ends. `goes_on` says what becomes of the results so far."""
+def watch(
+    config: pytest.Config, mode: Mode, resume_command: Callable[[], str], enter: Callable[[str], None]
+) -> Interrupts:
+    """Take the signals over until the session ends. `enter` is told what is done from then on."""
+    goes_on = if_interrupted(run_config(config), mode)
 
     def answer() -> str:
-        progress.enter(ENDING)
+        enter(ENDING)
         of_xdist = xdist_gpus.processes(config) if is_xdist_controller(config) else 0
         return ending_text(of_xdist or len(DOING.workers), goes_on)
 
     interrupts = Interrupts(resume_command, answer, _teller(config))
     interrupts.install()
     config.add_cleanup(interrupts.restore)
-    config.pluginmanager.register(interrupts, "attnperf-interrupts")
+    return interrupts
+
+
+def if_interrupted(asked: RunConfig, mode: Mode) -> str:
+    """What becomes of the results so far when the run is interrupted; '' where none are kept."""
+    if mode in UNTIMED:
+        return ""
+    kept = f"results so far go to {shown_path(asked, results_path(asked))}"
+    return f"{kept}, and no baseline is written" if mode is Mode.UPDATE else kept
 
 
 def _teller(config: pytest.Config) -> Callable[[str], None]:

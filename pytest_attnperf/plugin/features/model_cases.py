@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import pytest
-
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.config import RunConfig
 
 if TYPE_CHECKING:
     from pytest_attnperf.workloads.base import Workload
@@ -40,28 +39,27 @@ class ModelCases:
     without: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, config: pytest.Config) -> ModelCases | None:
+    def of(cls, asked: RunConfig) -> ModelCases | None:
         """What the command line and the ini file ask for; None where they name no model.
 
         Raises UsageError for options that go with no model or not together, for numbers that are none, and, naming file
         and field, for a model that workloads cannot be made of.
         """
-        path = options.run_text(config, "model")
-        if not path:
-            _refuse_alone(config)
+        if not asked.model:
+            _refuse_alone(asked)
             return None
-        if options.run_text(config, "workload"):
+        if asked.workload:
             raise UsageError("--attnperf-model and --attnperf-workload both replace the workloads of tests; drop one")
-        if config.getoption("attnperf_update_baselines"):
+        if asked.update_baselines:
             raise UsageError(
                 "--update-baselines with --attnperf-model: workloads given on the command line are never stored; "
                 "add them to the suite's list first"
             )
         from pytest_attnperf.workloads.model_config import ModelConfig
 
-        model = ModelConfig.read(path, _names(options.run_text(config, "model-ignore")))
-        (tp,) = _numbers(config, "tp", TP, many=False)
-        cases = cls(model, tp, _numbers(config, "model-batch", BATCHES), _numbers(config, "model-seq", LENGTHS))
+        model = ModelConfig.read(asked.model, _names(asked.model_ignore))
+        (tp,) = _numbers(asked, "tp", TP, many=False)
+        cases = cls(model, tp, _numbers(asked, "model-batch", BATCHES), _numbers(asked, "model-seq", LENGTHS))
         cases._sizes()
         return cases
 
@@ -92,23 +90,22 @@ class ModelCases:
         return Sizes.of(self.model, self.tp, self.batches, self.lengths)
 
 
-def _refuse_alone(config: pytest.Config) -> None:
+def _refuse_alone(asked: RunConfig) -> None:
     """Raise UsageError for an option of a model that was typed without one: it would have no effect."""
-    if config.getoption("attnperf_worker_fd", default=None) is not None:
+    if asked.is_worker:
         return  # a worker is given what the ini file says, too
     for name in options.OF_A_MODEL:
-        option = options.BY_NAME[name]
-        if config.getoption(option.dest, default=None) is not None:
-            raise UsageError(f"{option.flag} needs --attnperf-model: it says how a model is measured")
+        if name in asked.typed:
+            raise UsageError(f"{options.BY_NAME[name].flag} needs --attnperf-model: it says how a model is measured")
 
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _numbers(config: pytest.Config, name: str, unsaid: str, *, many: bool = True) -> tuple[int, ...]:
+def _numbers(asked: RunConfig, name: str, unsaid: str, *, many: bool = True) -> tuple[int, ...]:
     """`512,4096` as numbers, each once. Raises UsageError naming the option and what is no number."""
-    flag, text = options.BY_NAME[name].flag, options.run_text(config, name) or unsaid
+    flag, text = options.BY_NAME[name].flag, asked.text(name) or unsaid
     texts = text.split(",") if many else [text]
     numbers = (int(options.parse_number(flag, word.strip(), minimum=1, integer=True)) for word in texts)
     return tuple(dict.fromkeys(numbers))

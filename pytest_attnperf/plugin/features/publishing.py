@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from pytest_attnperf.errors import AttnperfError
-from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.config import RunConfig
+from pytest_attnperf.plugin.features.base import Feature
 from pytest_attnperf.reports.run.terminal import TEXT_LIMIT
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import RunResult
 
 if TYPE_CHECKING:
+    from pytest_attnperf.plugin.ending import Ended
     from pytest_attnperf.records.histories import CaseHistory
     from pytest_attnperf.reports.run.joined import Joined
 
@@ -23,26 +23,22 @@ SHOWN_POINTS = 200
 """Points of a case's history that a report shows."""
 
 
-class Publishing:
+class Publishing(Feature):
     """Appends to the history, then writes the reports, which show it. What fails is said; the run is not lost by it."""
 
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-        self._history = history_url(config)
-        self._folder = report_folder(config)
+    def __init__(self, asked: RunConfig) -> None:
+        self._results = asked.results
+        self._history = history_url(asked)
+        self._folder = report_folder(asked)
         self._lines: list[str] = []
         self._appended = False
 
-    def publish(self, run: RunResult, roots: Sequence[Path], failed_by: Sequence[str] = ()) -> None:
-        """Give the run to what was asked for.
-
-        roots       folders of baselines, whose ceilings a roofline takes
-        failed_by   why the run fails, also where no case does
-        """
+    def finish(self, ended: Ended) -> None:
+        """Give the run to what was asked for."""
         if self._history:
-            self._say("history", lambda: self._append(run))
+            self._say("history", lambda: self._append(ended.run))
         if self._folder is not None:
-            self._say("report", lambda: self._write(run, roots, failed_by))
+            self._say("report", lambda: self._write(ended))
 
     def show(self, reporter: Any) -> None:
         """Print what was written where, and what could not be."""
@@ -65,14 +61,15 @@ class Publishing:
         self._appended = True
         return [f"history: {appended.rows} case{'s' * (appended.rows != 1)} appended to {store.shown}"]
 
-    def _write(self, run: RunResult, roots: Sequence[Path], failed_by: Sequence[str]) -> list[str]:
+    def _write(self, ended: Ended) -> list[str]:
         from pytest_attnperf.plugin.report_inputs import ceilings_of
         from pytest_attnperf.reports.files.folder import write
         from pytest_attnperf.reports.run.joined import of_one
 
         assert self._folder is not None
-        joined = replace(of_one(run, options.run_text(self._config, "results")), failed_by=tuple(failed_by))
-        return write(self._folder, joined, histories=self._past(joined), ceilings=ceilings_of(joined, roots))
+        joined = replace(of_one(ended.run, self._results), failed_by=ended.failed_by)
+        # Folders of baselines hold the ceilings that a roofline takes.
+        return write(self._folder, joined, histories=self._past(joined), ceilings=ceilings_of(joined, ended.roots))
 
     def _past(self, joined: Joined) -> Sequence[CaseHistory]:
         """What the store holds of the run's cases; nothing where it could not be appended to, or cannot be read."""
@@ -85,19 +82,17 @@ class Publishing:
             return ()
 
 
-def history_url(config: pytest.Config) -> str:
+def history_url(asked: RunConfig) -> str:
     """The store that the run is appended to: a URL, or a file's path from where it was typed; '' for none."""
-    typed = config.getoption(options.BY_NAME["history"].dest, default=None)
-    text = options.run_text(config, "history")
-    if not text or "://" in text:
-        return text
-    return str((config.rootpath if typed is None else config.invocation_params.dir) / text)
+    text = asked.history
+    return text if not text or "://" in text else str(_start(asked, "history") / text)
 
 
-def report_folder(config: pytest.Config) -> Path | None:
-    """The folder of `--attnperf-report`, from where it was typed; of the ini file from rootdir."""
-    typed = config.getoption(options.BY_NAME["report"].dest, default=None)
-    text = options.run_text(config, "report")
-    if not text:
-        return None
-    return (config.rootpath if typed is None else config.invocation_params.dir) / text
+def report_folder(asked: RunConfig) -> Path | None:
+    """The folder of `--attnperf-report`."""
+    return _start(asked, "report") / asked.report if asked.report else None
+
+
+def _start(asked: RunConfig, name: str) -> Path:
+    """Where a relative path begins: where it was typed; of the ini file at rootdir."""
+    return asked.typed_in if name in asked.typed else asked.root

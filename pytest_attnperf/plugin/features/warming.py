@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.plugin import main, options
-from pytest_attnperf.plugin.features.budgeting import distributed
+from pytest_attnperf.plugin.config import RunConfig
+from pytest_attnperf.plugin.features.base import Feature
 from pytest_attnperf.plugin.features.cache_folders import CacheFolder, Contents, cache_folders, contents, growth_lines
-from pytest_attnperf.plugin.registered import no_xdist, own_options
-from pytest_attnperf.records import Verdict
+from pytest_attnperf.plugin.following import next_case
+from pytest_attnperf.plugin.policy_settings import case_of
+from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.reports.text.grid import Column, Group, Row, grid
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.durations import duration
 from pytest_attnperf.session.judge import Session
-from pytest_attnperf.session.settings import Case
 from pytest_attnperf.session.warm import Reopened, Warm
 
 SLOWEST = 5
@@ -33,53 +33,25 @@ CASE_LIMIT_S = 4 * 3600.0
 """A library may compile for hours, once: no case is given up before, unless --attnperf-case-limit says so."""
 
 COLUMNS = (Column("first call"), Column("fresh process"), Column("proof alone"))
-INTERRUPTED = 130
-"""As a shell says of a command that was interrupted."""
-
-IMPORTED = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
-"""That this package is loaded already is no news to whoever types `attnperf warm`."""
-
 KEEP_CHOICES = "TRITON_CACHE_AUTOTUNING"
 
 
-class _Loader:
-    """Loads the main plugin where it is not installed as an entry point."""
-
-    def pytest_addoption(self, parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-        """Before the command line is read."""
-        if not pluginmanager.has_plugin("attnperf"):
-            pluginmanager.register(main, "attnperf")
-
-
-def run_pytest(words: Sequence[str]) -> int:
-    """Warm what these words of pytest's command line select; 0 all ready, 1 not all, 130 interrupted, else 2."""
-    with own_options():
-        ended = int(pytest.main(["--attnperf-warm", *IMPORTED, *no_xdist(), *words], plugins=[_Loader()]))
-    known = {0: 0, int(pytest.ExitCode.TESTS_FAILED): 1, int(pytest.ExitCode.INTERRUPTED): INTERRUPTED}
-    return known.get(ended, 2)
-
-
-def refuse_warm(config: pytest.Config) -> None:
+def refuse_warm(asked: RunConfig, *, distributed: bool) -> None:
     """Raises UsageError where cases run beside each other, or in pytest's own process."""
-    if distributed(config):
+    if distributed:
         raise UsageError("--attnperf-warm with -n: compilers use all cores already, and tuning wants the GPU; use -n0")
-    if options.run_text(config, "isolate") == "none":
+    if asked.in_process:
         raise UsageError("--attnperf-warm needs processes of its own; drop --attnperf-isolate=none")
 
 
-def case_limit_seconds(config: pytest.Config) -> float:
-    """As typed; else so long that compiling ends first."""
-    typed = config.getoption("attnperf_case_limit") is not None
-    return options.run_number(config, "case-limit", minimum=0.5) if typed else CASE_LIMIT_S
-
-
-@dataclass
-class Warming:
+@dataclass(eq=False)
+class Warming(Feature):
     """What a warming run does beside judging, and says in the end."""
 
+    config: pytest.Config
     warm: Warm
+    selected: int
     folders: Sequence[CacheFolder]
-    selected: int = 0
     reopened: list[Reopened] = field(default_factory=list)
     _before: dict[CacheFolder, Contents] = field(default_factory=dict)
     _after: dict[CacheFolder, Contents] = field(default_factory=dict)
@@ -88,25 +60,28 @@ class Warming:
 
     @classmethod
     def of(cls, config: pytest.Config, session: Session, selected: int) -> Warming:
-        """Of this run of so many cases, with what the caches hold now."""
+        """Of this run of so many cases."""
         folders = cache_folders(os.environ, config.rootpath, Path(os.path.expanduser("~")))
-        warming = cls(Warm(session), folders, selected)
-        warming._before = {folder: contents(folder.path) for folder in folders}
-        return warming
+        return cls(config, Warm(session), selected, folders)
 
-    def judge(self, case: Case) -> CaseResult:
+    def begin(self) -> None:
+        """Look what the caches hold now."""
+        self._before = {folder: contents(folder.path) for folder in self.folders}
+
+    def verdict(self, item: pytest.Item, _key: CaseKey) -> CaseResult:
         """The first call of one case."""
-        return self.warm.judge(case)
+        return self.warm.judge(case_of(self.config, item, next_case(item.session.items, item)))
 
-    def finish(self, *, interrupted: bool) -> None:
-        """Look what the caches hold now, and open the slowest cases again. Before the workers are ended."""
+    def stop(self, *, interrupted: bool) -> None:
+        """Look what the caches hold now, and open the slowest cases again."""
         if not interrupted:
             self._after = {folder: contents(folder.path) for folder in self.folders}
             self.reopened = self.warm.again(SLOWEST)
         self._seconds = time.monotonic() - self._began
 
-    def show(self, reporter: Any, verbosity: int) -> None:
+    def show(self, reporter: Any) -> None:
         """The end of the run; with -q without the table, with -qq and where it was interrupted one line."""
+        verbosity = self.config.get_verbosity()
         results = [result for _, result in self.warm.taken]
         reporter.ensure_newline()
         lines = [total_line(results, self._seconds, self.selected)]

@@ -8,67 +8,72 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.plugin.config import RUN_CONFIG, RunConfig
 from pytest_attnperf.plugin.controller_session import ControllerSession
 from pytest_attnperf.plugin.features.budgeting import budget_seconds
 from pytest_attnperf.session.settings import Mode
 from pytest_attnperf.testing.project import FakeProject
 
 
-def config(typed: str | None = "10m", stored: str | None = None, **values: Any) -> Any:
-    """What is asked of pytest's config."""
-    given = {"attnperf_budget": typed, "attnperf_isolate": "worker", "dist": "no", **values}
-    return SimpleNamespace(
-        getoption=lambda name, default=None: given.get(name, default),
-        getini=lambda name: stored if name == "attnperf_budget" else None,
-        get_verbosity=lambda: -1,
-        stash=pytest.Stash(),
-    )
+def asked(typed: str | None = "10m", stored: str = "", **values: Any) -> RunConfig:
+    """What the command line and the ini file ask for."""
+    given = {} if typed is None else {"budget": typed}
+    return RunConfig(budget=stored if typed is None else typed, typed=given, **values)
 
 
 def test_seconds() -> None:
     """Typed or of the ini file, in a gating run; an ini file's says nothing of other runs, an empty one is none."""
-    assert budget_seconds(config(), Mode.GATE) == 600.0
-    assert budget_seconds(config(None, "90s"), Mode.GATE) == 90.0
-    assert budget_seconds(config(None, "90s"), Mode.CHECK) is None
-    assert budget_seconds(config("", "90s"), Mode.GATE) is None
-    assert budget_seconds(config(None), Mode.GATE) is None
+    for settings, mode, seconds in (
+        (asked(), Mode.GATE, 600.0),
+        (asked(None, "90s"), Mode.GATE, 90.0),
+        (asked(None, "90s"), Mode.CHECK, None),
+        (asked("", "90s"), Mode.GATE, None),
+        (asked(None), Mode.GATE, None),
+    ):
+        assert budget_seconds(settings, mode, distributed=False) == seconds
 
 
 @pytest.mark.parametrize("mode", [Mode.CHECK, Mode.UPDATE, Mode.CALIBRATE, Mode.WARM])
 def test_other_runs_have_no_budget(mode: Mode) -> None:
     """What is typed and would not be heeded is refused, with what it is for."""
     with pytest.raises(UsageError, match="--attnperf-budget=10m is for runs that gate"):
-        budget_seconds(config(), mode)
+        budget_seconds(asked(), mode, distributed=False)
 
 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
         ({"typed": "soon"}, "--attnperf-budget 'soon' must be a time above 0"),
-        ({"dist": "load"}, "with -n: each worker of xdist sees only some cases"),
-        ({"attnperf_isolate": "none"}, "drop --attnperf-isolate=none"),
-        ({"attnperf_record_local": True}, "with --attnperf-record-local: recording takes as long as it takes"),
-        ({"attnperf_profile": True}, "with --attnperf-profile: a profile of every case"),
+        ({"distributed": True}, "with -n: each worker of xdist sees only some cases"),
+        ({"isolate": "none"}, "drop --attnperf-isolate=none"),
+        ({"record_local": True}, "with --attnperf-record-local: recording takes as long as it takes"),
+        ({"profile": True}, "with --attnperf-profile: a profile of every case"),
     ],
 )
 def test_what_has_no_place_beside_a_budget(values: dict[str, Any], said: str) -> None:
     """Each is refused with its reason."""
     with pytest.raises(UsageError, match=said):
-        budget_seconds(config(**values), Mode.GATE)
+        distributed = values.pop("distributed", False)
+        budget_seconds(asked(**values), Mode.GATE, distributed=distributed)
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("values", "said"),
     [
-        ({"typed": None, "attnperf_warm": True}, "--attnperf-warm with -n"),
-        ({"attnperf": True}, "--attnperf-budget=10m with -n"),
-        ({"typed": None, "stored": "10m", "attnperf": True}, "--attnperf-budget=10m with -n"),
+        ({"typed": None, "warm": True}, "--attnperf-warm with -n"),
+        ({"gate": True}, "--attnperf-budget=10m with -n"),
+        ({"typed": None, "stored": "10m", "gate": True}, "--attnperf-budget=10m with -n"),
         ({}, "--attnperf-budget=10m is for runs that gate"),
     ],
 )
-def test_xdist_is_refused_by_its_controller(asked: dict[str, Any], said: str) -> None:
+def test_xdist_is_refused_by_its_controller(values: dict[str, Any], said: str) -> None:
     """The process that spreads the cases refuses, before any of its workers has collected one."""
-    given = config(dist="load", **asked)
+    given: Any = SimpleNamespace(
+        getoption=lambda name, default=None: {"dist": "load"}.get(name, default),
+        get_verbosity=lambda: -1,
+        stash=pytest.Stash(),
+    )
+    given.stash[RUN_CONFIG] = asked(**values)
     collectors: Any = SimpleNamespace(register=lambda: None, registered=True, cases=SimpleNamespace(on_gpu=False))
     with pytest.raises(pytest.UsageError, match=said):
         ControllerSession(given, collectors).pytest_collection()

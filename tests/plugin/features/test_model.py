@@ -10,6 +10,7 @@ import pytest
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.config import RunConfig
 from pytest_attnperf.plugin.features.model_cases import ModelCases
 from pytest_attnperf.testing.project import FakeProject
 
@@ -124,7 +125,7 @@ def cases_of(pytester: pytest.Pytester) -> Cases:
     (pytester.path / "small.json").write_text(json.dumps(SMALL))
 
     def asked(*words: str) -> ModelCases | None:
-        return ModelCases.of(pytester.parseconfig("-p", "no:randomly", *words))
+        return ModelCases.of(RunConfig.of(pytester.parseconfig("-p", "no:randomly", *words)))
 
     return asked
 
@@ -171,8 +172,7 @@ def test_the_ini_file_names_a_model_from_rootdir(pytester: pytest.Pytester) -> N
     pytester.mkdir("elsewhere")
     (pytester.path / "elsewhere" / "test_it.py").touch()
     config = pytester.parseconfig("-p", "no:randomly", str(pytester.path / "elsewhere"))
-    told = {
-        name: options.run_text(config, name) for name in options.PASSED_TO_WORKERS if options.run_text(config, name)
-    }
+    asked = RunConfig.of(config)
+    told = {name: asked.text(name) for name in options.PASSED_TO_WORKERS if asked.text(name)}
     assert told == {"model": str(pytester.path / "models" / "small.json"), "tp": "2"}
-    assert options.replaced_by(config) == "--attnperf-model"
+    assert asked.replaced_by == "--attnperf-model"

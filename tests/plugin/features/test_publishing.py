@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 # What pytester sees imported for the first time within a run is forgotten after it, half of it at a bad moment.
+from pytest_attnperf.plugin.config import RunConfig
+from pytest_attnperf.plugin.ending import Ended
 from pytest_attnperf.plugin.features.publishing import Publishing, history_url, report_folder
 from pytest_attnperf.testing.project import FakeProject, full_results
 from pytest_attnperf.testing.sample_runs import sample_run
@@ -95,15 +97,9 @@ def test_what_a_library_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         raise ValueError("odd\x1b[31m\nPASSED")
 
     monkeypatch.setattr(Publishing, "_write", broken)
-    config: Any = SimpleNamespace(
-        getoption=lambda name, default=None: str(tmp_path) if name.endswith("report") else "",
-        getini=lambda _name: "",
-        rootpath=tmp_path,
-        invocation_params=SimpleNamespace(dir=tmp_path),
-    )
     printed: list[str] = []
-    publishing = Publishing(config)
-    publishing.publish(sample_run(1), [])
+    publishing = Publishing(RunConfig(report="out", root=tmp_path))
+    publishing.finish(Ended(sample_run(1), (), "", ()))
     publishing.show(SimpleNamespace(write_line=printed.append))
     assert printed == ["report: not written: ValueError: odd [31m PASSED"]
 
@@ -128,15 +124,12 @@ def test_the_folder_of_the_ini_file_is_one_of_rootdir(project: FakeProject) -> N
 )
 def test_paths(typed: str | None, stored: str, expected: str) -> None:
     """What is typed is a path from where it was typed, what the project says one from its root; a URL is none."""
-    config: Any = SimpleNamespace(
-        getoption=lambda _name, default=None: typed,
-        getini=lambda _name: stored,
-        rootpath=Path("/top"),
-        invocation_params=SimpleNamespace(dir=Path("/typed")),
-    )
-    assert history_url(config) == expected
+    given = {} if typed is None else {"history": typed, "report": typed}
+    text = stored if typed is None else typed
+    asked = RunConfig(history=text, report=text, typed=given, root=Path("/top"), typed_in=Path("/typed"))
+    assert history_url(asked) == expected
     if "://" not in expected:
-        assert report_folder(config) == (Path(expected) if expected else None)
+        assert report_folder(asked) == (Path(expected) if expected else None)
 
 
 def test_a_report_of_a_run_that_fails_without_a_failing_case(attnperf_project: FakeProject) -> None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.plugin.config import RunConfig
 from pytest_attnperf.plugin.features.warming import (
     CASE_LIMIT_S,
     backend_lines,
-    case_limit_seconds,
     lost_lines,
     refuse_warm,
     slowest_table,
     total_line,
 )
+from pytest_attnperf.plugin.run_settings import run_settings
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.warm import Reopened
@@ -28,14 +26,6 @@ LOST = Reopened(KEY, 41.0, 39.0, 3.0, autotuned=True)
 def result(backend: str, seconds: float, verdict: Verdict = Verdict.RIGHT) -> CaseResult:
     """A case that was opened once."""
     return CaseResult(CaseKey("prefill", backend, "w"), "test.py::test", verdict, "", seconds=seconds)
-
-
-def config(isolate: str = "worker", limit: str | None = None, **values: Any) -> Any:
-    """What is asked of pytest's config."""
-    given = {"attnperf_isolate": isolate, "attnperf_case_limit": limit, "dist": "no", **values}
-    return SimpleNamespace(
-        getoption=lambda name, default=None: given.get(name, default), getini=lambda name: None, rootpath=None
-    )
 
 
 def test_totals() -> None:
@@ -72,15 +62,16 @@ def test_what_is_not_kept_is_named_with_what_would_keep_it() -> None:
     assert "look whether the cache folders can be written" in line
 
 
-@pytest.mark.parametrize(("given", "said"), [({"isolate": "none"}, "isolate=none"), ({"dist": "load"}, "-n0")])
-def test_what_cannot_be_warmed(given: dict[str, str], said: str) -> None:
+@pytest.mark.parametrize(("distributed", "said"), [(False, "isolate=none"), (True, "-n0")])
+def test_what_cannot_be_warmed(distributed: bool, said: str) -> None:
     """Warming needs processes of its own, one at a time."""
     with pytest.raises(UsageError, match=said):
-        refuse_warm(config(**given))
-    refuse_warm(config())
+        refuse_warm(RunConfig(isolate="none"), distributed=distributed)
+    refuse_warm(RunConfig(), distributed=False)
 
 
 def test_the_case_limit() -> None:
     """Hours, unless one was typed: an ini file's is for timed runs."""
-    assert case_limit_seconds(config()) == CASE_LIMIT_S
-    assert case_limit_seconds(config(limit="20")) == 20.0
+    for typed, seconds in (({}, CASE_LIMIT_S), ({"case-limit": "20"}, 20.0)):
+        asked = RunConfig(warm=True, case_limit="20", typed=typed)
+        assert run_settings(asked, 0, distributed=False).case_limit_seconds == seconds

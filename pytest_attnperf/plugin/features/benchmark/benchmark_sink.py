@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.cases import case_key, pair_of, switches
+from pytest_attnperf.plugin.cases import pair_of, switches
+from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.features.benchmark.benchmark_rounds import (
     ReplayClock,
     Rounds,
@@ -27,6 +27,8 @@ from pytest_attnperf.plugin.features.benchmark.benchmark_rounds import (
     replay,
     rounds_of,
 )
+from pytest_attnperf.plugin.gathered import CASE, encoded
+from pytest_attnperf.plugin.keys import case_key
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult
 
@@ -42,12 +44,6 @@ REQUEST = "request"
 
 BLOCK = "attnperf"
 """Key of our part of pytest-benchmark's machine info."""
-
-
-def register(config: pytest.Config) -> None:
-    """Set up the sink in a run that measures, where `--attnperf-benchmark` allows it. Raises UsageError."""
-    if options.choice(config, "benchmark", ("auto", "off")) == "auto":
-        config.pluginmanager.register(BenchmarkSink(config), "attnperf-benchmark")
 
 
 class BenchmarkSink:
@@ -82,15 +78,15 @@ class BenchmarkSink:
         """Give a case that has been judged and has not failed."""
         outcome = yield
         run: Run | None = self._config.pluginmanager.get_plugin("attnperf-run")
-        encoded = run.encoded(pyfuncitem) if run is not None and pyfuncitem.nodeid in self._prepared else None
-        if run is not None and encoded is not None:
-            self._offer(pyfuncitem, msgspec.convert(encoded, CaseResult), run.session.commit)
+        result = encoded(pyfuncitem).get(CASE) if pyfuncitem.nodeid in self._prepared else None
+        if run is not None and result is not None:
+            self._offer(pyfuncitem, msgspec.convert(result, CaseResult), run.session.commit)
         return outcome
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Count what xdist's workers measured, and pytest-benchmark, which is off under xdist, does not get."""
-        encoded = getattr(report, "attnperf_result", None)
-        if encoded and report.when == "call" and self._off_by_xdist() and (encoded["first"] or encoded["pairs"]):
+        case = getattr(report, CASE, None)
+        if case and report.when == "call" and self._off_by_xdist() and (case["first"] or case["pairs"]):
             self._under_xdist += 1
 
     @pytest.hookimpl(optionalhook=True)
@@ -130,7 +126,7 @@ class BenchmarkSink:
         if self._under_xdist:
             said.append(
                 f"pytest-benchmark is off under xdist: the samples of {_cases(self._under_xdist)} are in "
-                f"{options.run_text(self._config, 'results')}, and not in its table or files"
+                f"{run_config(self._config).results}, and not in its table or files"
             )
         if self._lost:
             lost = f"{_cases(len(self._lost))} could not be given to pytest-benchmark"
@@ -157,7 +153,7 @@ class BenchmarkSink:
 
     def _calls_itself(self, item: pytest.Item) -> bool:
         """Whether the test's body runs here and times something of its own, for which our clock would stand still."""
-        return options.run_text(self._config, "isolate") == "none" and FIXTURE in _fixtures(item)
+        return run_config(self._config).in_process and FIXTURE in _fixtures(item)
 
     def _prepare(self, item: pytest.Item) -> None:
         """Add our clock, by pytest-benchmark's own marker, and what `benchmark` can be asked for with later."""
@@ -172,7 +168,7 @@ class BenchmarkSink:
         rounds = rounds_of(result)
         if not may_be_stored(result) or rounds is None:
             return
-        if options.run_text(self._config, "candidate"):
+        if run_config(self._config).candidate:
             self._lost.append("--attnperf-candidate measures another tree than the one pytest-benchmark would name")
             return
         try:

@@ -28,12 +28,13 @@ from pytest_attnperf.kernel_builds import (
     with_settings,
 )
 from pytest_attnperf.plugin import options, tiers
+from pytest_attnperf.plugin.config import run_config
+from pytest_attnperf.plugin.keys import BUILD, build_key
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.code import CODE_SUITE
 
 MARKER = "attnperf_code"
 FIXTURES = frozenset({"code_object", "kernel_build"})
-_KEY = pytest.StashKey[CaseKey]()
 _ORDER = pytest.StashKey[int]()
 _IDENTITY = frozenset({"kernels"})
 
@@ -76,7 +77,7 @@ class CodeCollector:
             item.add_marker(MARKER)
         build = build_of(item)
         if build is not None:
-            item.stash[_KEY] = CaseKey(CODE_SUITE, build.kernel, build.config, build.arch)
+            item.stash[BUILD] = CaseKey(CODE_SUITE, build.kernel, build.config, build.arch)
             item.stash[_ORDER] = self._collected
             self._collected += 1
 
@@ -103,7 +104,7 @@ class CodeCollector:
         if item.get_closest_marker(MARKER) is None or "code_object" not in getattr(item, "fixturenames", ()):
             return False
         build = build_of(item)
-        replaced = bool(options.replaced_by(self.config))
+        replaced = bool(run_config(self.config).replaced_by)
         return replaced or (self.backends is not None and build is None)
 
     def _builds(self, definition: Any) -> list[KernelBuild]:
@@ -118,8 +119,9 @@ class CodeCollector:
 
     def _of_tier(self, builds: list[KernelBuild]) -> list[KernelBuild]:
         """All for nightly runs, and where builds were chosen; else the first of each kernel and architecture."""
-        chosen = [options.run_text(self.config, name) for name in ("arch", "code-set")]
-        if tiers.run_tier(self.config) == NIGHTLY or any(chosen) or self.config.getoption("keyword", default=""):
+        asked = run_config(self.config)
+        chosen = asked.arch or asked.code_set
+        if tiers.run_tier(self.config) == NIGHTLY or chosen or self.config.getoption("keyword", default=""):
             return builds
         counts: Counter[tuple[str, str]] = Counter()
         kept = []
@@ -132,7 +134,7 @@ class CodeCollector:
     def pytest_report_collectionfinish(self) -> str | None:
         """Say what was left out, and why."""
         if self.left_out:
-            why = options.replaced_by(self.config) or "--attnperf-backend"
+            why = run_config(self.config).replaced_by or "--attnperf-backend"
             return f"attnperf: {self.left_out} code objects deselected: {why} chooses timed cases that have none"
         left = self.left_to_nightly
         return f"attnperf: {left} code objects left to nightly runs (--attnperf-tier=nightly)" if left else None
@@ -157,7 +159,7 @@ def tried(builds: list[KernelBuild], changes: Mapping[str, str]) -> list[KernelB
 
 def archs_of(config: pytest.Config, system: System | None = None) -> tuple[str, ...]:
     """The architectures to compile for. Raises UsageError for an unknown one, listing those that are known."""
-    text = options.run_text(config, "arch").strip()
+    text = run_config(config).arch.strip()
     if not text:
         return tuple(dict.fromkeys((*DEFAULT_ARCHS, *_known(architectures(system or System())))))
     names = [name.strip() for name in text.split(",") if name.strip()]
@@ -184,7 +186,7 @@ def _known(archs: Sequence[str]) -> list[str]:
 
 def code_settings(config: pytest.Config) -> dict[str, str]:
     """`--attnperf-code-set` as a dict. Raises UsageError where an entry is no NAME=VALUE."""
-    text = options.run_text(config, "code-set")
+    text = run_config(config).code_set
     changes = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = entry.partition("=")
@@ -199,7 +201,7 @@ def marker_settings(item: Any) -> dict[str, Any]:
     marker = item.get_closest_marker(MARKER)
     if marker is None:
         return {}
-    known = _IDENTITY | {option.name.replace("-", "_") for option in options.CODE_OPTIONS}
+    known = _IDENTITY | {option.field for option in options.CODE_OPTIONS}
     unknown = sorted(marker.kwargs.keys() - known)
     if marker.args or unknown:
         what = f"unknown keywords {unknown}" if unknown else "positional arguments"
@@ -211,11 +213,12 @@ def marker_settings(item: Any) -> dict[str, Any]:
 
 def code_policy_for(config: pytest.Config, item: pytest.Item) -> CodePolicy:
     """The effective policy of an item. Raises pytest.UsageError naming setting and value."""
-    chosen = {option.name.replace("-", "_"): options.run_text(config, option.name) for option in options.CODE_OPTIONS}
+    asked = run_config(config)
+    chosen = {option.field: asked.text(option.name) for option in options.CODE_OPTIONS}
     try:
         given: Mapping[str, Any] = marker_settings(item)
         chosen.update({key: _text(given[key]) for key in chosen if given.get(key) is not None})
-        overrides = options.case_overrides(config)
+        overrides = options.case_overrides(asked.override)
         chosen.update({key: _text(overrides[key]) for key in chosen if key in overrides})
         return CodePolicy.from_text(chosen["code_fail_on"], chosen["code_growth"])
     except UsageError as error:
@@ -224,11 +227,6 @@ def code_policy_for(config: pytest.Config, item: pytest.Item) -> CodePolicy:
 
 def _text(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, (list, tuple, set, frozenset)) else str(value)
-
-
-def build_key(item: pytest.Item) -> CaseKey | None:
-    """The item's key; None when it is not about a compiled kernel."""
-    return item.stash.get(_KEY, None)
 
 
 def build_of(item: pytest.Item) -> KernelBuild | None:

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
 
 from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.features.base import Feature
 from pytest_attnperf.plugin.features.code_objects.code_items import (
     archs_of,
-    build_key,
     build_of,
     code_policy_for,
     code_settings,
 )
-from pytest_attnperf.records import CaseKey
+from pytest_attnperf.plugin.gathered import keep
+from pytest_attnperf.plugin.keys import build_key
+from pytest_attnperf.plugin.xdist_roles import is_xdist_worker
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.reports.run.code_objects import code_properties
 
 if TYPE_CHECKING:
+    from pytest_attnperf.results import CaseResult
     from pytest_attnperf.session.code_session import CodeSession
     from pytest_attnperf.session.settings import RunSettings
     from pytest_attnperf.workers.compile_pool import CompilePool
@@ -31,11 +33,10 @@ if TYPE_CHECKING:
 
 ANALYSIS_CACHE = Path(".attnperf") / "cache" / "code"
 MOST_COMPILERS = 8
-_RESULT = pytest.StashKey[CodeResult]()
 
 
 @dataclass(eq=False)
-class CodeRun:
+class CodeRun(Feature):
     """What a run knows of its compiled kernels.
 
     baselines   folders of stored kernels, first found first
@@ -49,7 +50,7 @@ class CodeRun:
     settings: RunSettings
     baselines: Sequence[Path]
     plan: Callable[[], LaunchPlan]
-    results: dict[CaseKey, CodeResult] = field(default_factory=dict)
+    _judged: int = 0
     _session: CodeSession | None = None
     _pool: CompilePool | None = None
 
@@ -61,23 +62,18 @@ class CodeRun:
         assert key is not None
         assert build is not None
         result = self._judges().judge(CodeCase(key, item.nodeid, build, code_policy_for(self.config, item)))
-        item.stash[_RESULT] = result
-        item.user_properties.extend(code_properties(result))
+        keep(item, result, code_properties(result))
         return result
 
-    def encoded(self, item: pytest.Item) -> dict[str, Any] | None:
-        """The item's result as builtins, or None."""
-        result = item.stash.get(_RESULT, None)
-        encoded: dict[str, Any] | None = None if result is None else msgspec.to_builtins(result)
-        return encoded
+    def after_case(self, result: CaseResult | CodeResult) -> None:
+        """End compilers behind the last kernel: what is timed next must not share the machine with them."""
+        self._judged += isinstance(result, CodeResult)
+        if self._judged == len(self.items):
+            self.shutdown()
 
-    def gather(self, encoded: dict[str, Any]) -> CodeResult:
-        """Keep a result that a report brought, from this process or from xdist's."""
-        result = msgspec.convert(encoded, CodeResult)
-        self.results[result.key] = result
-        if len(self.results) == len(self.items):
-            self.shutdown()  # what is timed next must not share the machine with compilers
-        return result
+    def stop(self, *, interrupted: bool) -> None:
+        """End them also where kernels are left."""
+        self.shutdown()
 
     @property
     def compiling(self) -> tuple[int, int] | None:
@@ -98,7 +94,7 @@ class CodeRun:
             from pytest_attnperf.session.code_session import CodeSession
             from pytest_attnperf.workers.compile_pool import CompilePool, compile_plan
 
-            beside = hasattr(self.config, "workerinput")  # one of several: each compiles what it is given
+            beside = is_xdist_worker(self.config)  # one of several: each compiles what it is given
             plan = compile_plan(self._with_archs(self.plan()), (str(item.path) for item in self.items))
             size = 1 if beside else min(len(os.sched_getaffinity(0)), MOST_COMPILERS)
             self._pool = CompilePool(plan, size, self.settings.case_limit_seconds)

@@ -15,7 +15,9 @@ from pytest_attnperf.environment.gpus import visible_gpus
 from pytest_attnperf.environment.lease import GpuBusyError, Lease, file_name, lease_card, lease_directory, lease_free
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.features.gpus import xdist_gpus
+from pytest_attnperf.plugin.features.gpus.card_watch import CardWatch
 from pytest_attnperf.plugin.session_setup import device_kind
 from pytest_attnperf.records.gpus import GpuRecord, short_name
 from pytest_attnperf.results import CaseResult
@@ -37,12 +39,14 @@ class Chosen:
     leases    held for as long as the session measures
     turns     a lock file for each token, where other sessions of the run measure on the same cards
     notes     what a reader must know of the choice
+    watch     over their state, from before the first worker on; None where nothing is timed
     """
 
     tokens: tuple[str, ...] = ()
     leases: tuple[Lease, ...] = ()
     turns: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()
+    watch: CardWatch | None = None
 
 
 def usable_gpus(config: pytest.Config) -> tuple[str, ...]:
@@ -62,7 +66,7 @@ def usable_cards(config: pytest.Config) -> tuple[Card, ...]:
         own = own_gpus(config)
         kind, why = device_kind(config)
         found = own or (visible_cards(os.environ) if kind == "gpu" else ())
-        pins = options.run_text(config, "pin-gpu")
+        pins = run_config(config).pin_gpu
         if pins and not found:
             raise UsageError(f"{PIN}={pins}: there is no GPU to choose from: {why}")
         config.stash[_CARDS] = pinned(found, pins)
@@ -157,7 +161,7 @@ def _listed(card: Card) -> str:
 
 def _for_checks(config: pytest.Config) -> tuple[str, ...]:
     """One GPU, which nobody leases; xdist's workers are spread over all there are."""
-    simple = not own_gpus(config) and not options.run_text(config, "pin-gpu") and device_kind(config)[0] == "gpu"
+    simple = not own_gpus(config) and not run_config(config).pin_gpu and device_kind(config)[0] == "gpu"
     tokens = visible_gpus(os.environ) if simple else usable_gpus(config)
     return (tokens[xdist_gpus.number(config) % len(tokens)],) if tokens else ()
 

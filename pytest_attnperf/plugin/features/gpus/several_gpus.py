@@ -8,26 +8,23 @@ import pytest
 
 from pytest_attnperf.environment.lease import GpuBusyError, lease_directory, lease_free
 from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.features.gpus import xdist_gpus
 from pytest_attnperf.plugin.features.gpus.card_watch import CardWatch
 from pytest_attnperf.plugin.features.gpus.gpu_choice import PIN, left_out, own_gpus, require_alike, usable_cards
+from pytest_attnperf.plugin.xdist_roles import is_distributed, is_xdist_controller, is_xdist_worker
 
 TOGETHER = "--attnperf-together"
 NOT_TOGETHER = (
     *options.TIMED[:3],
-    ("attnperf_warm", "--attnperf-warm"),
-    ("attnperf_profile", "--attnperf-profile"),
-    ("attnperf_changed", "--attnperf-changed"),
-    ("attnperf_record_local", "--attnperf-record-local"),
+    ("warm", "--attnperf-warm"),
+    ("profile", "--attnperf-profile"),
+    ("changed", "--attnperf-changed"),
+    ("record_local", "--attnperf-record-local"),
 )
 
 _NOTES = pytest.StashKey[tuple[str, ...]]()
 _WATCH = pytest.StashKey[CardWatch]()
-
-
-def is_xdist_controller(config: pytest.Config) -> bool:
-    """Whether the cases run in xdist's workers, not here."""
-    return not hasattr(config, "workerinput") and config.getoption("dist", default="no") != "no"
 
 
 def auto_workers(config: pytest.Config) -> int | None:
@@ -35,13 +32,13 @@ def auto_workers(config: pytest.Config) -> int | None:
 
     Raises as `usable_cards`.
     """
-    return len(usable_cards(config)) if options.timed(config) else None
+    return len(usable_cards(config)) if run_config(config).timed else None
 
 
 def refuse_pin(config: pytest.Config) -> None:
     """Raises UsageError for a pin where no process is started that it could act upon, or that fits no GPU."""
-    pins = options.run_text(config, "pin-gpu")
-    if pins and options.run_text(config, "isolate") == "none":
+    pins = run_config(config).pin_gpu
+    if pins and run_config(config).in_process:
         raise pytest.UsageError(
             f"{PIN}={pins} says where workers run, and --attnperf-isolate=none starts none; drop one"
         )
@@ -71,18 +68,19 @@ def refuse_workers(config: pytest.Config) -> None:
 
 def refuse_together(config: pytest.Config) -> None:
     """Raises UsageError beside whatever else wants the GPUs, or would judge, and with fewer than two of them."""
-    for dest, flag in NOT_TOGETHER:
-        if config.getoption(dest):
+    asked = run_config(config)
+    for name, flag in NOT_TOGETHER:
+        if getattr(asked, name):
             raise pytest.UsageError(f"{flag} with {TOGETHER}: it only shows how cards disturb each other; drop one")
     for name in ("budget", "against"):
-        if config.getoption(f"attnperf_{name}") is not None:
+        if name in asked.typed:
             flag = options.BY_NAME[name].flag
             raise pytest.UsageError(
                 f"{flag} with {TOGETHER}: it judges nothing, which a budget or a base side could help; drop one"
             )
-    if is_xdist_controller(config) or hasattr(config, "workerinput"):
+    if is_distributed(config):
         raise pytest.UsageError(f"{TOGETHER} with -n: it uses all GPUs by itself; drop -n, or give -n0")
-    if options.run_text(config, "isolate") == "none":
+    if asked.in_process:
         raise pytest.UsageError(f"{TOGETHER} needs a process on each GPU; drop --attnperf-isolate=none")
     seen = len(usable_cards(config))
     if seen < 2:
@@ -107,7 +105,7 @@ def prepare_xdist(config: pytest.Config) -> None:
         config.stash[_WATCH] = CardWatch.begin(())
     if not cards or not workers:
         return
-    records = bool(config.getoption("attnperf_update_baselines") or config.getoption("attnperf_calibrate"))
+    records = run_config(config).records
     if records or workers > 1:
         require_alike(config)
     leases = lease_free(cards)
@@ -138,7 +136,7 @@ def notes(config: pytest.Config) -> tuple[str, ...]:
 
 def watch(config: pytest.Config, tokens: Sequence[str]) -> CardWatch | None:
     """The watch over a run's GPUs: begun by `prepare_xdist`, or else here; none in a worker of xdist."""
-    if hasattr(config, "workerinput"):
+    if is_xdist_worker(config):
         return None
     if is_xdist_controller(config):
         return config.stash.get(_WATCH, None)
@@ -146,4 +144,4 @@ def watch(config: pytest.Config, tokens: Sequence[str]) -> CardWatch | None:
 
 
 def _flag(config: pytest.Config) -> str:
-    return next(flag for dest, flag in options.TIMED if config.getoption(dest))
+    return next(flag for name, flag in options.TIMED if getattr(run_config(config), name))

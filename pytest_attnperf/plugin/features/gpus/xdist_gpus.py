@@ -15,7 +15,7 @@ import pytest
 
 from pytest_attnperf.environment.cards import Card
 from pytest_attnperf.environment.lease import NO_FREE_GPU, Lease, lease_card
-from pytest_attnperf.plugin.main import XDIST_GPUS
+from pytest_attnperf.plugin.options import XDIST_GPUS
 from pytest_attnperf.workers.launch import VISIBLE_DEVICES
 
 WORKER = "PYTEST_XDIST_WORKER"

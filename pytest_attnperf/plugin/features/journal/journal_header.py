@@ -18,8 +18,8 @@ from pytest_attnperf import __version__
 from pytest_attnperf.environment.provenance import without_credentials
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.cases import case_key
-from pytest_attnperf.plugin.features.code_objects.code_items import build_key
+from pytest_attnperf.plugin.config import RunConfig, run_config
+from pytest_attnperf.plugin.keys import build_key, case_key
 from pytest_attnperf.plugin.session_setup import device_kind
 from pytest_attnperf.records import METHOD_VERSION
 from pytest_attnperf.reports.files.journal import JOURNAL_SCHEMA, JournalHeader
@@ -64,18 +64,18 @@ def refuse_resume(config: pytest.Config, settings: RunSettings) -> None:
     """Raise UsageError where nothing can be taken over, whatever an earlier run did."""
     if settings.mode in UNTIMED:
         raise UsageError(f"{FLAG} goes on with a run that measures: give it with --attnperf or --update-baselines")
-    why = _never(config, settings)
+    why = _never(run_config(config), settings)
     if why:
         raise UsageError(f"{FLAG} with {why}; drop one")
 
 
-def _never(config: pytest.Config, settings: RunSettings) -> str:
+def _never(asked: RunConfig, settings: RunSettings) -> str:
     """Why a run of these settings can neither resume nor be resumed, after 'with'; '' where it can."""
     if settings.budget_seconds is not None:
         return "--attnperf-budget: how its time was spent followed from all cases together"
     if settings.isolate == "none":
         return "--attnperf-isolate=none: which files a case ran is not known of the pytest process"
-    if options.run_text(config, "candidate"):
+    if asked.candidate:
         return "--attnperf-candidate: the files of another tree may change unseen"
     return ""
 
@@ -152,10 +152,11 @@ def harness_digest() -> str:
 
 def meaning(config: pytest.Config, settings: RunSettings) -> dict[str, str]:
     """Settings that change what a verdict is made from, by the option's name."""
-    found = {options.BY_NAME[name].flag: options.run_text(config, name) for name in MEANT}
+    asked = run_config(config)
+    found = {options.BY_NAME[name].flag: asked.text(name) for name in MEANT}
     for name in MEANT_FLAGS:
-        found[f"--attnperf-{name.replace('_', '-')}"] = "given" if config.getoption(f"attnperf_{name}") else ""
-    found["--attnperf-override"] = ", ".join(map(str, config.getoption("attnperf_override", default=[])))
+        found[f"--attnperf-{name.replace('_', '-')}"] = "given" if getattr(asked, name) else ""
+    found["--attnperf-override"] = ", ".join(asked.override)
     found["--attnperf-device"] = device_kind(config)[0]
     found |= {f"the variable {name}": value for name, value in toolchain_variables(os.environ).items()}
     if settings.mode is Mode.CALIBRATE:
@@ -172,7 +173,8 @@ def toolchain_variables(environ: Mapping[str, str]) -> dict[str, str]:
 def header_of(config: pytest.Config, settings: RunSettings, commit: str) -> JournalHeader:
     """This run's header; a controller of xdist does not know its tests yet."""
     items = selected(config)
-    typed = [word for word in map(str, config.invocation_params.args) if word != FLAG]
+    asked = run_config(config)
+    typed = [word for word in asked.words if word != FLAG]
     return JournalHeader(
         attnperf_journal=JOURNAL_SCHEMA,
         version=__version__,
@@ -186,7 +188,7 @@ def header_of(config: pytest.Config, settings: RunSettings, commit: str) -> Jour
         commit=commit,
         started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         pid=os.getpid(),
-        refused=_never(config, settings),
+        refused=_never(asked, settings),
     )
 
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_attnperf.baselines.store import BaselineStore, Found
 from pytest_attnperf.errors import AttnperfError, BaselineError, UsageError, WorkerError
-from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.cases import case_key
+from pytest_attnperf.plugin.config import run_config
+from pytest_attnperf.plugin.features.base import Feature
 from pytest_attnperf.plugin.features.journal.journal_folder import (
     JournalWriter,
     living,
@@ -31,14 +31,15 @@ from pytest_attnperf.plugin.features.journal.journal_header import (
     file_digest,
     header_of,
     nothing_text,
-    refuse_resume,
     resuming,
     selected,
     unlike,
     unlike_text,
     when,
 )
+from pytest_attnperf.plugin.keys import case_key
 from pytest_attnperf.plugin.policy_settings import policy_for
+from pytest_attnperf.plugin.xdist_roles import is_xdist_worker
 from pytest_attnperf.records import CaseKey, Fingerprint
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.reports.files.journal import (
@@ -50,15 +51,18 @@ from pytest_attnperf.reports.files.journal import (
     header_line,
 )
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.session.looking import GATE_PLACE, RECORD_PLACES, RECORDING, UNTIMED
+from pytest_attnperf.session.looking import GATE_PLACE, RECORD_PLACES, RECORDING
 from pytest_attnperf.session.resume import JUDGED_AGAIN, Standing, why_again
 from pytest_attnperf.session.settings import Mode, RunSettings
 from pytest_attnperf.workers.base_spec import BaseKind, parse
 from pytest_attnperf.workers.pool import Pool
 
+if TYPE_CHECKING:
+    from pytest_attnperf.plugin.ending import Ended
+
 
 @dataclass(eq=False)  # hashable: pluggy keeps plugins in sets
-class Journal:
+class Journal(Feature):
     """Of one run.
 
     old      the interrupted run that this one resumes
@@ -81,14 +85,9 @@ class Journal:
     def of(cls, config: pytest.Config, settings: RunSettings, commit: str) -> Journal:
         """Begin. Raises UsageError where there is nothing to resume."""
         journal = cls(config, settings)
-        asked = bool(config.getoption("attnperf_resume"))
-        if asked:
-            refuse_resume(config, settings)
-        if settings.mode in UNTIMED:
-            return journal
         header = header_of(config, settings, commit)
-        beside = hasattr(config, "workerinput")  # xdist: the controller says what is off, and writes
-        if asked:
+        beside = is_xdist_worker(config)  # the controller says what is off, and writes
+        if run_config(config).resume:
             journal._find(header, beside=beside)
         if not beside:
             journal.header = header
@@ -103,7 +102,7 @@ class Journal:
         if self.old is not None and self.old.header.tests != len(ids):
             raise pytest.UsageError(unlike_text(self.old.header, self.header))
 
-    def taken_over(self, key: CaseKey) -> CaseResult | None:
+    def verdict(self, _item: pytest.Item, key: CaseKey) -> CaseResult | None:
         """What the interrupted run said of a case, where that still holds."""
         kept = None if self.old is None else self.old.known.get(key)
         if kept is None:
@@ -120,7 +119,7 @@ class Journal:
             return None
         return replace(kept.result, nodeid=item.nodeid, resumed=True)
 
-    def add(self, result: CaseResult | CodeResult) -> None:
+    def after_case(self, result: CaseResult | CodeResult) -> None:
         """Keep a result. A disk that takes no more costs the journal, and never the run."""
         if isinstance(result, CaseResult):
             self._seen[result.key] = result.resumed
@@ -131,10 +130,10 @@ class Journal:
         except (OSError, AttnperfError) as error:
             self._problem = str(error)
 
-    def end(self, *, complete: bool) -> None:
+    def finish(self, ended: Ended) -> None:
         """The run has written its results: its journal goes, and the one it resumed, unless it was stopped."""
         writer, self._writer = self._writer, None
-        stopped = not complete and _stopped(self.config)
+        stopped = not ended.run.complete and _stopped(self.config)
         self._kept = stopped and (writer is not None or self.old is not None)
         if writer is not None:
             writer.close(keep=stopped)
@@ -143,7 +142,7 @@ class Journal:
             with contextlib.suppress(OSError):  # read-only by now: it stays, and its results hold as they did
                 self.old_path.unlink(missing_ok=True)
 
-    def notes(self) -> tuple[str, ...]:
+    def notes(self, _cases: Iterable[CaseResult]) -> Sequence[str]:
         """What a reader must know of a resumed run, and of a journal that could not be written."""
         notes = [f"no journal is kept, and this run cannot be resumed: {self._problem}"] if self._problem else []
         if self.old is None:
@@ -200,7 +199,7 @@ class Journal:
 
     def _baselines(self) -> tuple[str, ...]:
         """The top-level folder of stored baselines: the noise of a case is that of all that are stored beside it."""
-        return Path(options.run_text(self.config, "baselines")).parts[:1]
+        return Path(run_config(self.config).baselines).parts[:1]
 
     def _beside(self, folder: str) -> str:
         if folder not in self._digests:
@@ -218,7 +217,7 @@ class Journal:
             policy=policy_for(self.config, item).record(),
             found=functools.partial(_stored, run.session.store, result),
             base="" if against is None else against.label,
-            base_fixed=_is_revision(options.run_text(self.config, "against")),
+            base_fixed=_is_revision(run_config(self.config).against),
             today=datetime.now(timezone.utc).date().isoformat(),
             then=self.old.header.started[:10],
             fingerprint=functools.partial(_fingerprint, run.session.pool, self.settings.mode),

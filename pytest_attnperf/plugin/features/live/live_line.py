@@ -121,21 +121,18 @@ class _Cleared:
 
 
 def show(config: pytest.Config, phase: str) -> None:
-    """Say on the session's line what is done, for how long by now. The line is started where somebody looks at a
-    terminal, and nothing but pytest prints there.
-    """
+    """Say on the session's line what is done, for how long by now."""
     began = time.monotonic()
 
     def says(width: int) -> str:
         return status_text(Standing(phase, busy_s=time.monotonic() - began), width)
 
     line = of(config)
-    if line is None and _is_wanted(config):
+    if line is None:
         line = config.stash[_LINE] = LiveLine(os.dup(sys.stdout.fileno()), says)
         line.start(config.get_terminal_writer())
         config.add_cleanup(line.stop)
-    if line is not None:
-        line.says = says
+    line.says = says
 
 
 def end(config: pytest.Config) -> None:
@@ -148,15 +145,3 @@ def end(config: pytest.Config) -> None:
 def of(config: pytest.Config) -> LiveLine | None:
     """The session's line, where it has one."""
     return config.stash.get(_LINE, None)
-
-
-def _is_wanted(config: pytest.Config) -> bool:
-    """Not in a worker of xdist or a log, not with -q, and not with -s, where tests print between our lines."""
-    if hasattr(config, "workerinput") or config.get_verbosity() < 0 or config.getoption("capture") == "no":
-        return False
-    try:
-        on_terminal = os.isatty(sys.stdout.fileno())
-    except (AttributeError, OSError, ValueError):  # standard output is no file
-        return False
-    writer: Any = config.get_terminal_writer()
-    return on_terminal and hasattr(writer, "_file") and os.environ.get("TERM", "dumb") not in ("", "dumb")

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.plugin.features.gpus.several_gpus import is_xdist_controller
+from pytest_attnperf.plugin.features.base import Feature
 from pytest_attnperf.plugin.features.live import live_line
 from pytest_attnperf.plugin.features.live.status_text import Standing, status_text
-from pytest_attnperf.records import CaseKey
+from pytest_attnperf.plugin.keys import build_key, case_key
+from pytest_attnperf.plugin.xdist_roles import is_xdist_controller
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult
@@ -33,7 +34,7 @@ UNKNOWN = ""
 """Suite of cases that are planned without being known."""
 
 
-class Progress:
+class Progress(Feature):
     """Of one run. In a log it prints at most one line per `EVERY_SECONDS`.
 
     compiling   asks how many kernels are compiled, and of how many; None while none is
@@ -57,7 +58,7 @@ class Progress:
         self._running: dict[str, None] = {}
         self._phase = self._said = ""
 
-    def show(self) -> None:
+    def follow(self) -> None:
         """Keep the session's line up to date, where it has one, from what begins and ends."""
         line = live_line.of(self._config)
         if line is not None:
@@ -66,7 +67,7 @@ class Progress:
         if is_xdist_controller(self._config):
             self.enter("starting workers of xdist")
 
-    def over(self) -> None:
+    def finish(self, _ended: object) -> None:
         """Everything is written; xdist ends its workers behind this."""
         self.enter("ending workers of xdist" if is_xdist_controller(self._config) else ENDING)
 
@@ -98,12 +99,12 @@ class Progress:
         """It has ended."""
         self._running.pop(nodeid, None)
 
-    def before(self, key: CaseKey) -> None:
+    def before_case(self) -> None:
         """A case begins; what came before the first one is not counted as its time."""
         if self._done == 0:
             self._last = self._ended = self._clock()
 
-    def after(self, result: CaseResult | CodeResult) -> None:
+    def after_case(self, result: CaseResult | CodeResult) -> None:
         """A case has ended."""
         self._done += 1
         self._failed += result.fails
@@ -186,9 +187,6 @@ def _name(test: str) -> str:
 
 def _planned(config: pytest.Config, total: int) -> dict[str, int]:
     """Cases of each suite among the items that pytest runs; those that it does not know of count as one suite."""
-    from pytest_attnperf.plugin.cases import case_key
-    from pytest_attnperf.plugin.features.code_objects.code_items import build_key
-
     session: Any = config.pluginmanager.get_plugin("session")
     items = getattr(session, "items", [])
     keys = [case_key(item) or build_key(item) for item in items]

@@ -15,11 +15,12 @@ import pytest
 
 from pytest_attnperf.environment.cards import Card, cards_of
 from pytest_attnperf.environment.lease import lease_gpu
+from pytest_attnperf.plugin.config import RUN_CONFIG, RunConfig
 from pytest_attnperf.plugin.features.gpus import gpu_choice, several_gpus
 from pytest_attnperf.plugin.features.gpus.card_watch import joined
 from pytest_attnperf.plugin.features.gpus.several_gpus import refuse_workers
 from pytest_attnperf.plugin.features.gpus.xdist_gpus import Handed, busy_text, lease_in_worker, of_worker
-from pytest_attnperf.plugin.main import XDIST_GPUS
+from pytest_attnperf.plugin.options import XDIST_GPUS
 from pytest_attnperf.records import DeviceState
 from pytest_attnperf.session.settings import Mode
 from pytest_attnperf.testing.project import FakeProject
@@ -177,8 +178,9 @@ def test_two_workers_on_one_gpu(
 ) -> None:
     """Workers of xdist are counted as it counts them, and more of them than devices are refused."""
     monkeypatch.setattr(several_gpus, "usable_cards", lambda config: [Card(str(i), str(i)) for i in range(gpus)])
-    given = {"dist": dist, "tx": tx, "attnperf": True}
-    config: Any = SimpleNamespace(getoption=lambda name, default=None: given.get(name, default))
+    given = {"dist": dist, "tx": tx}
+    config: Any = SimpleNamespace(getoption=lambda name, default=None: given.get(name, default), stash=pytest.Stash())
+    config.stash[RUN_CONFIG] = RunConfig(gate=True)
     if not said:
         refuse_workers(config)
         return

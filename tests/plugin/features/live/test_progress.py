@@ -48,9 +48,9 @@ class Run:
         """One case that takes so long."""
         key = CaseKey("prefill", backend, "prefill-b1-s64")
         verdict = Verdict.SLOWER if fails else Verdict.SAME
-        self.progress.before(key)
+        self.progress.before_case()
         self.now += seconds
-        self.progress.after(CaseResult(key, "test.py::test", verdict, "", fails=fails))
+        self.progress.after_case(CaseResult(key, "test.py::test", verdict, "", fails=fails))
 
 
 def test_a_line_now_and_then() -> None:
@@ -92,7 +92,7 @@ def test_hostile_names() -> None:
 def test_what_comes_before_a_verdict_is_said_as_rarely() -> None:
     """Of first looks at hundreds of cases a line every 15 s is printed, and none with -q."""
     run = Run(40)
-    run.progress.before(KEY)
+    run.progress.before_case()
     for number in range(1, 21):
         run.now += 2.0
         run.progress.say(f"first looks {number} of 400, 3 min of the budget left")
@@ -117,7 +117,7 @@ def test_a_controller_of_xdist_knows_what_was_dealt_out() -> None:
         run.progress.passed_by()
     for _ in range(8):
         run.now += 2
-        run.progress.after(CaseResult(KEY, "test.py::test", Verdict.SAME, ""))
+        run.progress.after_case(CaseResult(KEY, "test.py::test", Verdict.SAME, ""))
     assert run.reporter.lines == [
         "attnperf: 8 of 40 cases in 66 s, about 64 s left; last: prefill/fake.a/prefill-b1-s64 SAME"
     ]

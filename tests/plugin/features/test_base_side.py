@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.plugin import base_findings
-from pytest_attnperf.plugin.base_findings import only_on_base, renamed_unseen
+from pytest_attnperf.plugin.features import base_side
+from pytest_attnperf.plugin.features.base_side import only_on_base, renamed_unseen
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.results import CaseResult
 
@@ -20,7 +20,7 @@ CONFIG: Any = SimpleNamespace(pluginmanager=SimpleNamespace(get_plugin=lambda _n
 def test_what_has_gone_is_asked_of_whole_runs(unfiltered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files and cases that the base side alone has are findings where everything was selected; else new cases are said
     to be perhaps renamed ones."""
-    monkeypatch.setattr(base_findings, "is_unfiltered", lambda _config: unfiltered)
+    monkeypatch.setattr(base_side, "is_unfiltered", lambda _config: unfiltered)
     gone = (
         "suites/test_old.py exists on base side and not here: its cases were removed or renamed",
         f"{KEY} exists on base side and not here: it was removed or renamed",

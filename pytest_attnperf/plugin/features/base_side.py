@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
+from pytest_attnperf.plugin.features.base import Feature
 from pytest_attnperf.plugin.selection import is_unfiltered
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.reports.run.overview import is_new
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.interleaved import Against
+
+
+class BaseSide(Feature):
+    """Of a run against a base side; in a controller of xdist nobody knows that side."""
+
+    def __init__(self, config: pytest.Config, against: Against | None) -> None:
+        self._config, self._against = config, against
+
+    def findings(self, cases: Mapping[CaseKey, CaseResult]) -> Sequence[str]:
+        """What has gone since the base."""
+        return only_on_base(self._config, self._against, cases)
+
+    def notes(self, cases: Iterable[CaseResult]) -> Sequence[str]:
+        """What may have gone unseen."""
+        return renamed_unseen(self._config, self._against, cases)
 
 
 def only_on_base(config: pytest.Config, against: Against | None, here: Mapping[CaseKey, object]) -> tuple[str, ...]:
