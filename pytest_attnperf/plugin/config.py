@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.plugin.options import BY_NAME, FLAGS, OPTIONS, parse_number
+from pytest_attnperf.plugin.options import BY_NAME, FLAGS, OPTIONS
 
 _DEFAULT = {option.field: option.default for option in OPTIONS}
 _NOT_REPEATED = frozenset(
@@ -199,3 +199,15 @@ def run_config(config: pytest.Config) -> RunConfig:
 def _is_ci() -> bool:
     """Whether a CI system runs us."""
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+def parse_number(what: str, text: object, *, minimum: float, integer: bool = False) -> float:
+    """A finite number of at least `minimum`. Raises UsageError saying what was given."""
+    kind = "a whole number" if integer else "a number"
+    try:
+        value = int(str(text)) if integer else float(str(text).rstrip("%"))
+    except ValueError:
+        raise UsageError(f"{what}={text!r} is not {kind}") from None
+    if not minimum <= value < float("inf"):
+        raise UsageError(f"{what}={text!r} must be {kind} of at least {minimum:g}")
+    return value

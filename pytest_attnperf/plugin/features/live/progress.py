@@ -6,12 +6,11 @@ import contextlib
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_attnperf.plugin.features.base import Feature
-from pytest_attnperf.plugin.features.live import live_line
 from pytest_attnperf.plugin.features.live.status_text import Standing, status_text
 from pytest_attnperf.plugin.keys import build_key, case_key
 from pytest_attnperf.plugin.xdist_roles import is_xdist_controller
@@ -22,7 +21,12 @@ from pytest_attnperf.session.durations import duration
 from pytest_attnperf.session.time_left import Left, Took, left_text, time_left
 from pytest_attnperf.workers.doing import DOING
 
+if TYPE_CHECKING:
+    from pytest_attnperf.plugin.features.live.live_line import LiveLine
+
 EVERY_SECONDS = 15.0
+LINE: pytest.StashKey[LiveLine] = pytest.StashKey()
+"""The session's line on its terminal, where it has one (see `live_line`)."""
 
 REMEMBERED = 500
 """Latest cases, of all suites, that the time left follows from."""
@@ -60,7 +64,7 @@ class Progress(Feature):
 
     def follow(self) -> None:
         """Keep the session's line up to date, where it has one, from what begins and ends."""
-        line = live_line.of(self._config)
+        line = self._config.stash.get(LINE, None)
         if line is not None:
             line.says = self.status
             self._config.pluginmanager.register(self, "attnperf-progress")
@@ -159,7 +163,7 @@ class Progress(Feature):
 
     def _write(self, line: str) -> None:
         reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is None or self._config.get_verbosity() < 0 or live_line.of(self._config) is not None:
+        if reporter is None or self._config.get_verbosity() < 0 or self._config.stash.get(LINE, None) is not None:
             return
         capture: Any = self._config.pluginmanager.get_plugin("capturemanager")
         with contextlib.nullcontext() if capture is None else capture.global_and_fixture_disabled():
