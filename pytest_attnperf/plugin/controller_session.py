@@ -176,7 +176,8 @@ class ControllerSession:
         self._live("preparing the run")
         self._run = Run.of(self._config, cases, builds)
         self._run.notes = () if self._run.in_process else self.device.notes
-        notice(self._config, "attnperf-warnings", [f"attnperf: warning: {note}" for note in self._run.notes])
+        if self._run.notes:
+            notice(self._config, "attnperf-warnings", [f"attnperf: warning: {note}" for note in self._run.notes])
         self._config.pluginmanager.register(self._run, "attnperf-run")
 
     def _live(self, phase: str) -> None:
