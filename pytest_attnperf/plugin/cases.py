@@ -9,7 +9,7 @@ import contextlib
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -17,24 +17,26 @@ from pytest_attnperf.backends import Backend, Registry
 from pytest_attnperf.errors import UsageError, WorkloadError
 from pytest_attnperf.gate.policy import CASE_TIERS, require_quarantine, require_tier
 from pytest_attnperf.plugin import options, tiers
+from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.empty_selection import MarkedTest, refuse_empty, without_cases
-from pytest_attnperf.plugin.model_cases import ModelCases
+from pytest_attnperf.plugin.keys import CASE, case_key
+from pytest_attnperf.plugin.notices import notice
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.families import Families, Family, workloads_from_text
 
+if TYPE_CHECKING:
+    from pytest_attnperf.plugin.features.model_cases import ModelCases
+
 MARKER = "attnperf"
 FIXTURE = "attnperf"
 _ORDER = pytest.StashKey[int]()
-_KEY = pytest.StashKey[CaseKey]()
 _IDENTITY = frozenset({"family", "workloads", "backends", "without", "suite", "label"})
 _SWITCHES = {"timed": True, "breakdown": False}
 """Keywords that are True or False, and what a test that does not give them has."""
 
 _EXEMPTIONS = frozenset({"tier", "nightly", "each", "quarantine", "until"})
-_KNOWN = frozenset(
-    {*_IDENTITY, *_SWITCHES, *_EXEMPTIONS, *(option.name.replace("-", "_") for option in options.CASE_OPTIONS)}
-)
+_KNOWN = frozenset({*_IDENTITY, *_SWITCHES, *_EXEMPTIONS, *(option.field for option in options.CASE_OPTIONS)})
 
 _Conforming = dict[tuple[int, type], object]
 """Parameters found to be backends or workloads, by identity: to ask a protocol takes longer than all else that is done
@@ -55,7 +57,6 @@ class CaseCollector:
     registry: Registry = field(default_factory=Registry)
     families: Families = field(default_factory=Families)
     tests: list[MarkedTest] = field(default_factory=list)
-    too_large_for_cpu: int = 0
     left_to_nightly: tuple[CaseKey, ...] = ()
     _counter: int = 0
 
@@ -68,7 +69,12 @@ class CaseCollector:
     @functools.cached_property
     def _model(self) -> ModelCases | None:
         """What `--attnperf-model` asks for. Raises UsageError."""
-        return ModelCases.of(self.config)
+        asked = run_config(self.config)
+        if not asked.model and not any(name in asked.typed for name in options.OF_A_MODEL):
+            return None
+        from pytest_attnperf.plugin.features.model_cases import ModelCases
+
+        return ModelCases.of(asked)
 
     def pytest_report_header(self) -> list[str]:
         """Say what is measured of which model."""
@@ -79,7 +85,7 @@ class CaseCollector:
 
     def wanted_backends(self) -> list[str] | None:
         """What `--attnperf-backend` selects, None for all. Raises UsageError for an unknown name."""
-        names = _names(options.run_text(self.config, "backend"))
+        names = _names(run_config(self.config).backend)
         return _expand(names, self.registry) if names else None
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
@@ -99,7 +105,7 @@ class CaseCollector:
         wanted = self.wanted_backends()
         backends = [backend for backend in listed if wanted is None or backend.name in wanted]
         workloads = self._workloads(settings, where)
-        given = {} if options.replaced_by(self.config) else settings
+        given = {} if run_config(self.config).replaced_by else settings
         params = tiers.params(listed, workloads, backends, tiers.left_to_nightly(given, listed, workloads, where))
         names = tuple(backend.name for backend in listed)
         chosen = frozenset(backend.name for backend in backends)
@@ -115,7 +121,7 @@ class CaseCollector:
             if _asks(item, marker) and pair is None:
                 return
             try:
-                item.stash[_KEY] = _key_of(item, marker, pair)
+                item.stash[CASE] = _key_of(item, marker, pair)
             except UsageError as error:
                 raise pytest.UsageError(str(error)) from error
 
@@ -123,11 +129,12 @@ class CaseCollector:
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Refuse duplicate keys, restore the canonical order of cases, deselect what is too large for a CPU, what is
         left to nightly runs, and what workloads of the command line are not for."""
-        selects = config.getoption("attnperf_worker_fd", default=None) is None
+        asked = run_config(config)
+        selects = not asked.is_worker
         if selects:
             refuse_empty(config, self.tests, items)
             _deselect(config, items, [item for item in items if not _left_empty(item)])
-        if options.replaced_by(config):
+        if asked.replaced_by:
             _deselect(config, items, without_repeats(items))
             if selects:  # a worker has what any selection asks for
                 _deselect(config, items, without_untimed_repeats(items))
@@ -142,19 +149,18 @@ class CaseCollector:
             left = {item: key for item in items if (key := case_key(item)) and tiers.is_left_out(tier_of(item), config)}
             self.left_to_nightly = tuple(left.values())
             _deselect(config, items, [item for item in items if item not in left])
-        if self.on_gpu:
-            return
-        if not options.run_text(config, "workload"):
-            by_name = bool(options.run_text(config, "backend"))
-            fitting = [item for item in items if not _too_large(item, by_name=by_name)]
-            self.too_large_for_cpu = _deselect(config, items, fitting)
+        too_large = 0
+        if not self.on_gpu and not asked.workload:
+            by_name = bool(asked.backend)
+            too_large = _deselect(config, items, [item for item in items if not _too_large(item, by_name=by_name)])
+        notice(config, "attnperf-left-out", self._left_out(too_large))
 
-    def pytest_report_collectionfinish(self) -> list[str]:
-        """Say what was left out, and why."""
+    def _left_out(self, too_large: int) -> list[str]:
+        """What was left out, and why."""
         lines = self._model.left_out() if self._model else []
-        if self.too_large_for_cpu:
+        if too_large:
             lines.append(
-                f"attnperf: {self.too_large_for_cpu} cases deselected as too large for a CPU ({self.gpu_reason}); "
+                f"attnperf: {too_large} cases deselected as too large for a CPU ({self.gpu_reason}); "
                 "a GPU runs them all"
             )
         if self.left_to_nightly:
@@ -200,7 +206,7 @@ class CaseCollector:
         family = self.families.get(settings["family"])
         if self._model:
             return self._model.workloads(family.name)
-        text = options.run_text(self.config, "workload")
+        text = run_config(self.config).workload
         if text:
             try:
                 return list(workloads_from_text(text, family))
@@ -259,11 +265,6 @@ def tier_of(item: pytest.Item) -> str:
     """'' for a case of every run, 'check' or 'nightly'. Raises UsageError as `marker_settings`."""
     marker = item.get_closest_marker(MARKER)
     return tiers.tier_of(item, marker_settings(marker, item.nodeid)) if marker else ""
-
-
-def case_key(item: pytest.Item) -> CaseKey | None:
-    """The item's case key; None when it is an ordinary test."""
-    return item.stash.get(_KEY, None)
 
 
 def pair_of(item: pytest.Item) -> tuple[Backend, Workload] | None:

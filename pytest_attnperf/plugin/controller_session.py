@@ -3,46 +3,40 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_attnperf.gate.policy import require_tier
-from pytest_attnperf.plugin import live_line, options, several_gpus, xdist_gpus
-from pytest_attnperf.plugin.cases import case_key
-from pytest_attnperf.plugin.code_items import build_key
+from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.config import RunConfig, run_config
 from pytest_attnperf.plugin.device_here import DeviceHere
 from pytest_attnperf.plugin.following import next_case
-from pytest_attnperf.plugin.options import timed
-from pytest_attnperf.plugin.policy_settings import require_policies
-from pytest_attnperf.plugin.repeats import refuse_flaky, refuse_repeats
+from pytest_attnperf.plugin.gathered import SELECTED, describe, encoded
+from pytest_attnperf.plugin.keys import build_key, case_key
+from pytest_attnperf.plugin.notices import notice
+from pytest_attnperf.plugin.policy_settings import plan_cases
+from pytest_attnperf.plugin.refusals import (
+    refuse_contradictions,
+    refuse_flaky,
+    refuse_repeats,
+    refuse_two_modes,
+    refuse_unheeded,
+    refuse_update,
+    refuse_useless_base,
+)
 from pytest_attnperf.plugin.session_setup import Collectors, make_collectors, usage_errors
-from pytest_attnperf.plugin.several_gpus import is_xdist_controller, prepare_xdist
-from pytest_attnperf.plugin.unheeded import refuse_unheeded, refuse_useless_base
-from pytest_attnperf.records import CaseKey, Verdict
+from pytest_attnperf.plugin.verdicts import raise_code_verdict, raise_verdict, status_of
+from pytest_attnperf.plugin.xdist_roles import is_xdist_controller, is_xdist_worker
 
 if TYPE_CHECKING:
     from pytest_attnperf.plugin.run import Run
-    from pytest_attnperf.records.code import CodeResult
-    from pytest_attnperf.results import CaseResult
-
-RESULT = "attnperf_result"
-"""Attribute of a report that carries the case's result as plain builtins, so that xdist can send it."""
-
-
-CODE_RESULT = "attnperf_code_result"
-"""The same for a compiled kernel."""
-
-SELECTED = "attnperf_selected"
-"""The same of how many cases were selected, which the controller of xdist, who collects none, knows from there."""
+    from pytest_attnperf.records import CaseKey
 
 _SKIPPED = pytest.StashKey[str]()
 """Why an item was skipped before its body would have run."""
-
-RECORDING = (("update_baselines", "--update-baselines"), ("calibrate", "--attnperf-calibrate"))
-OWN_PROCESS = (("profile", "--attnperf-profile"), ("warm", "--attnperf-warm"))
-"""Options that make a run another kind of run, each with how it is typed."""
 
 
 def configure(config: pytest.Config) -> None:
@@ -50,128 +44,75 @@ def configure(config: pytest.Config) -> None:
     with usage_errors():
         options.check_rootdir(config)
         collectors = make_collectors(config)
-        refuse_contradictions(config)
-        refuse_unheeded(config)
-        if timed(config) and is_xdist_controller(config) and not config.getoption("collectonly"):
-            prepare_xdist(config)
-        if timed(config) and not _records(config):
-            from pytest_attnperf.plugin import benchmark_sink
+        asked, collects = run_config(config), config.getoption("collectonly")
+        _refuse(config, asked)
+        if asked.timed and is_xdist_controller(config) and not collects:
+            from pytest_attnperf.plugin.features.gpus import several_gpus
 
-            benchmark_sink.register(config)
+            several_gpus.prepare_xdist(config)
+        # What a run records is no benchmark of the code: a baseline, or how processes or cards differ.
+        if asked.timed and not asked.records and not asked.together:
+            _register_benchmark_sink(config)
     session = ControllerSession(config, collectors)
     config.pluginmanager.register(session, "attnperf-controller")
     config.pluginmanager.register(session.device, "attnperf-device-here")
-    if config.getoption("attnperf") and not config.getoption("collectonly") and not hasattr(config, "workerinput"):
+    if asked.gate and not collects and not is_xdist_worker(config):
         from pytest_attnperf.plugin.no_case import NoCase
 
         config.pluginmanager.register(NoCase(config), "attnperf-no-case")
 
 
+def _refuse(config: pytest.Config, asked: RunConfig) -> None:
+    """Raise UsageError for options that go together with others, with xdist, or with this machine's GPUs in no way."""
+    refuse_contradictions(asked)
+    if asked.pin_gpu:
+        from pytest_attnperf.plugin.features.gpus import several_gpus
+
+        several_gpus.refuse_pin(config)
+    if asked.timed:
+        refuse_two_modes(asked)
+        refuse_repeats(config)
+        if asked.together or is_xdist_controller(config):
+            from pytest_attnperf.plugin.features.gpus import several_gpus
+
+            several_gpus.refuse_together(config)
+            several_gpus.refuse_workers(config)
+        refuse_update(asked)
+    refuse_unheeded(asked)
+
+
+def _register_benchmark_sink(config: pytest.Config) -> None:
+    """Where pytest-benchmark is loaded and `--attnperf-benchmark` allows it. Raises UsageError."""
+    allowed = run_config(config).choice("benchmark", ("auto", "off")) == "auto"
+    if allowed and hasattr(config.option, "benchmark_skip"):
+        from pytest_attnperf.plugin.features.benchmark.benchmark_sink import BenchmarkSink
+
+        config.pluginmanager.register(BenchmarkSink(config), "attnperf-benchmark")
+
+
 def scheduler(config: pytest.Config, log: Any) -> Any:
     """What deals out the cases of a run that measures in workers of xdist; None leaves it to xdist."""
-    from pytest_attnperf.plugin import xdist_schedule
+    if config.getoption("dist", default="no") != "load" or not run_config(config).timed:
+        return None
+    from pytest_attnperf.plugin.features.gpus import xdist_schedule
 
-    wanted = config.getoption("dist", default="no") == "load" and timed(config)
-    return xdist_schedule.scheduler(config, log) if wanted else None
+    return xdist_schedule.scheduler(config, log)
 
 
 def auto_workers(config: pytest.Config) -> int | None:
     """What `-n auto` means here; None where xdist is to say it. Raises UsageError for a pin that fits no GPU."""
+    from pytest_attnperf.plugin.features.gpus import several_gpus
+
     with usage_errors():
         return several_gpus.auto_workers(config)
 
 
 def lease_in_xdist_worker(config: pytest.Config) -> None:
     """Lease a GPU before a conftest is loaded, where this process is a worker of a timed run."""
+    from pytest_attnperf.plugin.features.gpus import xdist_gpus
+
     with usage_errors():
         xdist_gpus.lease_in_worker(config)
-
-
-def _records(config: pytest.Config) -> bool:
-    """Whether what this run measures is no benchmark of the code: a baseline, or how processes or cards differ."""
-    names = ("update_baselines", "calibrate", "together")
-    return any(config.getoption(f"attnperf_{name}") for name in names)
-
-
-def refuse_contradictions(config: pytest.Config) -> None:
-    """Usage errors for options that would turn a verdict into something else, each with the way out."""
-    if config.getoption("attnperf_calibrate") == "":
-        raise pytest.UsageError("--attnperf-calibrate is empty; give the number of fresh processes, e.g. 20")
-    require_tier(options.run_text(config, "tier"), options.BY_NAME["tier"].flag)
-    if config.getoption("attnperf_profile"):
-        _refuse_profile(config)
-    if config.getoption("attnperf_changed"):
-        _refuse_changed(config)
-    if config.getoption("attnperf_warm"):
-        _refuse_warm(config)
-    several_gpus.refuse_pin(config)
-    if not timed(config):
-        return
-    _refuse_two_modes(config)
-    refuse_repeats(config)
-    if config.getoption("attnperf_together"):
-        several_gpus.refuse_together(config)
-    several_gpus.refuse_workers(config)
-    if config.getoption("attnperf_update_baselines") and options.run_text(config, "workload"):
-        raise pytest.UsageError(
-            "--update-baselines with --attnperf-workload: workloads given on the command line are never stored; "
-            "add them to the suite's list first"
-        )
-    if config.getoption("attnperf_update_baselines") and options.run_text(config, "isolate") == "none":
-        raise pytest.UsageError("--update-baselines needs fresh processes; drop --attnperf-isolate=none")
-
-
-def _refuse_profile(config: pytest.Config) -> None:
-    """A profile needs processes of its own, and stands in no baseline and no calibration."""
-    for option, flag in RECORDING:
-        if config.getoption(f"attnperf_{option}"):
-            raise pytest.UsageError(
-                f"{flag} with --attnperf-profile: only cases that are gated or checked are profiled; drop one"
-            )
-    if options.run_text(config, "isolate") == "none":
-        raise pytest.UsageError(
-            "--attnperf-profile needs processes of its own, because torch's profiler slows what comes after it; drop "
-            "--attnperf-isolate=none"
-        )
-
-
-def _refuse_changed(config: pytest.Config) -> None:
-    """What is left untimed must be gated otherwise, and nothing but a gate may leave out what has not changed."""
-    for option, flag in (*RECORDING, *OWN_PROCESS):
-        if config.getoption(f"attnperf_{option}"):
-            raise pytest.UsageError(
-                f"{flag} with --attnperf-changed: only a gating run may leave out what has not changed; drop one"
-            )
-    if options.run_text(config, "isolate") == "none":
-        raise pytest.UsageError(
-            "--attnperf-changed is about what is gated, and nothing is with --attnperf-isolate=none; drop one"
-        )
-    if not config.getoption("attnperf"):
-        raise pytest.UsageError("--attnperf-changed says which cases --attnperf times; give that, too")
-
-
-def _refuse_warm(config: pytest.Config) -> None:
-    """Warming times nothing, and compiles beside whatever else would run."""
-    for option, flag in (("", "--attnperf"), *RECORDING, OWN_PROCESS[0]):
-        if config.getoption(f"attnperf_{option}".rstrip("_")):
-            raise pytest.UsageError(
-                f"{flag} with --attnperf-warm: warming compiles ahead of a run and times nothing; run it first, alone"
-            )
-
-
-def _refuse_two_modes(config: pytest.Config) -> None:
-    """One run records, calibrates, or gates; an option of one of them that another would not heed is an error."""
-    updates, calibrates = config.getoption("attnperf_update_baselines"), config.getoption("attnperf_calibrate")
-    if updates and calibrates:
-        raise pytest.UsageError("--update-baselines and --attnperf-calibrate: a run does one of them; drop one")
-    for name in ("against", "candidate"):
-        if (updates or calibrates) and options.run_text(config, name):
-            mode = "--update-baselines" if updates else "--attnperf-calibrate"
-            raise pytest.UsageError(f"{mode} with --attnperf-{name}: it measures the working tree only; drop one")
-    if options.run_text(config, "candidate") and not options.run_text(config, "against"):
-        raise pytest.UsageError("--attnperf-candidate needs --attnperf-against: what is it to be held against?")
-    if options.run_text(config, "against") and options.run_text(config, "isolate") == "none":
-        raise pytest.UsageError("--attnperf-against needs processes of its own; drop --attnperf-isolate=none")
 
 
 class ControllerSession:
@@ -188,19 +129,22 @@ class ControllerSession:
         """Fill the registry before tests are parametrised."""
         with usage_errors():
             self._collectors.register()
-            others = (self._config.getoption(f"attnperf_{name}") for name in ("profile", "warm", "budget"))
-            ours = self._collectors.registered or timed(self._config) or any(others)
+            asked = run_config(self._config)
+            others = (asked.timed, asked.profile, asked.warm, asked.typed.get("budget"))
+            ours = self._collectors.registered or any(others)
             if not ours or self._config.getoption("collectonly"):
                 return
-            live_line.show(self._config, "collecting tests")
+            self._live("collecting tests")
             if is_xdist_controller(self._config):
                 self._start([], [])
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Refuse settings that are none, and the marker that repeats a failing case until it passes."""
-        require_policies(self._config, items)
-        if not timed(self._config) or not self._config.pluginmanager.has_plugin("rerunfailures"):
+        plan_cases(self._config, items)
+        if not self._config.getoption("collectonly") and any(map(case_key, items)) and not any(map(build_key, items)):
+            refuse_useless_base(run_config(self._config))
+        if not run_config(self._config).timed or not self._config.pluginmanager.has_plugin("rerunfailures"):
             return
         refuse_flaky(items)
 
@@ -214,25 +158,38 @@ class ControllerSession:
         builds = [item for item in session.items if build_key(item) is not None]
         if (cases or builds) and not self._config.getoption("collectonly"):
             with usage_errors():
-                if not builds:
-                    refuse_useless_base(self._config)
                 self._start(cases, builds)
         else:
-            live_line.end(self._config)
+            self._live("")
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_testnodedown(self, node: object, error: object) -> None:
         """End the run where a worker of xdist found no GPU free: the one that would replace it finds none either."""
+        from pytest_attnperf.plugin.features.gpus import xdist_gpus
+
         if reason := xdist_gpus.busy_text(error):
             pytest.exit(reason, returncode=int(pytest.ExitCode.USAGE_ERROR))
 
     def _start(self, cases: list[pytest.Item], builds: list[pytest.Item]) -> None:
         from pytest_attnperf.plugin.run import Run
 
-        live_line.show(self._config, "preparing the run")
+        self._live("preparing the run")
         self._run = Run.of(self._config, cases, builds)
         self._run.notes = () if self._run.in_process else self.device.notes
+        if self._run.notes:
+            notice(self._config, "attnperf-warnings", [f"attnperf: warning: {note}" for note in self._run.notes])
         self._config.pluginmanager.register(self._run, "attnperf-run")
+
+    def _live(self, phase: str) -> None:
+        """Say on the terminal's last line what is done; '' where its tests are none of ours."""
+        if not _has_live_line(self._config):
+            return
+        from pytest_attnperf.plugin.features.live import live_line
+
+        if phase:
+            live_line.show(self._config, phase)
+        else:
+            live_line.end(self._config)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -266,29 +223,22 @@ class ControllerSession:
         finally:
             item.fixturenames = names
 
-    def pytest_report_collectionfinish(self) -> list[str]:
-        """Warn of a GPU that an import has initialised here."""
-        return [f"attnperf: warning: {note}" for note in self._run.notes] if self._run is not None else []
-
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> object | None:
         """Judge a case instead of running its body; ordinary tests run as ever."""
-        if self._run is not None and build_key(pyfuncitem) is not None:
-            raise_code_verdict(self._run.code.judge(pyfuncitem))
+        run = self._run
+        if run is not None and run.features.code is not None and build_key(pyfuncitem) is not None:
+            raise_code_verdict(run.features.code.judge(pyfuncitem))
             return True
-        key = case_key(pyfuncitem)
-        if key is None or self._run is None:
+        if run is None or case_key(pyfuncitem) is None:
             return None
         if (reason := pyfuncitem.stash.get(_SKIPPED, None)) is not None:
-            self._leave_out(self._run, pyfuncitem, key, reason)
+            raise_verdict(run.skipped(pyfuncitem, reason))
             return True
-        following = self._next_key(pyfuncitem)
-        if self._run.in_process:
-            self._run.serve_in_process(pyfuncitem, key)
+        if run.in_process:
+            run.serve_in_process(pyfuncitem)
             return None
-        result = self._run.judge(pyfuncitem, key, following)
-        self._run.attach(pyfuncitem, result)
-        raise_verdict(result)
+        raise_verdict(run.judge(pyfuncitem, self._next_key(pyfuncitem)))
         return True
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -297,84 +247,40 @@ class ControllerSession:
         try:
             return (yield)
         except pytest.xfail.Exception as expected:
-            key = case_key(item)
-            if self._run is None or key is None or self._run.encoded(item) is not None:
+            if self._run is None or case_key(item) is None or encoded(item):
                 raise
-            self._leave_out(self._run, item, key, str(expected.msg))
+            raise_verdict(self._run.skipped(item, str(expected.msg)))
             return None
 
-    def _leave_out(self, run: Run, item: pytest.Item, key: CaseKey, reason: str) -> None:
-        """Give a case that pytest does not run its result, and the test what follows from it."""
-        result = run.skipped(item, key, reason)
-        run.attach(item, result)
-        raise_verdict(result)
-
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item) -> Any:
-        """Let the result travel with the report."""
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+        """Let the result travel with the report, and give JUnit its properties."""
+        if call.when == "call" and self._run is not None:
+            describe(item)
         report = yield
         if report.when == "call" and self._run is not None:
-            for name, encoded in ((RESULT, self._run.encoded(item)), (CODE_RESULT, self._run.code.encoded(item))):
-                if encoded is not None:
-                    setattr(report, name, encoded)
-                    setattr(report, SELECTED, self._run.selected)
+            for name, result in encoded(item).items():
+                setattr(report, name, result)
+                setattr(report, SELECTED, self._run.gathered.selected)
         return report
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
         """Give verdicts that are neither right nor wrong a category of their own, never the word passed."""
-        case = getattr(report, RESULT, None)
-        encoded = case or getattr(report, CODE_RESULT, None)
-        if encoded is None or report.when != "call" or not report.passed:
-            return None
-        if case and case.get("quarantined"):
-            return QUARANTINED
-        if case and case.get("new") and case["verdict"] == Verdict.NO_BASELINE.value:
-            return NEW
-        return UNCHANGED if case and case.get("unchanged") else STATUS.get(Verdict(encoded["verdict"]))
+        return status_of(report)
 
-    def _next_key(self, item: pytest.Item) -> Any:
-        if hasattr(self._config, "workerinput"):
-            return None
-        return next_case(item.session.items, item)
+    def _next_key(self, item: pytest.Item) -> CaseKey | None:
+        return None if is_xdist_worker(self._config) else next_case(item.session.items, item)
 
 
-STATUS: dict[Verdict, tuple[str, str, str]] = {
-    Verdict.SAME: ("passed", ".", "SAME"),
-    Verdict.FASTER: ("passed", ".", "FASTER"),
-    # Seen here only where `fail_on` leaves them out.
-    Verdict.SLOWER: ("slower", "S", "SLOWER"),
-    Verdict.INCORRECT: ("incorrect", "I", "INCORRECT"),
-    Verdict.WORSE: ("worse", "W", "WORSE"),
-    Verdict.SUSPICIOUS: ("suspicious", "!", "SUSPICIOUS"),
-    Verdict.ERROR: ("broken", "X", "ERROR"),
-    Verdict.UNDECIDED: ("undecided", "?", "UNDECIDED"),
-    Verdict.NO_BASELINE: ("no baseline", "b", "NO_BASELINE"),
-    Verdict.INCOMPARABLE: ("incomparable", "i", "INCOMPARABLE"),
-    Verdict.ENVIRONMENT: ("environment", "e", "ENVIRONMENT"),
-    Verdict.RECORDED: ("recorded", "r", "RECORDED"),
-}
-
-
-QUARANTINED = ("quarantined", "q", "QUARANTINED")
-UNCHANGED = ("unchanged", "u", "UNCHANGED")
-NEW = ("new", "n", "NEW")
-
-
-def raise_verdict(result: CaseResult) -> None:
-    """Fail or skip the running test as its verdict demands."""
-    if result.fails:
-        from pytest_attnperf.reports.run.terminal import failure_text
-
-        pytest.fail(failure_text(result, own=True), pytrace=False)
-    if result.verdict is Verdict.UNSUPPORTED:
-        raise pytest.skip.Exception("; ".join(result.reasons) or result.summary, _use_item_location=True)
-
-
-def raise_code_verdict(result: CodeResult) -> None:
-    """Fail or skip the running test as the verdict on its code object demands."""
-    if result.fails:
-        from pytest_attnperf.reports.run.code_objects import code_failure_text
-
-        pytest.fail(code_failure_text(result, own=True), pytrace=False)
-    if result.verdict is Verdict.UNSUPPORTED:
-        raise pytest.skip.Exception(result.summary, _use_item_location=True)
+def _has_live_line(config: pytest.Config) -> bool:
+    """Whether somebody looks at a terminal where nothing but pytest prints: not in a worker of xdist or a log, not
+    with -q, and not with -s, where tests print between our lines.
+    """
+    if is_xdist_worker(config) or config.get_verbosity() < 0 or config.getoption("capture") == "no":
+        return False
+    try:
+        on_terminal = os.isatty(sys.stdout.fileno())
+    except (AttributeError, OSError, ValueError):  # standard output is no file
+        return False
+    writer: Any = config.get_terminal_writer()
+    return on_terminal and hasattr(writer, "_file") and os.environ.get("TERM", "dumb") not in ("", "dumb")

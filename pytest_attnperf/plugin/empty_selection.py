@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.kernel_builds import KernelBuild
-from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.config import run_config
 
 TESTS_SHOWN, NAMES_SHOWN, TEXT_MAX = 4, 8, 200
 
@@ -36,17 +36,18 @@ def refuse_empty(config: pytest.Config, tests: Sequence[MarkedTest], items: Iter
     if not tests:
         return
     compiled = _launching(config, items)
-    for name in options.run_text(config, "backend").split(","):
+    asked = run_config(config)
+    for name in asked.backend.split(","):
         chosen = [one for test in tests for one in (*test.chosen, *compiled)]
         if name.strip() and not any(_covers(name.strip(), one) for one in chosen):
             raise pytest.UsageError(
                 f"--attnperf-backend={name.strip()} selects no case: {_listed(tests)}. Select a test that has it, or "
                 "a backend of these"
             )
-    flag = options.replaced_by(config)
+    flag = asked.replaced_by
     if flag and not compiled and not any(test.cases for test in tests):
         families = ", ".join(sorted({test.family for test in tests}))
-        text = options.run_text(config, flag.removeprefix("--attnperf-"))
+        text = asked.text(flag.removeprefix("--attnperf-"))
         raise pytest.UsageError(
             f"{flag}={text[:TEXT_MAX]} selects no case: the selected tests are of {families}. Select tests of its "
             "family, or workloads of these"

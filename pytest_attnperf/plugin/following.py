@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from pytest_attnperf.plugin.cases import case_key
+from pytest_attnperf.plugin.keys import case_key
 from pytest_attnperf.records import CaseKey
 
 _FOLLOWING = pytest.StashKey["_Following"]()

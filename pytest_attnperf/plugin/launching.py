@@ -15,7 +15,8 @@ import pytest
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.gpu_choice import Chosen, choose
+from pytest_attnperf.plugin.config import RunConfig, run_config
+from pytest_attnperf.plugin.features.gpus.gpu_choice import Chosen, choose
 from pytest_attnperf.plugin.selection import whole_parts
 from pytest_attnperf.plugin.session_setup import device_kind, role_of
 from pytest_attnperf.session.accept.acceptable import CANDIDATE
@@ -64,15 +65,13 @@ def make_sides(config: pytest.Config, cases: Sequence[pytest.Item], settings: Ru
 
     Raises UsageError for a side that does not exist or cannot be built.
     """
-    plan = launch_plan(config, cases)
-    build, candidate = options.run_text(config, "build"), options.run_text(config, "candidate")
+    asked, plan = run_config(config), launch_plan(config, cases)
     candidate_plan: WorkerPlan = plan
     notes: tuple[str, ...] = ()
-    if candidate:
-        side = _candidate(candidate, plan, build)
+    if asked.candidate:
+        side = _candidate(asked.candidate, plan, asked.build)
         candidate_plan, notes = plan_of(plan, side), candidate_notes(side)
-    text = options.run_text(config, "against")
-    base = resolve_base_side(text, plan, build=build) if text else None
+    base = resolve_base_side(asked.against, plan, build=asked.build) if asked.against else None
     gpus = choose(config, settings.mode)
     pool = _pool(candidate_plan, gpus, settings)
     if base is None:
@@ -81,8 +80,8 @@ def make_sides(config: pytest.Config, cases: Sequence[pytest.Item], settings: Ru
         pool=WorkerPool(plan_of(plan, base), gpus=gpus.tokens, prefix="base"),
         label=base.label,
         notes=(*notes, *side_notes(base)),
-        plan=interleave_plan(config),
-        everything=options.choice(config, "interleave", ("suspects", "all")) == "all",
+        plan=interleave_plan(asked),
+        everything=asked.choice("interleave", ("suspects", "all")) == "all",
         empty=base.empty,
         vanished=base.vanished,
     )
@@ -117,10 +116,9 @@ def candidate_notes(side: BaseSide) -> tuple[str, ...]:
     return (f"{CANDIDATE} {side.label}", *(f"candidate {side.label}: {note}" for note in side.notes))
 
 
-def interleave_plan(config: pytest.Config) -> InterleavePlan:
+def interleave_plan(asked: RunConfig) -> InterleavePlan:
     """How much an interleaved look measures."""
-    pairs = int(options.run_number(config, "pairs", minimum=2, integer=True))
-    return InterleavePlan(pairs=pairs, timer=options.choice(config, "timer", TIMER_CHOICES))
+    return InterleavePlan(pairs=asked.count("pairs", minimum=2), timer=asked.choice("timer", TIMER_CHOICES))
 
 
 def launch_plan(config: pytest.Config, cases: Sequence[pytest.Item]) -> LaunchPlan:
@@ -141,18 +139,16 @@ def launch_plan(config: pytest.Config, cases: Sequence[pytest.Item]) -> LaunchPl
 
 def passed_options(config: pytest.Config, kind: str) -> tuple[str, ...]:
     """Options a worker needs too: an allow-list, because most of a command line would act twice."""
-    passed = [f"--attnperf-device={kind}"]
-    for name in options.PASSED_TO_WORKERS:
-        text = options.run_text(config, name)
-        if text:
-            passed.append(f"{options.BY_NAME[name].flag}={text}")
+    asked, passed = run_config(config), [f"--attnperf-device={kind}"]
+    given = ((options.BY_NAME[name].flag, asked.text(name)) for name in options.PASSED_TO_WORKERS)
+    passed += [f"{flag}={text}" for flag, text in given if text]
     for plugin in config.getoption("plugins") or []:
         if plugin not in KEPT_OUT_PLUGINS:
             passed += ["-p", plugin]
     for override in config.getoption("override_ini") or []:
         if not override.startswith(("addopts=", "cache_dir=")):
             passed += ["-o", override]
-    return (*passed, *shlex.split(options.run_text(config, "worker-args")))
+    return (*passed, *shlex.split(asked.worker_args))
 
 
 def commit_of(root: Path) -> str:

@@ -15,6 +15,7 @@ import pytest
 
 from pytest_attnperf.measure import clocks as _clocks  # noqa: F401  before any user's code could replace them
 from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.config import run_config
 
 if TYPE_CHECKING:
     from pytest_attnperf.plugin.fixtures import CaseHandle, CodeObjectHandle, TimerFunction
@@ -25,9 +26,6 @@ MARKER_HELP = (
     "run this test once per (backend, workload) and gate it"
 )
 NIGHTLY_HELP = "attnperf_nightly: only nightly runs take this case (put there by nightly= and each= of attnperf)"
-XDIST_GPUS = "ATTNPERF_XDIST_GPUS"
-"""Environment variable in which a controller of xdist hands its GPUs to its workers (see `xdist_gpus`)."""
-
 CODE_MARKER_HELP = (
     "attnperf_code(kernels=None, code_fail_on=None, code_growth=None): run this test once per compiled "
     "kernel, configuration and architecture, and gate its code object"
@@ -46,7 +44,7 @@ def pytest_load_initial_conftests(
     """Lease the GPU of a worker of xdist before a conftest can import torch; offer `--update-baselines` where none has
     taken the name.
     """
-    if XDIST_GPUS in os.environ:
+    if options.XDIST_GPUS in os.environ:
         from pytest_attnperf.plugin import controller_session
 
         controller_session.lease_in_xdist_worker(early_config)
@@ -74,7 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER_HELP)
     config.addinivalue_line("markers", NIGHTLY_HELP)
     config.addinivalue_line("markers", CODE_MARKER_HELP)
-    if config.getoption("attnperf_worker_fd") is not None or config.getoption("help", default=False):
+    if run_config(config).is_worker or config.getoption("help", default=False):
         return
     from pytest_attnperf.plugin import controller_session
 

@@ -7,13 +7,12 @@ import sys
 
 import pytest
 
+from pytest_attnperf.plugin.config import run_config
+
 NEEDED = {
     "torch": "cases call kernels on its tensors; install the build for this GPU (a CPU build where there is none)",
 }
 """What measuring stands on and this package never installs."""
-
-ASKED = ("attnperf", "attnperf_update_baselines", "attnperf_calibrate")
-"""Options of runs that measure, as pytest keeps them."""
 
 
 def is_here(name: str) -> bool:
@@ -26,7 +25,8 @@ def is_here(name: str) -> bool:
 
 def header(config: pytest.Config) -> list[str]:
     """A line per missing part; none where no run measures, or where a conftest brings a device of its own."""
-    if not any(config.getoption(name, default=None) for name in ASKED):
+    asked = run_config(config)
+    if not asked.gate and not asked.records:
         return []
     if config.hook.pytest_attnperf_device.get_hookimpls():
         return []

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.closing import is_strict
+from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.selection import asked_suites
 
 
@@ -21,11 +20,11 @@ class NoCase:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Fail a strict run that would pass, or say nothing but that it found no tests."""
-        config = self._config
+        config, asked = self._config, run_config(self._config)
         ended = exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-        if ended or config.pluginmanager.has_plugin("attnperf-run") or not is_strict(config):
+        if ended or config.pluginmanager.has_plugin("attnperf-run") or not asked.strict:
             return
-        folder = config.rootpath / options.run_text(config, "baselines")
+        folder = config.rootpath / asked.baselines
         self._lost = asked_suites(config, sorted({path.stem for path in folder.glob("*/*/*.json")}))
         if self._lost:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,6 +1,6 @@
-"""The command line and ini keys, and the two kinds of settings made from them.
+"""The table of options: the command line and ini keys, of which two kinds of settings are made.
 
-**Run settings** are resolved once: command line over ini over default. **Case settings** are resolved per item:
+**Run settings** are resolved once (`config`): command line over ini over default. **Case settings** per item:
 `--attnperf-override` over marker over command line over ini over default (a marker is more specific than a project).
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
-import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ import pytest
 from pytest_attnperf.errors import UsageError
 
 MIN_BASELINE_PROCESSES = 7
+XDIST_GPUS = "ATTNPERF_XDIST_GPUS"
+"""Environment variable in which a controller of xdist hands its GPUs to its workers (see `xdist_gpus`)."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,12 @@ class Option:
     @property
     def dest(self) -> str:
         """The attribute of `config.option`, and the ini key."""
-        return f"attnperf_{self.name.replace('-', '_')}"
+        return f"attnperf_{self.field}"
+
+    @property
+    def field(self) -> str:
+        """The field of `RunConfig`, and a case setting's keyword."""
+        return self.name.replace("-", "_")
 
 
 OPTIONS: tuple[Option, ...] = (
@@ -169,6 +176,21 @@ CODE_OPTIONS = tuple(option for option in OPTIONS if option.code)
 """Settings of one code object: override over marker over command line over ini over default, as of a case."""
 OF_A_MODEL = ("tp", "model-batch", "model-seq", "model-ignore")
 """Options that say how a model is measured."""
+_FLAGS = (
+    *("update_baselines", "calibrate", "together", "warm", "profile", "changed", "resume", "record_local"),
+    *("pin_config", "strict", "override", "worker_fd", "worker_role"),
+)
+FLAGS = {"gate": "attnperf", **{name: f"attnperf_{name}" for name in _FLAGS}}
+"""Field of `RunConfig` -> attribute of `config.option`, of what is no option of the table."""
+
+TIMED = (
+    ("gate", "--attnperf"),
+    ("update_baselines", "--update-baselines"),
+    ("calibrate", "--attnperf-calibrate"),
+    ("together", "--attnperf-together"),
+)
+"""Flags of runs that measure, each with how it is typed."""
+
 PASSED_TO_WORKERS = ("backend", "workload", "code-set", "model", *OF_A_MODEL)
 
 
@@ -257,76 +279,6 @@ def _add_kinds_of_run(group: pytest.OptionGroup) -> None:
     )
 
 
-def run_text(config: pytest.Config, name: str) -> str:
-    """A setting as text: command line over ini over default."""
-    option = BY_NAME[name]
-    given = config.getoption(option.dest, default=None)
-    if given is not None:
-        return str(config.invocation_params.dir / str(given)) if option.found and given else str(given)
-    stored = config.getini(option.dest)
-    if stored is None or stored == "":
-        return option.default
-    return str(config.rootpath / str(stored)) if option.found else str(stored)
-
-
-TIMED = (
-    ("attnperf", "--attnperf"),
-    ("attnperf_update_baselines", "--update-baselines"),
-    ("attnperf_calibrate", "--attnperf-calibrate"),
-    ("attnperf_together", "--attnperf-together"),
-)
-"""Options of runs that measure, each with how it is typed."""
-
-
-def timed(config: pytest.Config) -> bool:
-    """Whether this run measures."""
-    return any(config.getoption(dest) for dest, _ in TIMED)
-
-
-def replaced_by(config: pytest.Config) -> str:
-    """The option that replaces the workloads of all tests in this run, empty where none does."""
-    return next((BY_NAME[name].flag for name in ("workload", "model") if run_text(config, name)), "")
-
-
-def given(config: pytest.Config) -> tuple[str, ...]:
-    """Options typed for this run, quoted for a shell, as a command that repeats one case must repeat them.
-
-    What selects cases or says where results go is left out, and the seed, which is named where it matters.
-    """
-    left_out = {"backend", "results", "seed", "accept", "report", "history", "benchmark", "budget", "tier", "first"}
-    typed = [(option, config.getoption(option.dest, default=None)) for option in OPTIONS]
-    chosen = [
-        f"{o.flag}={shlex.quote(str(value))}" for o, value in typed if value is not None and o.name not in left_out
-    ]
-    overrides = config.getoption("attnperf_override", default=[])
-    return (*chosen, *(f"--attnperf-override={shlex.quote(str(text))}" for text in overrides))
-
-
-def run_number(config: pytest.Config, name: str, *, minimum: float, integer: bool = False) -> float:
-    """A numeric run setting. Raises UsageError naming the option, the value and the least that is allowed."""
-    return parse_number(BY_NAME[name].flag, run_text(config, name), minimum=minimum, integer=integer)
-
-
-def parse_number(what: str, text: object, *, minimum: float, integer: bool = False) -> float:
-    """A finite number of at least `minimum`. Raises UsageError saying what was given."""
-    kind = "a whole number" if integer else "a number"
-    try:
-        value = int(str(text)) if integer else float(str(text).rstrip("%"))
-    except ValueError:
-        raise UsageError(f"{what}={text!r} is not {kind}") from None
-    if not minimum <= value < float("inf"):
-        raise UsageError(f"{what}={text!r} must be {kind} of at least {minimum:g}")
-    return value
-
-
-def choice(config: pytest.Config, name: str, allowed: tuple[str, ...]) -> str:
-    """A run setting that must be one of a few words. Raises UsageError listing them."""
-    value = run_text(config, name)
-    if value not in allowed:
-        raise UsageError(f"{BY_NAME[name].flag}={value!r} is not known; choose one of: {', '.join(allowed)}")
-    return value
-
-
 def check_rootdir(config: pytest.Config) -> None:
     """Refuse an option's path that had a say in choosing rootdir.
 
@@ -347,12 +299,12 @@ def check_rootdir(config: pytest.Config) -> None:
             )
 
 
-def case_overrides(config: pytest.Config) -> dict[str, Any]:
+def case_overrides(texts: Sequence[str]) -> dict[str, Any]:
     """`--attnperf-override KEY=VALUE` as a dict. Raises UsageError for an unknown key or a missing '='."""
-    known = {option.name.replace("-", "_") for option in (*CASE_OPTIONS, *CODE_OPTIONS)}
+    known = {option.field for option in (*CASE_OPTIONS, *CODE_OPTIONS)}
     overrides: dict[str, Any] = {}
-    for text in config.getoption("attnperf_override", default=[]):
-        key, equals, value = str(text).partition("=")
+    for text in texts:
+        key, equals, value = text.partition("=")
         key = key.replace("-", "_")
         if not equals or key not in known:
             raise UsageError(f"--attnperf-override={text!r}: expected KEY=VALUE with KEY one of {sorted(known)}")

@@ -9,20 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.config import run_config
 
 
 def is_unfiltered(config: pytest.Config) -> bool:
     """Whether everything was selected: only then does an entry without a case mean that a case has gone."""
-    get = config.getoption
+    get, asked = config.getoption, run_config(config)
     filters = (
-        options.run_text(config, "code-set"),
         get("keyword", default=""),
         get("markexpr", default=""),
         get("lf", default=False),
     )
     narrowed = any(filters) or any("::" in str(arg) for arg in config.args)
-    by_us = any(options.run_text(config, name) for name in ("backend", "workload", "model", "code-set"))
+    by_us = asked.backend or asked.workload or asked.model or asked.code_set
     return not narrowed and not by_us
 
 

@@ -1,9 +1,10 @@
-"""What the controller and its workers set up alike: device kind, role, collector, and errors as pytest words them."""
+"""What the controller and its workers set up alike: device, role, collectors, and errors as pytest words them."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,10 +12,12 @@ import pytest
 
 from pytest_attnperf.environment.gpus import has_gpu
 from pytest_attnperf.errors import AttnperfError
-from pytest_attnperf.plugin import options
+from pytest_attnperf.measure import interpreting
 from pytest_attnperf.plugin.cases import CaseCollector
-from pytest_attnperf.plugin.code_items import CodeCollector
+from pytest_attnperf.plugin.config import run_config
+from pytest_attnperf.plugin.features.code_objects.code_items import CodeCollector
 from pytest_attnperf.records import Role
+from pytest_attnperf.workers.device import Device
 
 DEVICE_KINDS = ("auto", "gpu", "cpu")
 
@@ -30,11 +33,33 @@ def usage_errors() -> Iterator[None]:
 
 def device_kind(config: pytest.Config) -> tuple[str, str]:
     """('gpu' or 'cpu', why), without importing torch and without touching a device."""
-    asked = options.choice(config, "device", DEVICE_KINDS)
+    asked = run_config(config).choice("device", DEVICE_KINDS)
     if asked != "auto":
         return asked, f"--attnperf-device={asked}"
     found, reason = has_gpu(os.environ)
     return ("gpu" if found else "cpu"), reason
+
+
+def device_for(config: pytest.Config) -> Device:
+    """The device a conftest provides, or the real one. Raises pytest.UsageError when it cannot be used."""
+    kind, _ = device_kind(config)
+    provided: Device | None = config.hook.pytest_attnperf_device(config=config, kind=kind)
+    if provided is not None:
+        return provided
+    interpreting.begin()
+    try:
+        from pytest_attnperf.measure.torch_device import TorchDevice
+
+        return TorchDevice.open(kind, interpreted=interpreting.interprets())
+    except AttnperfError as error:
+        raise pytest.UsageError(str(error)) from error
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise pytest.UsageError(
+            f"torch is not installed for {sys.executable}: cases call kernels on its tensors; install the build of "
+            "torch for this GPU (a CPU build where there is none)"
+        ) from error
 
 
 def role_of(kind: str) -> Role:

@@ -15,6 +15,7 @@ from pytest_attnperf.backends import Backend
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.policy import NIGHTLY, PR, require_tier
 from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.workloads.base import Workload
 
 NIGHTLY_MARK = "attnperf_nightly"
@@ -23,7 +24,7 @@ NIGHTLY_MARK = "attnperf_nightly"
 
 def run_tier(config: pytest.Config) -> str:
     """'pr' or 'nightly'. Raises UsageError for any other tier that was asked for."""
-    asked = require_tier(options.run_text(config, "tier"), options.BY_NAME["tier"].flag)
+    asked = require_tier(run_config(config).tier, options.BY_NAME["tier"].flag)
     by_name = any("::" in str(arg) for arg in config.args)
     return asked or (NIGHTLY if by_name else PR)
 
@@ -38,7 +39,7 @@ def tier_of(item: pytest.Item, settings: Mapping[str, Any]) -> str:
 
 def is_left_out(tier: str, config: pytest.Config) -> bool:
     """Whether this run leaves cases of this tier to nightly ones."""
-    return bool(tier) and run_tier(config) != NIGHTLY and (tier == NIGHTLY or options.timed(config))
+    return bool(tier) and run_tier(config) != NIGHTLY and (tier == NIGHTLY or run_config(config).timed)
 
 
 def params(
@@ -101,6 +102,6 @@ def _undealt(backends: Sequence[str], workloads: Sequence[str], each: int) -> fr
 
 def rank(path: Path, config: pytest.Config) -> int:
     """The place of a file among those that `--attnperf-first` names; behind them where it is not named."""
-    first = options.run_text(config, "first").replace(",", " ").split()
+    first = run_config(config).first.replace(",", " ").split()
     names = [Path(name).stem for name in first]
     return names.index(path.stem) if path.stem in names else len(names)

@@ -8,18 +8,17 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import pytest
 
 from pytest_attnperf.backends import Backend
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.plugin import main
-from pytest_attnperf.plugin.cases import CaseCollector, case_key, pair_of, switches
+from pytest_attnperf.plugin.cases import CaseCollector, pair_of, switches
+from pytest_attnperf.plugin.keys import case_key
 from pytest_attnperf.plugin.launching import launch_plan
 from pytest_attnperf.plugin.options import BY_NAME
-from pytest_attnperf.plugin.registered import QUIET, SUITES, no_xdist, own_options
+from pytest_attnperf.plugin.own_pytest import Worker, work_with
 from pytest_attnperf.plugin.session_setup import device_kind
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.workers.launch import LaunchPlan
@@ -75,20 +74,12 @@ class TuningProject:
         return replace(plan, passed_options=(*plan.passed_options, *chosen))
 
 
-@dataclass(eq=False)
-class _Collecting:
+class _Collecting(Worker):
     """A plugin that lets pytest collect, and then works in place of running anything."""
 
-    backend: str
-    family: str
-    work: Callable[[TuningProject], int]
-    status: int | None = None
-    raised: list[BaseException] = field(default_factory=list)
-
-    def pytest_addoption(self, parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-        """Load the main plugin where it is not installed as an entry point."""
-        if not pluginmanager.has_plugin("attnperf"):
-            pluginmanager.register(main, "attnperf")
+    def __init__(self, backend: str, family: str, work: Callable[[TuningProject], int]) -> None:
+        super().__init__()
+        self._backend, self._family, self._work = backend, family, work
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config) -> None:
@@ -98,27 +89,20 @@ class _Collecting:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Nothing is said to be too large: nothing is run here."""
-        cases = session.config.pluginmanager.get_plugin("attnperf-cases")
-        assert isinstance(cases, CaseCollector)
-        cases.too_large_for_cpu = 0
+        session.config.pluginmanager.unregister(name="attnperf-left-out")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Work on what was collected."""
         if session.testsfailed:
             return True
-        try:
-            self.status = self.work(self._project(session))
-        except BaseException as error:  # raised again where pytest's session is over
-            self.raised.append(error)
-        session.config.pluginmanager.unregister(name="terminalreporter")  # it would say that no tests ran
-        return True
+        return self.work_in(session, lambda: self._work(self._project(session)))
 
     def _project(self, session: pytest.Session) -> TuningProject:
         cases = session.config.pluginmanager.get_plugin("attnperf-cases")
         assert isinstance(cases, CaseCollector)
-        backend = cases.registry.get(self.backend)
-        family = cases.families.get(self.family or _only_family(backend))
+        backend = cases.registry.get(self._backend)
+        family = cases.families.get(self._family or _only_family(backend))
         if family.name not in backend.families:
             raise UsageError(f"{backend.name} implements {_listed(backend.families)}, not {family.name}")
         items = _largest_first([item for item in session.items if _is_case_of(item, backend, family.name)])
@@ -142,25 +126,11 @@ class _Collecting:
 def collected(
     work: Callable[[TuningProject], int], backend: str, family: str = "", suite: str = "", *options: str
 ) -> int:
-    """What `work` gives, called with the project of the current folder, whose tests were collected and not run.
+    """What `work` gives, called with the project, whose tests were collected and not run; as `work_with`.
 
-    family    of the backend, '' where it has one only
-    suite     a test file or a folder; without one the folder `suites`, or the current one
-    options   further ones of pytest's command line
-
-    Raises what `work` raises, and UsageError where pytest cannot load the project: it has then said why.
+    family   of the backend, '' where it has one only
     """
-    start = suite or (SUITES if Path(SUITES).is_dir() else ".")
-    if not Path(start).exists():
-        raise UsageError(f"{start} does not exist; run this in the project's folder, or name its tests by --suite=PATH")
-    collecting = _Collecting(backend, family, work)
-    with own_options():
-        ended = pytest.main([*QUIET, *no_xdist(), *options, start], plugins=[collecting])
-    if collecting.raised:
-        raise collecting.raised[0]
-    if collecting.status is None:
-        raise UsageError(f"pytest could not load the project of {start} (status {int(ended)}); above it says why")
-    return collecting.status
+    return work_with(_Collecting(backend, family, work), suite, *options)
 
 
 def _is_case_of(item: pytest.Item, backend: Backend, family: str) -> bool:

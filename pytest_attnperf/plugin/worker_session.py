@@ -16,16 +16,20 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.measure import flight_recorder, interpreting
 from pytest_attnperf.plugin import main
-from pytest_attnperf.plugin.cases import case_key
-from pytest_attnperf.plugin.code_items import build_key
+from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.fixtures import SERVER
-from pytest_attnperf.plugin.session_setup import device_kind, make_collectors, role_of, usage_errors
+from pytest_attnperf.plugin.keys import build_key, case_key
+from pytest_attnperf.plugin.session_setup import (
+    device_for,
+    device_kind,
+    make_collectors,
+    role_of,
+    usage_errors,
+)
 from pytest_attnperf.records import CaseKey, Role
 from pytest_attnperf.workers.compile_server import CompileServer
-from pytest_attnperf.workers.device import Device
 from pytest_attnperf.workers.protocol import Channel, ChannelClosedError
 from pytest_attnperf.workers.server import Server
 
@@ -50,7 +54,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Turn this session into a worker."""
-    text = config.getoption("attnperf_worker_fd")
+    text = run_config(config).worker_fd
     if text is None:
         raise pytest.UsageError("pytest_attnperf.plugin.worker_session is started by the controller, not by hand")
     _die_with_controller()
@@ -105,7 +109,7 @@ class WorkerSession:
         if session.testsfailed:
             self._channel.send({"event": "failed", "message": "the suite could not be collected; see the log"})
             return True
-        compiles = self._config.getoption("attnperf_worker_role") == Role.COMPILE.value
+        compiles = run_config(self._config).worker_role == Role.COMPILE.value
         key_of = build_key if compiles else case_key
         items = {key: item for item in session.items if (key := key_of(item)) is not None}
         server = self._compile_server(items) if compiles else self._device_server(items)
@@ -181,25 +185,3 @@ def _what_failed(report: pytest.TestReport) -> str:
     if crash is None or crash.message == f"Failed: {report.longreprtext}":  # pytest.fail(..., pytrace=False)
         return report.longreprtext
     return f"{crash.message.partition(chr(10))[0]}\n{report.longreprtext}"
-
-
-def device_for(config: pytest.Config) -> Device:
-    """The device a conftest provides, or the real one. Raises pytest.UsageError when it cannot be used."""
-    kind, _ = device_kind(config)
-    provided: Device | None = config.hook.pytest_attnperf_device(config=config, kind=kind)
-    if provided is not None:
-        return provided
-    interpreting.begin()
-    try:
-        from pytest_attnperf.measure.torch_device import TorchDevice
-
-        return TorchDevice.open(kind, interpreted=interpreting.interprets())
-    except AttnperfError as error:
-        raise pytest.UsageError(str(error)) from error
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise pytest.UsageError(
-            f"torch is not installed for {sys.executable}: cases call kernels on its tensors; install the build of "
-            "torch for this GPU (a CPU build where there is none)"
-        ) from error

@@ -15,7 +15,10 @@ from types import FrameType
 import pytest
 
 # What pytester sees imported for the first time within a run is forgotten after it, and would be imported in each.
+import pytest_attnperf.plugin.features.journal.journaling
+import pytest_attnperf.plugin.features.live.progress
 import pytest_attnperf.plugin.run
+import pytest_attnperf.plugin.summary
 import pytest_attnperf.testing.fake.device  # noqa: F401
 
 with contextlib.suppress(ImportError):

@@ -8,7 +8,8 @@ import pytest
 
 from kernels.native.rope import BACKENDS
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.plugin.registered import no_xdist, visit
+from pytest_attnperf.plugin.own_pytest import no_xdist
+from pytest_attnperf.plugin.registered import visit
 
 PROGRAM = """
 import sys

@@ -1,0 +1,208 @@
+"""What the command line and the ini file ask of a run, read once; the plugin's files take fields of it.
+
+A setting that is a number is text here, and a number where a run is made of it (see `settings`): a session without a
+case must not fail for it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_attnperf.environment.provenance import is_ci
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.plugin.options import FLAGS, OPTIONS
+
+_DEFAULT = {option.field: option.default for option in OPTIONS}
+_NOT_REPEATED = frozenset(
+    {"backend", "results", "seed", "accept", "report", "history", "benchmark", "budget", "tier", "first"}
+)
+"""Options that select cases, or say where results go."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One session's settings: flags, then every option of `options.OPTIONS` by its name.
+
+    gate        --attnperf itself
+    calibrate   how many processes, as typed; None where nobody asked
+    strict      as the command line says; by default where CI is set
+    override    as typed: KEY=VALUE
+    worker_fd   this session is a worker, which talks there; None in every other
+    root        pytest's rootdir, and `typed_in` the folder where pytest was typed
+    words       the command line
+    typed       option's name -> its value on the command line, of those that stand there
+    """
+
+    gate: bool = False
+    update_baselines: bool = False
+    calibrate: str | None = None
+    together: bool = False
+    warm: bool = False
+    profile: bool = False
+    changed: bool = False
+    resume: bool = False
+    record_local: bool = False
+    pin_config: bool = False
+    strict: bool = False
+    override: tuple[str, ...] = ()
+    worker_fd: str | None = None
+    worker_role: str = ""
+    root: Path = Path()
+    typed_in: Path = Path()
+    words: tuple[str, ...] = ()
+    typed: Mapping[str, str] = field(default_factory=dict)
+    backend: str = _DEFAULT["backend"]
+    workload: str = _DEFAULT["workload"]
+    model: str = _DEFAULT["model"]
+    tp: str = _DEFAULT["tp"]
+    model_batch: str = _DEFAULT["model_batch"]
+    model_seq: str = _DEFAULT["model_seq"]
+    model_ignore: str = _DEFAULT["model_ignore"]
+    device: str = _DEFAULT["device"]
+    isolate: str = _DEFAULT["isolate"]
+    pin_gpu: str = _DEFAULT["pin_gpu"]
+    against: str = _DEFAULT["against"]
+    candidate: str = _DEFAULT["candidate"]
+    interleave: str = _DEFAULT["interleave"]
+    pairs: str = _DEFAULT["pairs"]
+    build: str = _DEFAULT["build"]
+    timer: str = _DEFAULT["timer"]
+    accept: str = _DEFAULT["accept"]
+    processes: str = _DEFAULT["processes"]
+    second_look: str = _DEFAULT["second_look"]
+    blocks: str = _DEFAULT["blocks"]
+    block_us: str = _DEFAULT["block_us"]
+    budget_ms: str = _DEFAULT["budget_ms"]
+    determinism: str = _DEFAULT["determinism"]
+    case_limit: str = _DEFAULT["case_limit"]
+    seed: str = _DEFAULT["seed"]
+    baselines: str = _DEFAULT["baselines"]
+    results: str = _DEFAULT["results"]
+    report: str = _DEFAULT["report"]
+    history: str = _DEFAULT["history"]
+    benchmark: str = _DEFAULT["benchmark"]
+    tier: str = _DEFAULT["tier"]
+    first: str = _DEFAULT["first"]
+    budget: str = _DEFAULT["budget"]
+    worker_args: str = _DEFAULT["worker_args"]
+    threshold: str = _DEFAULT["threshold"]
+    floor_us: str = _DEFAULT["floor_us"]
+    creep: str = _DEFAULT["creep"]
+    suite_rate: str = _DEFAULT["suite_rate"]
+    fail_on: str = _DEFAULT["fail_on"]
+    arch: str = _DEFAULT["arch"]
+    code_set: str = _DEFAULT["code_set"]
+    code_fail_on: str = _DEFAULT["code_fail_on"]
+    code_growth: str = _DEFAULT["code_growth"]
+
+    @property
+    def timed(self) -> bool:
+        """Whether this run measures."""
+        return self.gate or self.update_baselines or bool(self.calibrate) or self.together
+
+    @property
+    def records(self) -> bool:
+        """Whether what is measured is kept, or says how processes differ: every case in several fresh ones."""
+        return self.update_baselines or bool(self.calibrate)
+
+    @property
+    def in_process(self) -> bool:
+        """Whether cases run in pytest's own process, which never gates."""
+        return self.isolate == "none"
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether this session is a worker."""
+        return self.worker_fd is not None
+
+    @property
+    def replaced_by(self) -> str:
+        """The option that replaces the workloads of all tests, empty where none does."""
+        return next((f"--attnperf-{name}" for name in ("workload", "model") if self.text(name)), "")
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """Options typed for this run, quoted for a shell, as a command that repeats one case must repeat them.
+
+        What selects cases or says where results go is left out, and the seed, which is named where it matters.
+        """
+        typed = ((f"--attnperf-{name}", text) for name, text in self.typed.items() if name not in _NOT_REPEATED)
+        overrides = (f"--attnperf-override={shlex.quote(text)}" for text in self.override)
+        return (*(f"{flag}={shlex.quote(text)}" for flag, text in typed), *overrides)
+
+    def text(self, name: str) -> str:
+        """An option by its name."""
+        return str(getattr(self, name.replace("-", "_")))
+
+    def number(self, name: str, *, minimum: float) -> float:
+        """An option as a number. Raises UsageError naming the option, the value and the least that is allowed."""
+        return parse_number(f"--attnperf-{name}", self.text(name), minimum=minimum)
+
+    def count(self, name: str, *, minimum: int) -> int:
+        """An option as a whole number. Raises as `number`."""
+        return int(parse_number(f"--attnperf-{name}", self.text(name), minimum=minimum, integer=True))
+
+    def choice(self, name: str, allowed: tuple[str, ...]) -> str:
+        """An option that must be one of a few words. Raises UsageError listing them."""
+        value = self.text(name)
+        if value not in allowed:
+            raise UsageError(f"--attnperf-{name}={value!r} is not known; choose one of: {', '.join(allowed)}")
+        return value
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> RunConfig:
+        """What this session's command line, ini file and environment say: command line over ini over default."""
+        given = {option.name: config.getoption(option.dest, default=None) for option in OPTIONS}
+        typed = {name: str(value) for name, value in given.items() if value is not None}
+        root, typed_in = Path(config.rootpath), Path(config.invocation_params.dir)
+        texts: dict[str, Any] = {}
+        for option in OPTIONS:
+            start, text = typed_in, typed.get(option.name)
+            if text is None:
+                start, text = root, str(config.getini(option.dest) or option.default)
+            texts[option.field] = str(start / text) if option.found and text else text
+        flags = {name: config.getoption(dest, default=None) for name, dest in FLAGS.items()}
+        strict, calibrate, worker_fd = (flags.pop(name) for name in ("strict", "calibrate", "worker_fd"))
+        override, role = flags.pop("override"), flags.pop("worker_role")
+        return cls(
+            **{name: bool(value) for name, value in flags.items()},  # type: ignore[arg-type]
+            calibrate=calibrate,
+            strict=is_ci() if strict is None else bool(strict),
+            override=tuple(map(str, override or ())),
+            worker_fd=worker_fd,
+            worker_role=role or "",
+            root=root,
+            typed_in=typed_in,
+            words=tuple(map(str, config.invocation_params.args)),
+            typed=typed,
+            **texts,
+        )
+
+
+RUN_CONFIG = pytest.StashKey[RunConfig]()
+
+
+def run_config(config: pytest.Config) -> RunConfig:
+    """This session's settings, read at the first call."""
+    known = config.stash.get(RUN_CONFIG, None)
+    if known is None:
+        known = config.stash[RUN_CONFIG] = RunConfig.of(config)
+    return known
+
+
+def parse_number(what: str, text: object, *, minimum: float, integer: bool = False) -> float:
+    """A finite number of at least `minimum`. Raises UsageError saying what was given."""
+    kind = "a whole number" if integer else "a number"
+    try:
+        value = int(str(text)) if integer else float(str(text).rstrip("%"))
+    except ValueError:
+        raise UsageError(f"{what}={text!r} is not {kind}") from None
+    if not minimum <= value < float("inf"):
+        raise UsageError(f"{what}={text!r} must be {kind} of at least {minimum:g}")
+    return value

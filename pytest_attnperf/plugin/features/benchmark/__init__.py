@@ -1,0 +1,1 @@
+"""The samples of cases, given to pytest-benchmark."""

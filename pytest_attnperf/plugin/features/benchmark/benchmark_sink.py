@@ -1,0 +1,246 @@
+"""Gives the samples of cases that did not fail to pytest-benchmark, where that is loaded and measures.
+
+Its table, `--benchmark-json`, `--benchmark-autosave`, `-compare` and `-histogram` then hold them beside the project's
+own benchmarks. The case has been judged before: nothing here can change its verdict. pytest-benchmark "times" a replay
+on a clock that reads what the workers measured, so that it stores exactly these durations; nothing of it is subclassed
+or patched, and its `benchmark` fixture is asked for only when there is something to give.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_attnperf.plugin.cases import pair_of, switches
+from pytest_attnperf.plugin.config import run_config
+from pytest_attnperf.plugin.features.benchmark.benchmark_rounds import (
+    ReplayClock,
+    Rounds,
+    extra_info,
+    group_of,
+    machine_of,
+    may_be_stored,
+    replay,
+    rounds_of,
+)
+from pytest_attnperf.plugin.gathered import CASE, RESULT
+from pytest_attnperf.plugin.keys import case_key
+from pytest_attnperf.reports.text.figures import one_line
+from pytest_attnperf.results import CaseResult
+
+if TYPE_CHECKING:
+    from pytest_attnperf.plugin.run import Run
+
+THEIRS = "pytest-benchmark"
+"""The name under which pytest-benchmark registers its session; pytest-codspeed blocks it."""
+
+FIXTURE = "benchmark"
+REQUEST = "request"
+"""pytest's own fixture, by which any other can be asked for while the item stands."""
+
+BLOCK = "attnperf"
+"""Key of our part of pytest-benchmark's machine info."""
+
+
+class BenchmarkSink:
+    """Plugin object of a session that measures; silent where pytest-benchmark is absent, skipped or disabled."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._clock = ReplayClock()
+        self._prepared: set[str] = set()
+        self._given: set[str] = set()
+        self._machine: dict[str, str] | None = None
+        self._compared: list[Mapping[str, Any]] = []
+        self._lost: list[str] = []
+        self._under_xdist = 0
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, object, object]:
+        """Let `--benchmark-only` count cases that are timed as benchmarks, and give those that stay our clock."""
+        session = self._session()
+        if session is None:
+            return (yield)
+        with _named_as_benchmarks([item for item in items if session.only and _is_timed(item)]):
+            result = yield
+        # Only now: `-m "not benchmark"` must not deselect a case by a marker that nobody wrote.
+        for item in items:
+            if _is_timed(item) and not self._calls_itself(item):
+                self._prepare(item)
+        return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+        """Give a case that has been judged and has not failed."""
+        outcome = yield
+        run: Run | None = self._config.pluginmanager.get_plugin("attnperf-run")
+        result = pyfuncitem.stash.get(RESULT, None) if pyfuncitem.nodeid in self._prepared else None
+        if run is not None and isinstance(result, CaseResult):
+            self._offer(pyfuncitem, result, run.session.bench.commit)
+        return outcome
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Count what xdist's workers measured, and pytest-benchmark, which is off under xdist, does not get."""
+        case = getattr(report, CASE, None)
+        if case and report.when == "call" and self._off_by_xdist() and (case["first"] or case["pairs"]):
+            self._under_xdist += 1
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_benchmark_update_machine_info(self, machine_info: dict[str, Any]) -> None:
+        """Add the device and the versions beneath the kernels."""
+        if self._machine:
+            machine_info[BLOCK] = dict(self._machine)
+
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_benchmark_compare_machine_info(
+        self, machine_info: dict[str, Any], compared_benchmark: dict[str, Any]
+    ) -> None:
+        """Put our part off until the end: files are compared before the first worker has named the device."""
+        machine_info.pop(BLOCK, None)
+        stored = compared_benchmark["machine_info"].get(BLOCK)
+        if isinstance(stored, dict):
+            machine_info[BLOCK] = stored
+            self._compared.append(stored)
+
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_benchmark_scale_unit(
+        self, config: pytest.Config, unit: str, benchmarks: Sequence[Mapping[str, Any]]
+    ) -> tuple[str, float] | None:
+        """Microseconds, as in our own tables, for groups that hold nothing but our cases, unless a unit was given."""
+        if unit != "seconds" or config.getoption("benchmark_time_unit", default=None) is not None:
+            return None
+        return ("u", 1e6) if all(bench["fullname"] in self._given for bench in benchmarks) else None
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """What a reader of pytest-benchmark's table and files must know."""
+        for line in self.lines():
+            terminalreporter.write_line(line)
+
+    def lines(self) -> list[str]:
+        """What was not given, and comparisons with another machine."""
+        said = []
+        if self._under_xdist:
+            said.append(
+                f"pytest-benchmark is off under xdist: the samples of {_cases(self._under_xdist)} are in "
+                f"{run_config(self._config).results}, and not in its table or files"
+            )
+        if self._lost:
+            lost = f"{_cases(len(self._lost))} could not be given to pytest-benchmark"
+            said.append(f"{lost}{'; first' if len(self._lost) > 1 else ''}: {self._lost[0]}")
+        changed = [difference for stored in self._compared for difference in _differences(self._machine or {}, stored)]
+        if changed:
+            said.append(f"--benchmark-compare: measured on another machine: {'; '.join(dict.fromkeys(changed))}")
+        return said
+
+    def _session(self) -> Any:
+        """pytest-benchmark's session, if it measures; None otherwise."""
+        found = self._config.pluginmanager.get_plugin(THEIRS)
+        measures = found is not None and not getattr(found, "skip", True) and not getattr(found, "disabled", True)
+        return found if measures else None
+
+    def _off_by_xdist(self) -> bool:
+        """Whether pytest-benchmark would measure, were it not for xdist."""
+        get = self._config.getoption
+        if get("dist", default="no") == "no" or hasattr(self._config, "workerinput"):
+            return False
+        disabled = get("benchmark_disable", default=False) and not get("benchmark_enable", default=False)
+        skipped = get("benchmark_skip", default=False)
+        return self._config.pluginmanager.has_plugin(THEIRS) and not disabled and not skipped
+
+    def _calls_itself(self, item: pytest.Item) -> bool:
+        """Whether the test's body runs here and times something of its own, for which our clock would stand still."""
+        return run_config(self._config).in_process and FIXTURE in _fixtures(item)
+
+    def _prepare(self, item: pytest.Item) -> None:
+        """Add our clock, by pytest-benchmark's own marker, and what `benchmark` can be asked for with later."""
+        marker = item.get_closest_marker(FIXTURE)
+        given = dict(marker.kwargs) if marker else {}
+        item.add_marker(pytest.mark.benchmark(**{**given, "timer": self._clock}), append=False)
+        _set_fixtures(item, [*_fixtures(item), REQUEST])
+        self._prepared.add(item.nodeid)
+
+    def _offer(self, item: pytest.Function, result: CaseResult, commit: str) -> None:
+        """Give a case if it may be stored. What goes wrong is said at the end: a sink never changes a verdict."""
+        rounds = rounds_of(result)
+        if not may_be_stored(result) or rounds is None:
+            return
+        if run_config(self._config).candidate:
+            self._lost.append("--attnperf-candidate measures another tree than the one pytest-benchmark would name")
+            return
+        try:
+            self._give(item, result, rounds, commit)
+        except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
+            self._lost.append(one_line(f"{item.nodeid}: {type(error).__name__}: {error}"))
+
+    def _give(self, item: pytest.Function, result: CaseResult, rounds: Rounds, commit: str) -> None:
+        from pytest_benchmark.fixture import BenchmarkFixture
+
+        request = item.funcargs[REQUEST]
+        assert isinstance(request, pytest.FixtureRequest)
+        benchmark = request.getfixturevalue(FIXTURE)
+        if not isinstance(benchmark, BenchmarkFixture):
+            return
+        if benchmark.group is None:
+            benchmark.group = group_of(result)
+        benchmark.params = _plain_params(item, benchmark.params)
+        benchmark.extra_info.update(extra_info(result, rounds, commit))
+        # Of a replay there is nothing to profile.
+        benchmark.cprofile = False
+        replay(benchmark, self._clock, rounds.seconds)
+        self._given.add(item.nodeid)
+        self._machine = _common(self._machine, machine_of(result))
+
+
+def _plain_params(item: pytest.Item, params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """What the test is parametrised with, so that `--benchmark-group-by=param:backend` has a name to group by."""
+    pair = pair_of(item)
+    return params if pair is None or params is None else {**params, "backend": pair[0].name, "workload": pair[1].id}
+
+
+def _cases(count: int) -> str:
+    return f"{count} case{'s' if count != 1 else ''}"
+
+
+def _common(before: dict[str, str] | None, now: dict[str, str]) -> dict[str, str]:
+    """Fields that all given cases agree on."""
+    return now if before is None else {name: value for name, value in before.items() if now.get(name) == value}
+
+
+def _differences(here: Mapping[str, str], stored: Mapping[str, Any]) -> list[str]:
+    """Fields that both sides state, and state differently."""
+    names = [name for name in here if name in stored and here[name] != stored[name]]
+    return [one_line(f"{name} {here[name]} here, {stored[name]} stored") for name in names]
+
+
+def _is_timed(item: pytest.Item) -> bool:
+    return case_key(item) is not None and switches(item)["timed"]
+
+
+def _fixtures(item: pytest.Item) -> list[str]:
+    return list(getattr(item, "fixturenames", ()))
+
+
+def _set_fixtures(item: pytest.Item, names: list[str]) -> None:
+    """Names of an item's own: pytest shares the list between items of one test function."""
+    assert isinstance(item, pytest.Function)
+    item.fixturenames = names
+
+
+@contextlib.contextmanager
+def _named_as_benchmarks(items: Sequence[pytest.Item]) -> Iterator[None]:
+    """While pytest-benchmark looks for tests that ask for its fixture, let these be among them.
+
+    A dependency that stayed would set the fixture up for every case: one that fails would then be warned of as not
+    having used it, and `-p no:benchmark` would break them all.
+    """
+    before = [(item, _fixtures(item)) for item in items]
+    for item, names in before:
+        _set_fixtures(item, [*names, FIXTURE])
+    try:
+        yield
+    finally:
+        for item, names in before:
+            _set_fixtures(item, names)

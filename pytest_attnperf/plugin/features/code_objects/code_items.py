@@ -1,0 +1,249 @@
+"""Which test items are compiled kernels: parametrisation over kernels, configurations and architectures, and keys.
+
+The same code runs in the controller and in its compile workers, so that both give an item the same key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from pytest_attnperf.codeobject.arch import limits_of
+from pytest_attnperf.environment.kfd import architectures
+from pytest_attnperf.environment.system import System
+from pytest_attnperf.errors import CodeObjectError, UsageError
+from pytest_attnperf.gate.code.policy import CodePolicy
+from pytest_attnperf.gate.policy import NIGHTLY
+from pytest_attnperf.kernel_builds import (
+    ALL_ARCHS,
+    DEFAULT_ARCHS,
+    KernelBuild,
+    KernelRegistry,
+    changeable,
+    with_settings,
+)
+from pytest_attnperf.plugin import options, tiers
+from pytest_attnperf.plugin.config import run_config
+from pytest_attnperf.plugin.keys import BUILD, build_key
+from pytest_attnperf.plugin.notices import notice
+from pytest_attnperf.records import CaseKey
+from pytest_attnperf.records.code import CODE_SUITE
+
+MARKER = "attnperf_code"
+FIXTURES = frozenset({"code_object", "kernel_build"})
+_ORDER = pytest.StashKey[int]()
+_IDENTITY = frozenset({"kernels"})
+
+BUILDS_OF_EACH = 1
+"""Code objects of one kernel for one architecture in runs that are not nightly."""
+
+_NVIDIA = re.compile(r"sm_\d{2,3}a?")
+
+
+@dataclass(eq=False)
+class CodeCollector:
+    """Plugin object: makes items out of registered kernels, and gives each its key."""
+
+    config: pytest.Config
+    backends: Sequence[str] | None = None
+    registry: KernelRegistry = field(default_factory=KernelRegistry)
+    left_to_nightly: int = 0
+    _collected: int = 0
+
+    def register(self) -> None:
+        """Ask every conftest for its kernels."""
+        self.config.hook.pytest_attnperf_register_kernels(kernels=self.registry)
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Parametrise a test that asks for a build over every one there is."""
+        if not set(metafunc.fixturenames) >= FIXTURES:
+            return
+        try:
+            builds = self._builds(metafunc.definition)
+        except (UsageError, CodeObjectError) as error:
+            raise pytest.Collector.CollectError(str(error)) from error
+        metafunc.parametrize("kernel_build", [pytest.param(build, id=build.id) for build in builds])
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Give the item its key, and the marker that `-m` selects by."""
+        if "code_object" not in getattr(item, "fixturenames", ()):
+            return
+        if item.get_closest_marker(MARKER) is None:
+            item.add_marker(MARKER)
+        build = build_of(item)
+        if build is not None:
+            item.stash[BUILD] = CaseKey(CODE_SUITE, build.kernel, build.config, build.arch)
+            item.stash[_ORDER] = self._collected
+            self._collected += 1
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Refuse duplicate keys, leave out what a filter of timed cases excludes, and keep builds together, in order.
+
+        Compilers run beside each other, and must not do so while something is timed.
+        """
+        refuse_duplicates(items)
+        dropped = [item for item in items if self._left_out(item)]
+        if dropped:
+            config.hook.pytest_deselected(items=dropped)
+        notice(config, "attnperf-code-left-out", self._said(len(dropped)))
+        gone = set(map(id, dropped))
+        kept = [item for item in items if id(item) not in gone]
+        builds = sorted((item for item in kept if build_key(item) is not None), key=lambda item: item.stash[_ORDER])
+        first = next((index for index, item in enumerate(kept) if build_key(item) is not None), 0)
+        others = [item for item in kept[first:] if build_key(item) is None]
+        items[:] = [*kept[:first], *builds, *others]
+
+    def _left_out(self, item: pytest.Item) -> bool:
+        """A run of one workload, or of backends that launch no registered kernel, is not about code objects."""
+        if item.get_closest_marker(MARKER) is None or "code_object" not in getattr(item, "fixturenames", ()):
+            return False
+        build = build_of(item)
+        replaced = bool(run_config(self.config).replaced_by)
+        return replaced or (self.backends is not None and build is None)
+
+    def _builds(self, definition: Any) -> list[KernelBuild]:
+        names = marker_settings(definition).get("kernels")
+        chosen = [self.registry.get(name) for name in names] if names is not None else list(self.registry)
+        if self.backends is not None:
+            chosen = [kernel for kernel in chosen if set(kernel.backends) & set(self.backends)]
+        builds = self.registry.builds(archs_of(self.config), [kernel.name for kernel in chosen])
+        kept = self._of_tier(tried(builds, code_settings(self.config)))
+        self.left_to_nightly += len(builds) - len(kept)
+        return kept
+
+    def _of_tier(self, builds: list[KernelBuild]) -> list[KernelBuild]:
+        """All for nightly runs, and where builds were chosen; else the first of each kernel and architecture."""
+        asked = run_config(self.config)
+        chosen = asked.arch or asked.code_set
+        if tiers.run_tier(self.config) == NIGHTLY or chosen or self.config.getoption("keyword", default=""):
+            return builds
+        counts: Counter[tuple[str, str]] = Counter()
+        kept = []
+        for build in builds:
+            counts[build.kernel, build.arch] += 1
+            if counts[build.kernel, build.arch] <= BUILDS_OF_EACH:
+                kept.append(build)
+        return kept
+
+    def _said(self, left_out: int) -> list[str]:
+        """What was left out, and why."""
+        if left_out:
+            why = run_config(self.config).replaced_by or "--attnperf-backend"
+            return [f"attnperf: {left_out} code objects deselected: {why} chooses timed cases that have none"]
+        left = self.left_to_nightly
+        return [f"attnperf: {left} code objects left to nightly runs (--attnperf-tier=nightly)"] if left else []
+
+
+def tried(builds: list[KernelBuild], changes: Mapping[str, str]) -> list[KernelBuild]:
+    """The builds that have one of these settings, with it changed; all of them as they are where nothing changes.
+
+    Raises UsageError for a setting that none has.
+    """
+    if not changes:
+        return builds
+    own = [(build, {name: changes[name] for name in changes if name in changeable(build)}) for build in builds]
+    unknown = sorted(changes.keys() - {name for _, some in own for name in some})
+    if unknown and builds:
+        known = sorted({name for build in builds for name in changeable(build)})
+        raise UsageError(
+            f"--attnperf-code-set: no kernel has a setting {', '.join(unknown)}; they have {', '.join(known) or 'none'}"
+        )
+    return [with_settings(build, some) for build, some in own if some]
+
+
+def archs_of(config: pytest.Config, system: System | None = None) -> tuple[str, ...]:
+    """The architectures to compile for. Raises UsageError for an unknown one, listing those that are known."""
+    text = run_config(config).arch.strip()
+    if not text:
+        return tuple(dict.fromkeys((*DEFAULT_ARCHS, *_known(architectures(system or System())))))
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name != "all" and not _NVIDIA.fullmatch(name):
+            try:
+                limits_of(name)
+            except CodeObjectError as error:
+                raise UsageError(f"--attnperf-arch={text}: {error}") from error
+    return tuple(dict.fromkeys(arch for name in names for arch in (ALL_ARCHS if name == "all" else (name,))))
+
+
+def _known(archs: Sequence[str]) -> list[str]:
+    """Those of which the limits are known: a GPU newer than this version adds none."""
+    found = []
+    for arch in archs:
+        try:
+            limits_of(arch)
+        except CodeObjectError:
+            continue
+        found.append(arch)
+    return found
+
+
+def code_settings(config: pytest.Config) -> dict[str, str]:
+    """`--attnperf-code-set` as a dict. Raises UsageError where an entry is no NAME=VALUE."""
+    text = run_config(config).code_set
+    changes = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = entry.partition("=")
+        if not (equals and name.strip() and value.strip()):
+            raise UsageError(f"--attnperf-code-set={text!r}: {entry!r} is no NAME=VALUE, e.g. BLOCK_M=128,num_warps=8")
+        changes[name.strip()] = value.strip()
+    return changes
+
+
+def marker_settings(item: Any) -> dict[str, Any]:
+    """The marker's keywords, checked; empty without one. Raises UsageError for an unknown one."""
+    marker = item.get_closest_marker(MARKER)
+    if marker is None:
+        return {}
+    known = _IDENTITY | {option.field for option in options.CODE_OPTIONS}
+    unknown = sorted(marker.kwargs.keys() - known)
+    if marker.args or unknown:
+        what = f"unknown keywords {unknown}" if unknown else "positional arguments"
+        raise UsageError(f"{item.nodeid}: the {MARKER} marker has {what}; known: {', '.join(sorted(known))}")
+    if isinstance(marker.kwargs.get("kernels"), str):
+        raise UsageError(f"{item.nodeid}: kernels={marker.kwargs['kernels']!r} must be a list of names")
+    return dict(marker.kwargs)
+
+
+def code_policy_for(config: pytest.Config, item: pytest.Item) -> CodePolicy:
+    """The effective policy of an item. Raises pytest.UsageError naming setting and value."""
+    asked = run_config(config)
+    chosen = {option.field: asked.text(option.name) for option in options.CODE_OPTIONS}
+    try:
+        given: Mapping[str, Any] = marker_settings(item)
+        chosen.update({key: _text(given[key]) for key in chosen if given.get(key) is not None})
+        overrides = options.case_overrides(asked.override)
+        chosen.update({key: _text(overrides[key]) for key in chosen if key in overrides})
+        return CodePolicy.from_text(chosen["code_fail_on"], chosen["code_growth"])
+    except UsageError as error:
+        raise pytest.UsageError(f"{item.nodeid}: {error}") from error
+
+
+def _text(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple, set, frozenset)) else str(value)
+
+
+def build_of(item: pytest.Item) -> KernelBuild | None:
+    """What an item compiles, if anything."""
+    build = getattr(getattr(item, "callspec", None), "params", {}).get("kernel_build")
+    return build if isinstance(build, KernelBuild) else None
+
+
+def refuse_duplicates(items: Sequence[pytest.Item]) -> None:
+    """Raise pytest.UsageError when two items compile the same: both would be held against one entry."""
+    seen: dict[CaseKey, str] = {}
+    for item in items:
+        key = build_key(item)
+        if key is not None and key in seen:
+            raise pytest.UsageError(
+                f"two tests compile the same {key}: {seen[key]} and {item.nodeid}; give each its own "
+                f"@pytest.mark.{MARKER}(kernels=[...])"
+            )
+        if key is not None:
+            seen[key] = item.nodeid

@@ -1,0 +1,1 @@
+"""Which GPUs a run uses, alone and under pytest-xdist."""

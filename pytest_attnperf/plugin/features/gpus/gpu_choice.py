@@ -1,0 +1,225 @@
+"""Which GPUs a run uses, who holds them, and what they are."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_attnperf.environment.cards import Card, described, pci_address, require_one_product, visible_cards
+from pytest_attnperf.environment.gpus import visible_gpus
+from pytest_attnperf.environment.lease import GpuBusyError, Lease, file_name, lease_card, lease_directory, lease_free
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.config import run_config
+from pytest_attnperf.plugin.features.gpus.card_watch import CardWatch
+from pytest_attnperf.plugin.session_setup import device_kind
+from pytest_attnperf.plugin.xdist_roles import is_xdist_worker
+from pytest_attnperf.records.gpus import GpuRecord, short_name
+from pytest_attnperf.results import CaseResult
+from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, UNTIMED
+from pytest_attnperf.session.settings import Mode
+
+if TYPE_CHECKING:
+    from pytest_attnperf.plugin.features.gpus.xdist_gpus import OfWorker
+
+PIN = options.BY_NAME["pin-gpu"].flag
+PREFIX_LEAST = 8
+"""Characters of a UUID that name it, where no other begins so."""
+
+_CARDS = pytest.StashKey[tuple[Card, ...]]()
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The GPUs of a session's processes.
+
+    tokens    what VISIBLE_DEVICES takes, in the order in which places are given to them; empty on a CPU
+    leases    held for as long as the session measures
+    turns     a lock file for each token, where other sessions of the run measure on the same cards
+    notes     what a reader must know of the choice
+    watch     over their state, from before the first worker on; None where nothing is timed
+    """
+
+    tokens: tuple[str, ...] = ()
+    leases: tuple[Lease, ...] = ()
+    turns: tuple[Path, ...] = ()
+    notes: tuple[str, ...] = ()
+    watch: CardWatch | None = None
+
+
+def usable_gpus(config: pytest.Config) -> tuple[str, ...]:
+    """Tokens of the GPUs that this run may use: a conftest's own, or the visible ones; those of --attnperf-pin-gpu.
+
+    Empty where cases run on a CPU. Raises UsageError for a pin that fits no GPU.
+    """
+    return tuple(card.token for card in usable_cards(config))
+
+
+def usable_cards(config: pytest.Config) -> tuple[Card, ...]:
+    """As `usable_gpus`. In a worker of xdist those of the whole run."""
+    held = _of_xdist(config)
+    if held is not None:
+        return held.cards
+    if _CARDS not in config.stash:
+        own = own_gpus(config)
+        kind, why = device_kind(config)
+        found = own or (visible_cards(os.environ) if kind == "gpu" else ())
+        pins = run_config(config).pin_gpu
+        if pins and not found:
+            raise UsageError(f"{PIN}={pins}: there is no GPU to choose from: {why}")
+        config.stash[_CARDS] = pinned(found, pins)
+    return config.stash[_CARDS]
+
+
+def own_gpus(config: pytest.Config) -> tuple[Card, ...]:
+    """GPUs that a conftest names as its own; empty where the machine's are used."""
+    tokens = config.hook.pytest_attnperf_gpus(config=config) or ()
+    return tuple(Card(str(token), str(token), name=str(token)) for token in tokens)
+
+
+def require_alike(config: pytest.Config) -> None:
+    """Raises UsageError where the run's cards are not of one product; a conftest answers for its own."""
+    if not own_gpus(config):
+        require_one_product(usable_cards(config), os.environ)
+
+
+def pinned(cards: Sequence[Card], text: str) -> tuple[Card, ...]:
+    """The cards that `text` names by index, UUID, the beginning of one, or PCI address; all where it is empty.
+
+    Raises UsageError for a name that fits none or several.
+    """
+    if not text:
+        return tuple(cards)
+    chosen: list[Card] = []
+    for name in (part.strip() for part in text.split(",")):
+        fits = [card for card in cards if _is_called(card, name)]
+        if len(fits) != 1:
+            listed = "; ".join(_listed(card) for card in cards)
+            many = "fits several GPUs" if fits else "is no visible GPU"
+            raise UsageError(f"{PIN}={text}: {name!r} {many}; there are: {listed}")
+        chosen.append(fits[0])
+    return tuple(dict.fromkeys(chosen))
+
+
+def choose(config: pytest.Config, mode: Mode) -> Chosen:
+    """The GPUs of this session's processes, leased where something is timed.
+
+    Raises GpuBusyError where none is free, UsageError where they cannot share a run.
+    """
+    if mode is Mode.CHECK:
+        return Chosen(_for_checks(config))
+    held = _of_xdist(config)
+    chosen = _leased(config, mode) if held is None else _of_xdist_worker(held, mode)
+    if held is not None or mode in UNTIMED:
+        return chosen
+    return replace(chosen, watch=CardWatch.begin(chosen.tokens, own_device=bool(own_gpus(config))))
+
+
+def _leased(config: pytest.Config, mode: Mode) -> Chosen:
+    cards = usable_cards(config)
+    if not cards:
+        return Chosen()
+    if mode is Mode.TOGETHER or mode in RECORDING:
+        require_alike(config)
+        return _all_free(cards, mode)
+    lease = lease_card(cards)
+    return Chosen((lease.token,), (lease,))
+
+
+def _of_xdist(config: pytest.Config) -> OfWorker | None:
+    """What this session holds as a worker of xdist."""
+    if not is_xdist_worker(config):
+        return None
+    from pytest_attnperf.plugin.features.gpus.xdist_gpus import of_worker
+
+    return of_worker(config)
+
+
+def gpus_that_measured(config: pytest.Config, results: Iterable[CaseResult]) -> tuple[GpuRecord, ...]:
+    """The cards of these results, each once, as the vendor's tools describe them now."""
+    cases: Counter[str] = Counter()
+    for result in results:
+        processes = {process.device_id for process in (*result.first, *result.second)}
+        cases.update(filter(None, processes | {pair.device_id for pair in result.pairs}))
+    cards = usable_cards(config) if cases else ()
+    return tuple(described(device_id, cards, cases[device_id]) for device_id in sorted(cases))
+
+
+def measured_on(gpus: Sequence[GpuRecord]) -> tuple[str, ...]:
+    """'measured on 2 GPUs: GPU-1a2b3c4d (0000:17:00.0, 23 cases), ...'; nothing of one."""
+    if len(gpus) < 2:
+        return ()
+    return (f"measured on {len(gpus)} GPUs: {', '.join(map(_measured, gpus))}",)
+
+
+def _measured(gpu: GpuRecord) -> str:
+    cases = f"{gpu.cases} case{'s' if gpu.cases != 1 else ''}"
+    at = f"{gpu.pci_bus}, " if gpu.pci_bus and gpu.pci_bus != gpu.device_id else ""
+    return f"{short_name(gpu.device_id)} ({at}{cases})"
+
+
+def _is_called(card: Card, name: str) -> bool:
+    uuid, wanted = card.uuid.lower(), name.lower()
+    begins = len(wanted) >= PREFIX_LEAST and (uuid.startswith(wanted) or uuid.partition("-")[2].startswith(wanted))
+    at = card.pci_bus and card.pci_bus in (pci_address(name), pci_address(f"0000:{name}"))
+    return name in (card.index, card.token) or bool(begins) or bool(at)
+
+
+def _listed(card: Card) -> str:
+    """'0 (GPU-1a2b..., 0000:17:00.0)'."""
+    more = ", ".join(part for part in (card.uuid, card.pci_bus) if part and part != card.index)
+    return f"{card.index} ({more})" if more else card.index
+
+
+def _for_checks(config: pytest.Config) -> tuple[str, ...]:
+    """One GPU, which nobody leases; xdist's workers are spread over all there are."""
+    simple = not own_gpus(config) and not run_config(config).pin_gpu and device_kind(config)[0] == "gpu"
+    tokens = visible_gpus(os.environ) if simple else usable_gpus(config)
+    if not is_xdist_worker(config):
+        return tokens[:1]
+    from pytest_attnperf.plugin.features.gpus.xdist_gpus import number
+
+    return (tokens[number(config) % len(tokens)],) if tokens else ()
+
+
+def _of_xdist_worker(held: OfWorker, mode: Mode) -> Chosen:
+    """Its own card; of a recording all cards of the run, beginning with its own, on which it takes turns."""
+    if mode not in RECORDING:
+        return Chosen((held.lease.token,), (held.lease,))
+    tokens = [card.token for card in held.cards]
+    # Place RECORD_PLACES stands on the own card, so that sessions begin on different ones.
+    shift = tokens.index(held.lease.token) - RECORD_PLACES
+    cards = [held.cards[(index + shift) % len(tokens)] for index in range(len(tokens))]
+    turns = tuple(lease_directory() / f"turn-{file_name(card.name)}.lock" for card in cards)
+    return Chosen(tuple(card.token for card in cards), (held.lease,), turns)
+
+
+def _all_free(cards: Sequence[Card], mode: Mode) -> Chosen:
+    """Every card that no other run holds; all of them where they are to run at once."""
+    leases = lease_free(cards)
+    free = {lease.token for lease in leases}
+    busy = [card for card in cards if card.token not in free]
+    if not leases:
+        lease_card(cards)  # says so
+    if busy and mode is Mode.TOGETHER:
+        for lease in leases:
+            lease.release()
+        raise GpuBusyError(
+            f"--attnperf-together: {len(busy)} of {len(cards)} GPUs ({', '.join(card.token for card in busy)}) leased "
+            f"by another run (locks in {lease_directory()}); wait for it to end, or choose the others with {PIN}"
+        )
+    return Chosen(tuple(lease.token for lease in leases), tuple(leases), notes=left_out(busy, len(cards)))
+
+
+def left_out(busy: Sequence[Card], of: int) -> tuple[str, ...]:
+    """A note on GPUs that a recording could not have."""
+    if not busy:
+        return ()
+    listed = ", ".join(card.token for card in busy)
+    return (f"recorded without {len(busy)} of {of} GPUs, which another run had leased: {listed}",)

@@ -1,0 +1,137 @@
+"""What may run on several GPUs and what may not: workers of pytest-xdist, each on its own, and cases on all at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_attnperf.environment.lease import GpuBusyError, lease_directory, lease_free
+from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.config import run_config
+from pytest_attnperf.plugin.features.gpus import xdist_gpus
+from pytest_attnperf.plugin.features.gpus.card_watch import CardWatch
+from pytest_attnperf.plugin.features.gpus.gpu_choice import PIN, Chosen, left_out, own_gpus, require_alike, usable_cards
+from pytest_attnperf.plugin.xdist_roles import is_distributed, is_xdist_controller
+
+TOGETHER = "--attnperf-together"
+NOT_TOGETHER = (
+    *options.TIMED[:3],
+    ("warm", "--attnperf-warm"),
+    ("profile", "--attnperf-profile"),
+    ("changed", "--attnperf-changed"),
+    ("record_local", "--attnperf-record-local"),
+)
+
+_NOTES = pytest.StashKey[tuple[str, ...]]()
+_WATCH = pytest.StashKey[CardWatch]()
+
+
+def auto_workers(config: pytest.Config) -> int | None:
+    """What `-n auto` starts where something is timed: a worker per GPU, none on a CPU; None leaves it to xdist.
+
+    Raises as `usable_cards`.
+    """
+    return len(usable_cards(config)) if run_config(config).timed else None
+
+
+def refuse_pin(config: pytest.Config) -> None:
+    """Raises UsageError for a pin where no process is started that it could act upon, or that fits no GPU."""
+    pins = run_config(config).pin_gpu
+    if run_config(config).in_process:
+        raise pytest.UsageError(
+            f"{PIN}={pins} says where workers run, and --attnperf-isolate=none starts none; drop one"
+        )
+    usable_cards(config)
+
+
+def refuse_workers(config: pytest.Config) -> None:
+    """Raises UsageError for more workers of xdist than devices, and for a distribution that repeats cases."""
+    if not is_xdist_controller(config):
+        return
+    flag = _flag(config)
+    if config.getoption("dist") == "each":
+        raise pytest.UsageError(
+            f"--dist each with {flag}: every worker would measure every case, and the last result would count; "
+            "use --dist load"
+        )
+    workers, cards = xdist_gpus.processes(config), usable_cards(config)
+    if workers <= max(1, len(cards)):
+        return
+    what = f"{len(cards)} visible GPU{'s' if len(cards) != 1 else ''}" if cards else "one CPU"
+    raise pytest.UsageError(
+        f"-n {workers} with {flag}, but {what}: timings of workers that share a device disturb each other; "
+        f"use -n {max(1, len(cards))}" + ("" if cards else " or no -n")
+    )
+
+
+def refuse_together(config: pytest.Config) -> None:
+    """Raises UsageError beside whatever else wants the GPUs, or would judge, and with fewer than two of them."""
+    asked = run_config(config)
+    if not asked.together:
+        return
+    for name, flag in NOT_TOGETHER:
+        if getattr(asked, name):
+            raise pytest.UsageError(f"{flag} with {TOGETHER}: it only shows how cards disturb each other; drop one")
+    for name in ("budget", "against"):
+        if name in asked.typed:
+            flag = options.BY_NAME[name].flag
+            raise pytest.UsageError(
+                f"{flag} with {TOGETHER}: it judges nothing, which a budget or a base side could help; drop one"
+            )
+    if is_distributed(config):
+        raise pytest.UsageError(f"{TOGETHER} with -n: it uses all GPUs by itself; drop -n, or give -n0")
+    if asked.in_process:
+        raise pytest.UsageError(f"{TOGETHER} needs a process on each GPU; drop --attnperf-isolate=none")
+    seen = len(usable_cards(config))
+    if seen < 2:
+        raise pytest.UsageError(
+            f"{TOGETHER} needs at least 2 GPUs to run on at once, and this run sees {seen or 'none'}"
+            + (f"; see CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES and {PIN}" if seen else "")
+        )
+
+
+def prepare_xdist(config: pytest.Config) -> None:
+    """Choose the GPUs of a run whose cases run in xdist's workers, and hand them down.
+
+    Each worker leases one. A recording measures on all cards, also on those without a worker: these are leased here.
+    No worker has been started yet, so that the state of the cards is read here, too.
+
+    Raises GpuBusyError when fewer are free than workers are to start.
+    """
+    if config.getoption("maxschedchunk", default=None) is None:
+        config.option.maxschedchunk = 1  # cases take seconds, and a heap of them left at one worker takes minutes
+    cards, workers = usable_cards(config), xdist_gpus.processes(config)
+    if not cards:
+        config.stash[_WATCH] = CardWatch.begin(())
+    if not cards or not workers:
+        return
+    records = run_config(config).records
+    if records or workers > 1:
+        require_alike(config)
+    leases = lease_free(cards)
+    free = [card for card in cards if card.token in {lease.token for lease in leases}]
+    spare = leases[workers:] if records else []
+    for lease in leases:
+        if lease not in spare:
+            lease.release()
+    if len(free) < workers:
+        raise GpuBusyError(
+            f"{workers} workers, but {len(free)} of {len(cards)} visible GPUs free: the others are leased by another "
+            f"run (locks in {lease_directory()}); wait for it to end, or use -n {max(1, len(free))}"
+        )
+    for lease in spare:
+        config.add_cleanup(lease.release)
+    config.stash[_NOTES] = left_out([card for card in cards if card not in free], len(cards)) if records else ()
+    leased = workers if records else len(free)
+    own_device = bool(own_gpus(config))
+    xdist_gpus.hand_down(config, free, leased, own_device=own_device)
+    used = free if records else free[:workers]
+    config.stash[_WATCH] = CardWatch.begin([card.token for card in used], own_device=own_device)
+
+
+def of_controller(config: pytest.Config) -> Chosen:
+    """What a controller of xdist, which measures nothing itself, knows of the choice that `prepare_xdist` made."""
+    return Chosen(notes=config.stash.get(_NOTES, ()), watch=config.stash.get(_WATCH, None))
+
+
+def _flag(config: pytest.Config) -> str:
+    return next(flag for name, flag in options.TIMED if getattr(run_config(config), name))

@@ -1,0 +1,122 @@
+"""How a run ends early: Ctrl-C, and the SIGTERM of a CI system that has run out of patience.
+
+Both end it the same way: the case that is measured is given up, workers are ended, results are written. CI systems send
+one after the other, or one of them twice, and kill what is left some seconds later; so a signal that comes while the
+run is ending changes nothing. Each is answered at once, because ending workers may take seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from pytest_attnperf.plugin.config import RunConfig, run_config
+from pytest_attnperf.plugin.ending import results_path, shown_path
+from pytest_attnperf.plugin.features.base import Feature
+from pytest_attnperf.plugin.features.gpus import xdist_gpus
+from pytest_attnperf.plugin.features.live.progress import ENDING, LINE
+from pytest_attnperf.plugin.features.live.status_text import ending_text
+from pytest_attnperf.plugin.xdist_roles import is_xdist_controller
+from pytest_attnperf.session.looking import UNTIMED
+from pytest_attnperf.session.settings import Mode
+from pytest_attnperf.workers.doing import DOING
+
+PATIENCE_S = 30.0
+"""A run that still has not ended so long after the first signal obeys the next one at once."""
+
+
+class Interrupts(Feature):
+    """Plugin object of a run: turns the first SIGINT or SIGTERM into a KeyboardInterrupt of the main thread."""
+
+    def __init__(
+        self,
+        resume_command: Callable[[], str],
+        answer: Callable[[], str],
+        tell: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`resume_command` gives what to type to go on, '' where nothing would be taken over; `answer` what the first
+        signal is answered with, and `tell` says it, also while pytest captures what is printed.
+        """
+        self._resume_command, self._answer, self._tell, self._clock = resume_command, answer, tell, clock
+        self._first: float | None = None
+        self._before: dict[int, Any] = {}
+
+    def install(self) -> None:
+        """Take the signals over that nobody else has; nothing outside the main thread, where Python forbids it."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+            if signal.getsignal(number) == usual:
+                self._before[number] = signal.signal(number, self._handle)
+
+    def restore(self) -> None:
+        """Give the signals back as they were."""
+        while self._before:
+            signal.signal(*self._before.popitem())
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        first, self._first = self._first, self._clock() if self._first is None else self._first
+        if first is None:
+            name = signal.Signals(number).name
+            self._tell(self._answer())
+            raise KeyboardInterrupt(*([f"terminated by {name}"] if number == signal.SIGTERM else []))
+        if self._clock() - first < PATIENCE_S:
+            self._tell("attnperf: still ending the run")
+            return
+        self.restore()
+        signal.raise_signal(number)
+
+    def show(self, reporter: Any) -> None:
+        """What to type to go on."""
+        command = self._resume_command()
+        if command:
+            reporter.ensure_newline()
+            reporter.write_line(f"not finished; go on with: {command}")
+
+
+def watch(
+    config: pytest.Config, mode: Mode, resume_command: Callable[[], str], enter: Callable[[str], None]
+) -> Interrupts:
+    """Take the signals over until the session ends. `enter` is told what is done from then on."""
+
+    def answer() -> str:
+        enter(ENDING)
+        of_xdist = xdist_gpus.processes(config) if is_xdist_controller(config) else 0
+        return ending_text(of_xdist or len(DOING.workers), if_interrupted(run_config(config), mode))
+
+    interrupts = Interrupts(resume_command, answer, _teller(config))
+    interrupts.install()
+    config.add_cleanup(interrupts.restore)
+    return interrupts
+
+
+def if_interrupted(asked: RunConfig, mode: Mode) -> str:
+    """What becomes of the results so far when the run is interrupted; '' where none are kept."""
+    if mode in UNTIMED:
+        return ""
+    kept = f"results so far go to {shown_path(asked, results_path(asked))}"
+    return f"{kept}, and no baseline is written" if mode is Mode.UPDATE else kept
+
+
+def _teller(config: pytest.Config) -> Callable[[str], None]:
+    """Writes past every stream, whose buffer may be what was interrupted, and past pytest, which captures."""
+    line = config.stash.get(LINE, None)
+    if line is not None:
+        return line.announce
+    error = os.dup(2)
+    config.add_cleanup(lambda: os.close(error))
+
+    def tell(text: str) -> None:
+        with contextlib.suppress(OSError):  # nobody reads it any more
+            os.write(error, f"\n{text}\n".encode())
+
+    return tell

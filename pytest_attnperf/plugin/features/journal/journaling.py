@@ -1,0 +1,250 @@
+"""What a run has judged so far, on disk after every case, and what a resumed one takes over."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_attnperf.baselines.store import BaselineStore, Found
+from pytest_attnperf.errors import AttnperfError, BaselineError, UsageError, WorkerError
+from pytest_attnperf.plugin.config import run_config
+from pytest_attnperf.plugin.features.base import Feature
+from pytest_attnperf.plugin.features.journal.journal_folder import (
+    JournalWriter,
+    living,
+    readable,
+    require_own,
+    unfinished,
+)
+from pytest_attnperf.plugin.features.journal.journal_header import (
+    EVERYWHERE,
+    FOLDER,
+    beside_digest,
+    file_digest,
+    header_of,
+    nothing_text,
+    resuming,
+    selected,
+    unlike,
+    unlike_text,
+    when,
+)
+from pytest_attnperf.plugin.keys import PLANNED, case_key
+from pytest_attnperf.plugin.xdist_roles import is_xdist_worker
+from pytest_attnperf.records import CaseKey, Fingerprint
+from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.reports.files.journal import (
+    JournalContent,
+    JournalHeader,
+    Kept,
+    case_line,
+    code_line,
+    header_line,
+)
+from pytest_attnperf.results import CaseResult
+from pytest_attnperf.session.looking import GATE_PLACE, RECORD_PLACES, RECORDING
+from pytest_attnperf.session.resume import JUDGED_AGAIN, Standing, why_again
+from pytest_attnperf.session.settings import Mode, RunSettings
+from pytest_attnperf.workers.base_spec import BaseKind, parse
+from pytest_attnperf.workers.pool import Pool
+
+if TYPE_CHECKING:
+    from pytest_attnperf.plugin.ending import Ended
+
+
+@dataclass(eq=False)  # hashable: pluggy keeps plugins in sets
+class Journal(Feature):
+    """Of one run.
+
+    old      the interrupted run that this one resumes
+    header   of this run's own journal, begun with the first result; None where this process writes none
+    """
+
+    config: pytest.Config
+    settings: RunSettings
+    old: JournalContent | None = None
+    old_path: Path | None = None
+    header: JournalHeader | None = None
+    _writer: JournalWriter | None = None
+    _problem: str = ""
+    _seen: dict[CaseKey, bool] = field(default_factory=dict)
+    _again: dict[CaseKey, str] = field(default_factory=dict)
+    _kept: bool = False
+    _digests: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: pytest.Config, settings: RunSettings, commit: str) -> Journal:
+        """Begin. Raises UsageError where there is nothing to resume."""
+        journal = cls(config, settings)
+        header = header_of(config, settings, commit)
+        beside = is_xdist_worker(config)  # the controller says what is off, and writes
+        if run_config(config).resume:
+            journal._find(header, beside=beside)
+        if not beside:
+            journal.header = header
+            config.pluginmanager.register(journal, "attnperf-journal")
+        return journal
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
+        """Only now does a controller of xdist know how many tests there are. Raises UsageError for another number."""
+        assert self.header is not None
+        self.header = replace(self.header, tests=len(ids))
+        if self.old is not None and self.old.header.tests != len(ids):
+            raise pytest.UsageError(unlike_text(self.old.header, self.header))
+
+    def verdict(self, _item: pytest.Item, key: CaseKey) -> CaseResult | None:
+        """What the interrupted run said of a case, where that still holds."""
+        kept = None if self.old is None else self.old.known.get(key)
+        if kept is None:
+            return None
+        item = self._items.get(key)
+        if item is None:
+            return None
+        try:
+            why = why_again(kept.result, kept.beside, self._standing(item, kept.result))
+        except BaselineError:  # said by the look that follows
+            why = "its stored entry cannot be read"
+        if why:
+            self._again[key] = why
+            return None
+        return replace(kept.result, nodeid=item.nodeid, resumed=True)
+
+    def after_case(self, result: CaseResult | CodeResult) -> None:
+        """Keep a result. A disk that takes no more costs the journal, and never the run."""
+        if isinstance(result, CaseResult):
+            self._seen[result.key] = result.resumed
+        if self.header is None or self._problem:
+            return
+        try:
+            self._append(result, self.header)
+        except (OSError, AttnperfError) as error:
+            self._problem = str(error)
+
+    def finish(self, ended: Ended) -> None:
+        """The run has written its results: its journal goes, and the one it resumed, unless it was stopped."""
+        writer, self._writer = self._writer, None
+        stopped = not ended.run.complete and _stopped(self.config)
+        self._kept = stopped and (writer is not None or self.old is not None)
+        if writer is not None:
+            writer.close(keep=stopped)
+        # What was taken over, or could have been, stands in this run's own journal from its first line on.
+        if self.header is not None and self.old_path is not None and (writer is not None or not stopped):
+            with contextlib.suppress(OSError):  # read-only by now: it stays, and its results hold as they did
+                self.old_path.unlink(missing_ok=True)
+
+    def notes(self, _cases: Iterable[CaseResult]) -> Sequence[str]:
+        """What a reader must know of a resumed run, and of a journal that could not be written."""
+        notes = [f"no journal is kept, and this run cannot be resumed: {self._problem}"] if self._problem else []
+        if self.old is None:
+            return tuple(notes)
+        resumed, known = sum(self._seen.values()), self.old.known
+        judged = f"{resumed} of {len(self._seen)} cases were judged by {when(self.old.header)}"
+        notes.append(f"resumed: {judged}, which was interrupted")
+        again = [key for key, taken in self._seen.items() if not taken and key in known]
+        if again:
+            reasons = Counter(self._again.get(key, "") for key in again)
+            said = ", ".join(f"{why} ({count})" for why, count in reasons.most_common() if why)
+            notes.append(f"judged again although it had judged them: {len(again)}" + (f"; {said}" if said else ""))
+        return tuple(notes)
+
+    def resume_command(self) -> str:
+        """What goes on with this run; '' where it ended, or nothing of it could be taken over."""
+        return "" if self.header is None or self.header.refused or not self._kept else resuming(self.header.command)
+
+    @functools.cached_property
+    def _items(self) -> dict[CaseKey, pytest.Item]:
+        return {key: item for item in selected(self.config) if (key := case_key(item)) is not None}
+
+    def _find(self, header: JournalHeader, *, beside: bool) -> None:
+        """The newest unfinished run that was as this one is. Raises UsageError, but not beside others."""
+        folder = self.config.rootpath / FOLDER
+        try:
+            require_own(self.config.rootpath, FOLDER)
+            ended = readable(unfinished(folder))
+            candidates = [(path, content) for path, content in ended if not content.header.refused]
+            fitting = [(path, content) for path, content in candidates if not unlike(content.header, header)]
+            if fitting:
+                self.old_path, self.old = fitting[0]
+            elif candidates:
+                raise UsageError(unlike_text(candidates[0][1].header, header))
+            else:
+                raise UsageError(nothing_text([content.header for _, content in (*ended, *readable(living(folder)))]))
+        except UsageError:
+            if not beside:
+                raise
+
+    def _append(self, result: CaseResult | CodeResult, header: JournalHeader) -> None:
+        if self._writer is None:
+            known = {} if self.old is None else self.old.known
+            decided = [kept for kept in known.values() if kept.result.verdict not in JUDGED_AGAIN]
+            first = [header_line(header), *(case_line(kept, carried=True) for kept in decided)]
+            self._writer = JournalWriter(self.config.rootpath / FOLDER, first)
+        if isinstance(result, CodeResult):
+            self._writer.append(code_line(result))
+            return
+        folders = sorted(
+            {EVERYWHERE, *self._baselines(), *(path.split("/")[0] for path in result.sources if "/" in path)}
+        )
+        self._writer.append(case_line(Kept(result, {name: self._beside(name) for name in folders})))
+
+    def _baselines(self) -> tuple[str, ...]:
+        """The top-level folder of stored baselines: the noise of a case is that of all that are stored beside it."""
+        return Path(run_config(self.config).baselines).parts[:1]
+
+    def _beside(self, folder: str) -> str:
+        if folder not in self._digests:
+            self._digests[folder] = beside_digest(self.config.rootpath, folder)
+        return self._digests[folder]
+
+    def _standing(self, item: pytest.Item, result: CaseResult) -> Standing:
+        """What the case would be judged under now; looked up through the run, whose session has the workers."""
+        assert self.old is not None
+        run: Any = self.config.pluginmanager.get_plugin("attnperf-run")
+        against = run.session.bench.against
+        return Standing(
+            digest=functools.partial(file_digest, self.config.rootpath),
+            beside=self._beside,
+            policy=item.stash[PLANNED].policy.record(),
+            found=functools.partial(_stored, run.session.bench.store, result),
+            base="" if against is None else against.label,
+            base_fixed=_is_revision(run_config(self.config).against),
+            today=datetime.now(timezone.utc).date().isoformat(),
+            then=self.old.header.started[:10],
+            fingerprint=functools.partial(_fingerprint, run.session.bench.pool, self.settings.mode),
+        )
+
+
+def _stopped(config: pytest.Config) -> bool:
+    """Whether the session ended before its last test: interrupted, crashed, or by -x and --maxfail."""
+    session: Any = config.pluginmanager.get_plugin("session")
+    ended = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+    return bool(session.shouldstop or session.shouldfail) or session.exitstatus not in ended
+
+
+def _stored(store: BaselineStore, result: CaseResult) -> Found | None:
+    """What is stored of the case where it ran, which `why_again` compares with here afterwards."""
+    must = {} if result.fingerprint is None else result.fingerprint.must_match
+    if not must.get("arch") or not must.get("product"):
+        return None
+    return store.find(must["arch"], must["product"], result.key.suite, result.key.entry)
+
+
+def _fingerprint(pool: Pool, mode: Mode) -> Fingerprint | None:
+    """What this run's processes run on; None where none can start, as the look that follows will say."""
+    try:
+        return pool.ready(RECORD_PLACES if mode in RECORDING else GATE_PLACE).fingerprint
+    except WorkerError:
+        return None
+
+
+def _is_revision(against: str) -> bool:
+    return bool(against) and parse(against, Path.cwd()).kind is BaseKind.REV

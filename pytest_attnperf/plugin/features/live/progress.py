@@ -1,0 +1,198 @@
+"""How far a run is: on a terminal a line that is always up to date, in a log a line now and then."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_attnperf.plugin.features.base import Feature
+from pytest_attnperf.plugin.features.live.status_text import Standing, status_text
+from pytest_attnperf.plugin.keys import build_key, case_key
+from pytest_attnperf.plugin.xdist_roles import is_xdist_controller
+from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.reports.text.figures import one_line
+from pytest_attnperf.results import CaseResult
+from pytest_attnperf.session.durations import duration
+from pytest_attnperf.session.time_left import Left, Took, left_text, time_left
+from pytest_attnperf.workers.doing import DOING
+
+if TYPE_CHECKING:
+    from pytest_attnperf.plugin.features.live.live_line import LiveLine
+
+EVERY_SECONDS = 15.0
+LINE: pytest.StashKey[LiveLine] = pytest.StashKey()
+"""The session's line on its terminal, where it has one (see `live_line`)."""
+
+REMEMBERED = 500
+"""Latest cases, of all suites, that the time left follows from."""
+
+ENDING = "ending the run"
+"""What is done from the last case, or an interrupt, on."""
+
+UNKNOWN = ""
+"""Suite of cases that are planned without being known."""
+
+
+class Progress(Feature):
+    """Of one run. In a log it prints at most one line per `EVERY_SECONDS`.
+
+    compiling   asks how many kernels are compiled, and of how many; None while none is
+    """
+
+    def __init__(
+        self,
+        config: pytest.Config,
+        total: int,
+        compiling: Callable[[], tuple[int, int] | None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._total = total
+        self._compiling = compiling
+        self._clock = clock
+        self._started = self._last = self._ended = self._busy = clock()
+        self._done = self._failed = 0
+        self._left: Counter[str] | None = None
+        self._took: deque[Took] = deque(maxlen=REMEMBERED)
+        self._running: dict[str, None] = {}
+        self._phase = self._said = ""
+
+    def follow(self) -> None:
+        """Keep the session's line up to date, where it has one, from what begins and ends."""
+        line = self._config.stash.get(LINE, None)
+        if line is not None:
+            line.says = self.status
+            self._config.pluginmanager.register(self, "attnperf-progress")
+        if is_xdist_controller(self._config):
+            self.enter("starting workers of xdist")
+
+    def finish(self, _ended: object) -> None:
+        """Everything is written; xdist ends its workers behind this."""
+        self.enter("ending workers of xdist" if is_xdist_controller(self._config) else ENDING)
+
+    def expect(self, total: int) -> None:
+        """So many tests are dealt out to workers of xdist now; which of them are cases is seen when they end.
+
+        Cases of several workers end one behind the other, so that the time between two ends is a worker's share.
+        """
+        self._total, self._left = total, None
+        self._last = self._ended = self._clock()
+        self.enter("")
+
+    def passed_by(self) -> None:
+        """A test that was expected as a case is none."""
+        self._total = max(self._done, self._total - 1)
+        if self._left is not None:
+            self._left[UNKNOWN] -= 1
+
+    def enter(self, phase: str) -> None:
+        """What is done from now on beside judging cases; '' for judging them."""
+        self._phase, self._busy = phase, self._clock()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """A test has begun, here or in a worker of xdist."""
+        self._running[nodeid] = None
+        self._busy = self._clock()
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """It has ended."""
+        self._running.pop(nodeid, None)
+
+    def before_case(self) -> None:
+        """A case begins; what came before the first one is not counted as its time."""
+        if self._done == 0:
+            self._last = self._ended = self._clock()
+
+    def after_case(self, result: CaseResult | CodeResult) -> None:
+        """A case has ended."""
+        self._done += 1
+        self._failed += result.fails
+        now = self._clock()
+        left, suite = self._planned_left(), result.key.suite
+        left[suite if left[suite] > 0 else UNKNOWN] -= 1
+        twice = isinstance(result, CaseResult) and bool(result.second or result.pairs)
+        self._took.append(Took(suite, now - self._ended, twice))
+        self._ended = self._busy = now
+        if now - self._last >= EVERY_SECONDS and self._done < self._total:
+            self._last = now
+            said = left_text(self._time_left())
+            self._write(progress_line(self._done, self._total, now - self._started, said, self._failed, result))
+
+    def say(self, text: str) -> None:
+        """How far what comes before a case's verdict is; as rarely as everything else."""
+        now = self._clock()
+        self._said, self._busy = text, now
+        if now - self._last >= EVERY_SECONDS:
+            self._last = now
+            self._write(f"attnperf: {text}")
+
+    def status(self, width: int) -> str:
+        """What is being done at this moment, and the time left, in at most so many cells."""
+        over = ENDING if self._done >= self._total and not self._running else ""
+        return status_text(
+            Standing(
+                phase=self._phase or over,
+                done=self._done,
+                total=max(self._total, self._done + bool(self._running)),
+                failed=self._failed,
+                running=[_name(test) for test in tuple(self._running)],
+                busy_s=self._clock() - self._busy,
+                step=DOING.step,
+                waits=DOING.waits,
+                compiling=self._compiling(),
+                left=self._time_left(),
+                said=self._said,
+            ),
+            width,
+        )
+
+    def _time_left(self) -> Left | None:
+        step, now = DOING.step, self._clock()
+        step_left = None if step is None else step.left_s(DOING.clock())
+        return time_left(tuple(self._took), self._planned_left(), now - self._ended, step_left)
+
+    def _planned_left(self) -> Counter[str]:
+        if self._left is None:
+            self._left = Counter(_planned(self._config, self._total))
+        return self._left
+
+    def _write(self, line: str) -> None:
+        reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is None or self._config.get_verbosity() < 0 or self._config.stash.get(LINE, None) is not None:
+            return
+        capture: Any = self._config.pluginmanager.get_plugin("capturemanager")
+        with contextlib.nullcontext() if capture is None else capture.global_and_fixture_disabled():
+            reporter.ensure_newline()
+            reporter.write_line(line)
+            reporter.flush()
+
+
+def progress_line(
+    done: int, total: int, seconds: float, left: str, failed: int, result: CaseResult | CodeResult
+) -> str:
+    """'attnperf: 34 of 126 cases in 41 s, about 110 s left, 2 failed; last: prefill/... SAME'."""
+    said = f", {failed} failed" if failed else ""
+    return (
+        f"attnperf: {done} of {total} cases in {duration(seconds)}, {left}{said}; "
+        f"last: {one_line(str(result.key))} {result.verdict.value}"
+    )
+
+
+def _name(test: str) -> str:
+    """The part of a test's id that tells it from its neighbours: 'ck-prefill-b4-...'."""
+    function, _, parameters = test.rpartition("::")[2].partition("[")
+    return parameters.removesuffix("]") or function
+
+
+def _planned(config: pytest.Config, total: int) -> dict[str, int]:
+    """Cases of each suite among the items that pytest runs; those that it does not know of count as one suite."""
+    session: Any = config.pluginmanager.get_plugin("session")
+    items = getattr(session, "items", [])
+    keys = [case_key(item) or build_key(item) for item in items]
+    found = Counter(key.suite for key in keys if key is not None)
+    return {**found, UNKNOWN: max(0, total - found.total())}

@@ -1,0 +1,149 @@
+"""`--attnperf-warm` inside the user's pytest: every case's first call, and what of it a fresh process finds again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.plugin.config import RunConfig
+from pytest_attnperf.plugin.features.base import Feature
+from pytest_attnperf.plugin.features.cache_folders import CacheFolder, Contents, cache_folders, contents, growth_lines
+from pytest_attnperf.plugin.following import next_case
+from pytest_attnperf.plugin.keys import PLANNED
+from pytest_attnperf.records import CaseKey, Verdict
+from pytest_attnperf.reports.text.figures import one_line
+from pytest_attnperf.reports.text.grid import Column, Group, Row, grid
+from pytest_attnperf.results import CaseResult
+from pytest_attnperf.session.durations import duration
+from pytest_attnperf.session.judge import Session
+from pytest_attnperf.session.warm import Reopened, Warm
+
+SLOWEST = 5
+BACKENDS_SHOWN = 8
+CASE_LIMIT_S = 4 * 3600.0
+"""A library may compile for hours, once: no case is given up before, unless --attnperf-case-limit says so."""
+
+COLUMNS = (Column("first call"), Column("fresh process"), Column("proof alone"))
+KEEP_CHOICES = "TRITON_CACHE_AUTOTUNING"
+
+
+def refuse_warm(asked: RunConfig, *, distributed: bool) -> None:
+    """Raises UsageError where cases run beside each other, or in pytest's own process."""
+    if distributed:
+        raise UsageError("--attnperf-warm with -n: compilers use all cores already, and tuning wants the GPU; use -n0")
+    if asked.in_process:
+        raise UsageError("--attnperf-warm needs processes of its own; drop --attnperf-isolate=none")
+
+
+@dataclass(eq=False)
+class Warming(Feature):
+    """What a warming run does beside judging, and says in the end."""
+
+    config: pytest.Config
+    warm: Warm
+    selected: int
+    folders: Sequence[CacheFolder]
+    reopened: list[Reopened] = field(default_factory=list)
+    _before: dict[CacheFolder, Contents] = field(default_factory=dict)
+    _after: dict[CacheFolder, Contents] = field(default_factory=dict)
+    _began: float = field(default_factory=time.monotonic)
+    _seconds: float = 0.0
+
+    @classmethod
+    def of(cls, config: pytest.Config, session: Session, selected: int) -> Warming:
+        """Of this run of so many cases."""
+        folders = cache_folders(os.environ, config.rootpath, Path(os.path.expanduser("~")))
+        return cls(config, Warm(session), selected, folders)
+
+    def begin(self) -> None:
+        """Look what the caches hold now."""
+        self._before = {folder: contents(folder.path) for folder in self.folders}
+
+    def verdict(self, item: pytest.Item, _key: CaseKey) -> CaseResult:
+        """The first call of one case."""
+        return self.warm.judge(replace(item.stash[PLANNED], next_key=next_case(item.session.items, item)))
+
+    def stop(self, *, interrupted: bool) -> None:
+        """Look what the caches hold now, and open the slowest cases again."""
+        if not interrupted:
+            self._after = {folder: contents(folder.path) for folder in self.folders}
+            self.reopened = self.warm.again(SLOWEST)
+        self._seconds = time.monotonic() - self._began
+
+    def show(self, reporter: Any) -> None:
+        """The end of the run; with -q without the table, with -qq and where it was interrupted one line."""
+        verbosity = self.config.get_verbosity()
+        results = [result for _, result in self.warm.taken]
+        reporter.ensure_newline()
+        lines = [total_line(results, self._seconds, self.selected)]
+        if verbosity > -2 and self._after:
+            lines += [*backend_lines(results), *growth_lines(self._before, self._after)]
+            lines += lost_lines(self.reopened, os.environ)
+        if verbosity >= 0 and self._after:
+            reporter.section("attnperf: warm")
+            for line in slowest_table(self.reopened, shutil.get_terminal_size().columns).splitlines():
+                reporter.write_line(line)
+        for line in lines:
+            reporter.write_line(one_line(line, 600))
+
+
+def total_line(results: Sequence[CaseResult], seconds: float, selected: int) -> str:
+    """How many of the selected cases are ready, and what that took; a mark may skip some, an interrupt ends the run."""
+    right = sum(result.verdict is Verdict.RIGHT for result in results)
+    unsupported = sum(result.verdict is Verdict.UNSUPPORTED for result in results)
+    broken = len(results) - right - unsupported
+    text = f"warm: {right} of {max(selected, len(results))} cases are ready, in {duration(seconds)}"
+    text += f", {unsupported} unsupported here" if unsupported else ""
+    text += f", {selected - len(results)} not opened" if selected > len(results) else ""
+    return f"{text}, {broken} could not be made ready" if broken else text
+
+
+def backend_lines(results: Sequence[CaseResult]) -> list[str]:
+    """Seconds of first calls by backend, the most first."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for result in results:
+        seconds[result.key.backend] += result.seconds
+    most = sorted(seconds.items(), key=lambda item: -item[1])
+    parts = [f"{name} {duration(took)}" for name, took in most[:BACKENDS_SHOWN]]
+    if len(most) > BACKENDS_SHOWN:
+        parts.append(f"{len(most) - BACKENDS_SHOWN} others {duration(sum(took for _, took in most[BACKENDS_SHOWN:]))}")
+    return [f"first calls: {', '.join(parts)}"] if parts else []
+
+
+def slowest_table(reopened: Sequence[Reopened], width: int) -> str:
+    """The slowest first calls beside those of a fresh process."""
+    rows = tuple(
+        Row(str(one.key), (duration(one.first_s), duration(one.fresh_s), duration(one.proof_s))) for one in reopened
+    )
+    return grid([Group("", rows)], COLUMNS, corner="slowest first calls", width=width, before=0)
+
+
+def lost_lines(reopened: Sequence[Reopened], environ: Mapping[str, str]) -> list[str]:
+    """Cases whose building no later process is spared, each with what would keep it."""
+    return [
+        f"not kept on disk: {one.key}: a fresh process pays {duration(one.paid_again_s)} of {duration(one.built_s)} "
+        f"again; {_advice(one, environ)}"
+        for one in reopened
+        if not one.kept
+    ]
+
+
+def _advice(one: Reopened, environ: Mapping[str, str]) -> str:
+    if not one.autotuned:
+        return "look whether the cache folders can be written, and whether something empties them between processes"
+    pinned = "--attnperf-pin-config runs it with the configuration stored in its baseline"
+    if environ.get(KEEP_CHOICES, "").lower() in ("1", "true", "on", "yes", "y"):
+        return f"Triton keeps no choice whose configurations have a pre_hook, also with {KEEP_CHOICES}=1; {pinned}"
+    return (
+        f"its autotuner keeps its choice in the process: set {KEEP_CHOICES}=1 where your Triton knows it (3.9 does), "
+        f"for this run and the later ones; or {pinned}"
+    )

@@ -1,0 +1,98 @@
+"""A session of pytest that a command of ours types: it loads the project, and the command works in it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.plugin import main
+
+SUITES = "suites"
+QUIET = ("-qq", "-s", "--no-header", "--no-summary", "-p", "no:cacheprovider")
+"""Nothing of pytest's own is printed, and what is printed is not captured."""
+
+INTERRUPTED = 130
+"""As a shell says of a command that was interrupted."""
+
+IMPORTED = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
+"""That this package is loaded already is no news to whoever types `attnperf warm`."""
+
+
+class Loader:
+    """A plugin that loads the main one where it is not installed as an entry point."""
+
+    def pytest_addoption(self, parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+        """Before the command line is read."""
+        if not pluginmanager.has_plugin("attnperf"):
+            pluginmanager.register(main, "attnperf")
+
+
+class Worker(Loader):
+    """A plugin that works in place of what pytest would do next."""
+
+    def __init__(self) -> None:
+        self.status: int | None = None
+        self.raised: list[BaseException] = []
+
+    def work_in(self, session: pytest.Session, work: Callable[[], int]) -> bool:
+        """Keep what `work` gives, or raises, until pytest's session is over."""
+        try:
+            self.status = work()
+        except BaseException as error:
+            self.raised.append(error)
+        # It would say that no tests ran, and ends what is printed with an empty line.
+        session.config.pluginmanager.unregister(name="terminalreporter")
+        return True
+
+
+def work_with(worker: Worker, suite: str, *options: str) -> int:
+    """What the worker's work gives, in the project of the current folder.
+
+    suite     a test file or a folder whose conftests count; without one the folder `suites`, or the current one
+    options   further ones of pytest's command line
+
+    Raises what the work raises, and UsageError where pytest cannot load the project: it has then said why.
+    """
+    start = suite or (SUITES if Path(SUITES).is_dir() else ".")
+    if not Path(start).exists():
+        raise UsageError(f"{start} does not exist; run this in the project's folder, or name its tests by --suite=PATH")
+    with own_options():
+        ended = pytest.main([*QUIET, *no_xdist(), *options, start], plugins=[worker])
+    if worker.raised:
+        raise worker.raised[0]
+    if worker.status is None:
+        raise UsageError(f"pytest could not load the project of {start} (status {int(ended)}); above it says why")
+    return worker.status
+
+
+def warm(words: Sequence[str]) -> int:
+    """Warm what these words of pytest's command line select; 0 all ready, 1 not all, 130 interrupted, else 2."""
+    with own_options():
+        ended = int(pytest.main(["--attnperf-warm", *IMPORTED, *no_xdist(), *words], plugins=[Loader()]))
+    known = {0: 0, int(pytest.ExitCode.TESTS_FAILED): 1, int(pytest.ExitCode.INTERRUPTED): INTERRUPTED}
+    return known.get(ended, 2)
+
+
+def no_xdist() -> tuple[str, ...]:
+    """A project that distributes its tests by default must not do so with none."""
+    if os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD"):
+        return ()  # xdist is then loaded by name at most, and `-n0` may be an unknown option
+    return ("-n0",) if importlib.util.find_spec("xdist") is not None else ()
+
+
+@contextlib.contextmanager
+def own_options() -> Iterator[None]:
+    """The user's additional options are for runs of tests."""
+    before: Any = os.environ.pop("PYTEST_ADDOPTS", None)
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ["PYTEST_ADDOPTS"] = before

@@ -1,0 +1,166 @@
+"""Usage errors: options that contradict each other, that this run would not heed, or that repeat cases until lucky."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pytest
+
+from pytest_attnperf.gate.policy import require_tier
+from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.config import RunConfig
+from pytest_attnperf.plugin.keys import case_key
+
+RECORDING = (("update_baselines", "--update-baselines"), ("calibrate", "--attnperf-calibrate"))
+OWN_PROCESS = (("profile", "--attnperf-profile"), ("warm", "--attnperf-warm"))
+"""Options that make a run another kind of run, each with how it is typed."""
+
+OF_TIMING = (
+    *("interleave", "pairs", "timer", "processes", "second-look", "blocks", "block-us", "budget-ms", "results"),
+    *("report", "history", "benchmark", "threshold", "floor-us", "creep", "suite-rate", "record-local", "strict"),
+)
+"""What says how a run measures, judges times, or where what it measured goes."""
+
+OF_A_BASE = ("interleave", "pairs")
+NEEDS_TIMING = "without it this run only proves that cases are right: nothing is timed, gated or written"
+
+
+def refuse_contradictions(asked: RunConfig) -> None:
+    """Raise UsageError for options that would turn a verdict into something else, each with the way out."""
+    if asked.calibrate == "":
+        raise pytest.UsageError("--attnperf-calibrate is empty; give the number of fresh processes, e.g. 20")
+    require_tier(asked.tier, options.BY_NAME["tier"].flag)
+    if asked.profile:
+        _refuse_profile(asked)
+    if asked.changed:
+        _refuse_changed(asked)
+    if asked.warm:
+        _refuse_warm(asked)
+
+
+def refuse_two_modes(asked: RunConfig) -> None:
+    """Raise UsageError where a run would record, calibrate and gate at once, or not heed an option of one of them."""
+    if asked.update_baselines and asked.calibrate:
+        raise pytest.UsageError("--update-baselines and --attnperf-calibrate: a run does one of them; drop one")
+    for name in ("against", "candidate"):
+        if asked.records and asked.text(name):
+            mode = "--update-baselines" if asked.update_baselines else "--attnperf-calibrate"
+            raise pytest.UsageError(f"{mode} with --attnperf-{name}: it measures the working tree only; drop one")
+    if asked.candidate and not asked.against:
+        raise pytest.UsageError("--attnperf-candidate needs --attnperf-against: what is it to be held against?")
+    if asked.against and asked.in_process:
+        raise pytest.UsageError("--attnperf-against needs processes of its own; drop --attnperf-isolate=none")
+
+
+def refuse_update(asked: RunConfig) -> None:
+    """Raise UsageError for a recording of what is never stored, or by a process that measures nothing."""
+    if asked.update_baselines and asked.workload:
+        raise pytest.UsageError(
+            "--update-baselines with --attnperf-workload: workloads given on the command line are never stored; "
+            "add them to the suite's list first"
+        )
+    if asked.update_baselines and asked.in_process:
+        raise pytest.UsageError("--update-baselines needs fresh processes; drop --attnperf-isolate=none")
+
+
+def _refuse_profile(asked: RunConfig) -> None:
+    """A profile needs processes of its own, and stands in no baseline and no calibration."""
+    for option, flag in RECORDING:
+        if getattr(asked, option):
+            raise pytest.UsageError(
+                f"{flag} with --attnperf-profile: only cases that are gated or checked are profiled; drop one"
+            )
+    if asked.in_process:
+        raise pytest.UsageError(
+            "--attnperf-profile needs processes of its own, because torch's profiler slows what comes after it; drop "
+            "--attnperf-isolate=none"
+        )
+
+
+def _refuse_changed(asked: RunConfig) -> None:
+    """What is left untimed must be gated otherwise, and nothing but a gate may leave out what has not changed."""
+    for option, flag in (*RECORDING, *OWN_PROCESS):
+        if getattr(asked, option):
+            raise pytest.UsageError(
+                f"{flag} with --attnperf-changed: only a gating run may leave out what has not changed; drop one"
+            )
+    if asked.in_process:
+        raise pytest.UsageError(
+            "--attnperf-changed is about what is gated, and nothing is with --attnperf-isolate=none; drop one"
+        )
+    if not asked.gate:
+        raise pytest.UsageError("--attnperf-changed says which cases --attnperf times; give that, too")
+
+
+def _refuse_warm(asked: RunConfig) -> None:
+    """Warming times nothing, and compiles beside whatever else would run."""
+    for option, flag in (("gate", "--attnperf"), *RECORDING, OWN_PROCESS[0]):
+        if getattr(asked, option):
+            raise pytest.UsageError(
+                f"{flag} with --attnperf-warm: warming compiles ahead of a run and times nothing; run it first, alone"
+            )
+
+
+def refuse_unheeded(asked: RunConfig) -> None:
+    """Raise UsageError for typed options that need another one. What stands in an ini file is for other runs, too."""
+    for name, needed, why in _needs(asked):
+        word = _typed(asked.words, f"--attnperf-{name}")
+        if word:
+            raise pytest.UsageError(f"{word} needs {needed}: {why}. Add {needed.split(' or ')[0]}, or drop {word}")
+
+
+def refuse_useless_base(asked: RunConfig) -> None:
+    """Raise UsageError for a base side of a run that has cases, times none and compiles no kernel.
+
+    Stored kernels are read from a base side in a run that times nothing, too.
+    """
+    word = _typed(asked.words, options.BY_NAME["against"].flag)
+    if word and not asked.timed:
+        raise pytest.UsageError(f"{word} needs --attnperf: {NEEDS_TIMING}. Add --attnperf, or drop {word}")
+
+
+def _needs(asked: RunConfig) -> Iterator[tuple[str, str, str]]:
+    """(option, what it needs, what happens without that) of everything that this run would not heed."""
+    if not asked.timed:
+        written = ("results",) if asked.profile else ()
+        yield from ((name, "--attnperf", NEEDS_TIMING) for name in OF_TIMING if name not in written)
+    if not asked.against:
+        why = "without a base side no case is measured in pairs"
+        yield from ((name, "--attnperf-against", why) for name in OF_A_BASE)
+    if not asked.against and not asked.candidate:
+        yield "build", "--attnperf-against or --attnperf-candidate", "there is no other tree to build"
+    if not asked.update_baselines:
+        yield "accept", "--update-baselines", "it says why a recorded slowdown is wanted, and nothing is recorded"
+
+
+def _typed(words: Sequence[str], flag: str) -> str:
+    """The option as it stands on the command line; '' where it does not."""
+    return next((word for word in words if word == flag or word.startswith(f"{flag}=")), "")
+
+
+def refuse_repeats(config: pytest.Config) -> None:
+    """Raise UsageError where every failing test is to be repeated."""
+    for name in ("force_reruns", "reruns"):
+        if config.getoption(name, default=None):
+            raise _refused(f"--{name.replace('_', '-')}")
+    try:
+        stored = config.getini("reruns")
+    except (KeyError, ValueError):  # no plugin has declared it
+        return
+    if config.getoption("reruns", default=None) is None and str(stored or 0).strip() not in ("", "0"):
+        raise _refused("reruns, in the ini file,")
+
+
+def refuse_flaky(items: Iterable[pytest.Item]) -> None:
+    """Raise UsageError for a case whose marker repeats it."""
+    for item in items:
+        if case_key(item) is not None and item.get_closest_marker("flaky"):
+            raise pytest.UsageError(f"{item.nodeid} carries @pytest.mark.flaky: a case is never repeated until lucky")
+
+
+def _refused(what: str) -> pytest.UsageError:
+    way = "Give --reruns=0" if "ini" in what else f"Drop {what}"
+    return pytest.UsageError(
+        f"{what} turns a SLOWER into a pass by repeating it until it is lucky; with --attnperf the second look "
+        f"in fresh processes does the repeating. {way} (or add -p no:rerunfailures)"
+    )

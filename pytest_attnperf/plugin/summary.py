@@ -1,0 +1,229 @@
+"""What a run prints at its end: everything, with -q what failed or is unresolved, with -qq one line."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from pytest_attnperf.baselines.published import PublishedFigure, figures_for, load_published
+from pytest_attnperf.correctness.what_ran import identity
+from pytest_attnperf.errors import BaselineError
+from pytest_attnperf.gate.suite_findings import run_findings
+from pytest_attnperf.plugin.config import run_config
+from pytest_attnperf.plugin.ending import Ended, has_profiles
+from pytest_attnperf.plugin.features.base import Feature
+from pytest_attnperf.records.code import CODE_SUITE
+from pytest_attnperf.reports.run.code_objects import code_line, code_table, code_warning_lines
+from pytest_attnperf.reports.run.conditions import condition_lines, interleaved_line
+from pytest_attnperf.reports.run.joined import of_one
+from pytest_attnperf.reports.run.overview import is_unresolved
+from pytest_attnperf.reports.run.proof import cost_line, determinism_lines
+from pytest_attnperf.reports.run.run_text import is_long, one_line_of, section_title, suite_sections
+from pytest_attnperf.reports.run.stages import stage_text
+from pytest_attnperf.reports.run.tables import published_table, tolerance_notes
+from pytest_attnperf.reports.run.terminal import TEXT_LIMIT, closing_lines
+from pytest_attnperf.reports.run.together import together_table
+from pytest_attnperf.reports.run.worst import worst_table
+from pytest_attnperf.reports.text.colour import Ink
+from pytest_attnperf.reports.text.figures import one_line
+from pytest_attnperf.results import RunResult
+from pytest_attnperf.session.card_spread import slow_card_lines
+from pytest_attnperf.session.case_records import DRIFTED, NEEDLESS
+from pytest_attnperf.session.judge import LOCAL
+from pytest_attnperf.session.plausibility import CHANGED, NEAR_FLOOR
+from pytest_attnperf.workers.look import STAGES_NOT_TIMED
+
+LOG_WIDTH = 132
+"""Columns of a table that is written to a file: every column of the table, and still readable."""
+
+SHOWN_UNRESOLVED = 5
+
+
+@dataclass(frozen=True)
+class ShownRow:
+    """A published figure as text."""
+
+    config: str
+    backend: str
+    time: str
+    source: str
+
+    @classmethod
+    def of(cls, figure: PublishedFigure) -> ShownRow:
+        """The time as printed there; the report's title, date, device and method as source."""
+        row, report = figure.row, figure.report
+        source = ", ".join(part for part in (report.title, report.date, report.device, report.method) if part)
+        return cls(row.workload, f"{row.backend} ({row.table})", f"{row.time_us:g} us", source)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The end of one run on a terminal.
+
+    reporter   pytest's own
+    features   what else has lines in it
+    """
+
+    config: pytest.Config
+    reporter: Any
+    ended: Ended
+    features: Sequence[Feature]
+
+    def show(self) -> None:
+        """Print it."""
+        run, verbosity = self.ended.run, self.config.get_verbosity()
+        if not (run.cases or run.code):
+            self._show_reasons()
+        elif run.mode == "check":
+            self._show_proof(verbosity)
+        else:
+            self._show_run(verbosity)
+            self._show_reasons()
+
+    def _show_run(self, verbosity: int) -> None:
+        run, ink = self.ended.run, Ink(bool(self.reporter.hasmarkup))
+        self.reporter.ensure_newline()
+        said: list[str] = []
+        if verbosity >= 0:
+            self._show_tables(ink, verbose=verbosity > 0)
+            self._show_sections()
+            self.reporter.section("attnperf")
+            said += [*unresolved_lines(run), *kernel_lines(run), *run.notes, *condition_lines(run)]
+            said += timed_for_want_of_code(run) if run_config(self.config).changed else []
+            said += slow_card_lines(run)
+            said += [interleaved_line(run), *determinism_lines(run.cases), cost_line(run), *run_findings(run.cases)]
+            said = [one_line(line, TEXT_LIMIT) for line in said]
+        elif verbosity == -1:
+            said.append(worst_table(of_one(run), width=_width(), ink=ink))
+        if verbosity >= -1:
+            said += [line for feature in self.features for line in feature.lines(run)]
+            said += closing_lines(run, self.ended.results, ink=ink)
+        else:
+            said.append(one_line_of(run))
+        self._write(filter(None, said))
+
+    def _show_tables(self, ink: Ink, *, verbose: bool) -> None:
+        """What is worst of a long run, and a section per suite and for compiled kernels."""
+        run, reporter, width = self.ended.run, self.reporter, _width()
+        joined = of_one(run)
+        worst = worst_table(joined, width=width, ink=ink) if is_long(joined) else ""
+        if worst:
+            reporter.section("attnperf: worst first")
+            reporter.write_line(worst)
+        for part in suite_sections(joined, width=width, ink=ink, verbose=verbose):
+            reporter.section(f"attnperf: {section_title(part, several=False)}")
+            reporter.write_line(part.text)
+            published = self._published(sorted({case.key.workload for case in part.cases}), width, ink)
+            for text in filter(None, (stage_text(part.cases, width), together_table(part.cases, width), published)):
+                reporter.write_line("")
+                reporter.write_line(text)
+        if run.code:
+            reporter.section(f"attnperf: {CODE_SUITE}")
+            reporter.write_line(code_table(run.code, width=width, ink=ink))
+
+    def _show_sections(self) -> None:
+        """What features have to say at length."""
+        for title, lines in (feature.section(self.ended.run, _width()) for feature in self.features):
+            if lines:
+                self.reporter.section(title)
+                self._write(lines)
+
+    def _show_reasons(self) -> None:
+        """Why the run fails although every test passed."""
+        self._write(f"exit status 1: {one_line(reason, TEXT_LIMIT)}" for reason in self.ended.failed_by)
+
+    def _show_proof(self, verbosity: int) -> None:
+        """What a run that only checks has to say beside pytest's own report: often nothing."""
+        run = self.ended.run
+        if verbosity <= -2:
+            self._write(filter(None, [code_line(run.code)]))
+            return
+        self._show_sections()
+        lines = [*tolerance_notes(run.cases), *determinism_lines(run.cases)]
+        lines += [*kernel_lines(run), *filter(None, [code_line(run.code)])]
+        if has_profiles(run) and self.ended.results:
+            lines.append(f"results: {self.ended.results}")
+        if lines:
+            self.reporter.section("attnperf")
+        self._write(one_line(line, TEXT_LIMIT) for line in lines)
+
+    def _published(self, workloads: list[str], width: int, ink: Ink) -> str:
+        """What reports have printed of these workloads, for orientation; '' when nothing."""
+        asked = run_config(self.config)
+        try:
+            reports = load_published(asked.root / asked.baselines / "published")
+        except BaselineError as error:
+            return str(error)
+        figures = [figure for workload in workloads for figure in figures_for(reports, workload)]
+        return published_table([ShownRow.of(figure) for figure in figures], width=width, ink=ink)
+
+    def _write(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.reporter.write_line(line)
+
+
+def _width() -> int:
+    """Columns of the terminal, or of a log."""
+    return shutil.get_terminal_size((LOG_WIDTH, 24)).columns
+
+
+def unresolved_lines(run: RunResult) -> list[str]:
+    """What kept cases from being gated, the first few of each kind, each with what to do; and warnings."""
+    lines: list[str] = []
+    open_ones = [case for case in run.cases if is_unresolved(case)]
+    for verdict in sorted({case.verdict for case in open_ones}):
+        cases = [case for case in open_ones if case.verdict is verdict]
+        lines += [f"{verdict.value}: {case.key}: {case.summary}" for case in cases[:SHOWN_UNRESOLVED]]
+        if len(cases) > SHOWN_UNRESOLVED:
+            lines.append(f"{verdict.value}: {len(cases) - SHOWN_UNRESOLVED} more")
+    local = [note for case in run.cases for note in case.notes if note.startswith(LOCAL)]
+    if local:
+        fresh = sum("in this run" in note for note in local)
+        lines.append(
+            f"{len(local)} cases were held against {LOCAL.removeprefix('baseline under ').rstrip(',')}, "
+            f"{fresh} of them recorded in this run: it shows that code agrees with itself, not that it got no slower"
+        )
+    close = [f"warning: {case.key}: {note}" for case in run.cases for note in case.notes if note.startswith(NEAR_FLOOR)]
+    needless = [f"{case.key}: {note}" for case in run.cases for note in case.notes if note.startswith(NEEDLESS)]
+    if len(needless) > SHOWN_UNRESOLVED:
+        more = len(needless) - SHOWN_UNRESOLVED
+        needless = [*needless[:SHOWN_UNRESOLVED], f"{NEEDLESS} a date, and not slower: {more} more"]
+    changed = [
+        f"{case.key}: {note}" for case in run.cases for note in case.notes if note.startswith((CHANGED, DRIFTED))
+    ]
+    if len(changed) > SHOWN_UNRESOLVED:
+        changed = [*changed[:SHOWN_UNRESOLVED], f"{CHANGED} in {len(changed) - SHOWN_UNRESOLVED} more cases"]
+    return lines + close + needless + changed + _without_stages(run)
+
+
+def timed_for_want_of_code(run: RunResult) -> list[str]:
+    """Of a run that times only what has changed: how many cases it timed because nobody can say whether they have."""
+    unknown = sum(bool(case.first) and identity(case.launches) is None for case in run.cases)
+    why = "the machine code is not known: a library's kernels, or operators on a CPU"
+    return [f"{unknown} case{'s were' if unknown != 1 else ' was'} timed, because {why}"] if unknown else []
+
+
+def _without_stages(run: RunResult) -> list[str]:
+    """Cases whose stages were to be timed and could not be, the first few, each with the reason."""
+    lost = [
+        f"{case.key}: {part}"
+        for case in run.cases
+        for note in case.notes
+        for part in note.split("; ")
+        if part.startswith(STAGES_NOT_TIMED)
+    ]
+    more = len(lost) - SHOWN_UNRESOLVED
+    return [*lost[:SHOWN_UNRESOLVED], f"{STAGES_NOT_TIMED} of {more} more cases"] if more > 0 else lost
+
+
+def kernel_lines(run: RunResult) -> list[str]:
+    """What kept compiled kernels from being gated, and what changed without failing; nothing without any."""
+    if not run.code:
+        return []
+    from pytest_attnperf.plugin.features.code_objects.code_closing import unresolved_code_lines
+
+    return [*unresolved_code_lines(run), *code_warning_lines(run.code)]

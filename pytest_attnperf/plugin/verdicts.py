@@ -1,0 +1,66 @@
+"""What a verdict makes of its test: failed, skipped, or passed under a word of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_attnperf.plugin.gathered import CASE, CODE
+from pytest_attnperf.records import Verdict
+
+if TYPE_CHECKING:
+    from pytest_attnperf.records.code import CodeResult
+    from pytest_attnperf.results import CaseResult
+
+STATUS: dict[Verdict, tuple[str, str, str]] = {
+    Verdict.SAME: ("passed", ".", "SAME"),
+    Verdict.FASTER: ("passed", ".", "FASTER"),
+    # Seen here only where `fail_on` leaves them out.
+    Verdict.SLOWER: ("slower", "S", "SLOWER"),
+    Verdict.INCORRECT: ("incorrect", "I", "INCORRECT"),
+    Verdict.WORSE: ("worse", "W", "WORSE"),
+    Verdict.SUSPICIOUS: ("suspicious", "!", "SUSPICIOUS"),
+    Verdict.ERROR: ("broken", "X", "ERROR"),
+    Verdict.UNDECIDED: ("undecided", "?", "UNDECIDED"),
+    Verdict.NO_BASELINE: ("no baseline", "b", "NO_BASELINE"),
+    Verdict.INCOMPARABLE: ("incomparable", "i", "INCOMPARABLE"),
+    Verdict.ENVIRONMENT: ("environment", "e", "ENVIRONMENT"),
+    Verdict.RECORDED: ("recorded", "r", "RECORDED"),
+}
+QUARANTINED = ("quarantined", "q", "QUARANTINED")
+UNCHANGED = ("unchanged", "u", "UNCHANGED")
+NEW = ("new", "n", "NEW")
+
+
+def status_of(report: Any) -> tuple[str, str, str] | None:
+    """Category, letter and word of a report whose verdict is neither right nor wrong; None leaves it to pytest."""
+    case = getattr(report, CASE, None)
+    encoded = case or getattr(report, CODE, None)
+    if encoded is None or report.when != "call" or not report.passed:
+        return None
+    if case and case.get("quarantined"):
+        return QUARANTINED
+    if case and case.get("new") and case["verdict"] == Verdict.NO_BASELINE.value:
+        return NEW
+    return UNCHANGED if case and case.get("unchanged") else STATUS.get(Verdict(encoded["verdict"]))
+
+
+def raise_verdict(result: CaseResult) -> None:
+    """Fail or skip the running test as its verdict demands."""
+    if result.fails:
+        from pytest_attnperf.reports.run.terminal import failure_text
+
+        pytest.fail(failure_text(result, own=True), pytrace=False)
+    if result.verdict is Verdict.UNSUPPORTED:
+        raise pytest.skip.Exception("; ".join(result.reasons) or result.summary, _use_item_location=True)
+
+
+def raise_code_verdict(result: CodeResult) -> None:
+    """Fail or skip the running test as the verdict on its code object demands."""
+    if result.fails:
+        from pytest_attnperf.reports.run.code_objects import code_failure_text
+
+        pytest.fail(code_failure_text(result, own=True), pytrace=False)
+    if result.verdict is Verdict.UNSUPPORTED:
+        raise pytest.skip.Exception(result.summary, _use_item_location=True)

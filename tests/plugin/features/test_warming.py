@@ -1,0 +1,77 @@
+"""`pytest --attnperf-warm`: what it says in the end, and one run on the fake device."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.plugin.config import RunConfig
+from pytest_attnperf.plugin.features.warming import (
+    CASE_LIMIT_S,
+    backend_lines,
+    lost_lines,
+    refuse_warm,
+    slowest_table,
+    total_line,
+)
+from pytest_attnperf.plugin.run_settings import run_settings
+from pytest_attnperf.records import CaseKey, Verdict
+from pytest_attnperf.results import CaseResult
+from pytest_attnperf.session.warm import Reopened
+
+KEY = CaseKey("prefill", "triton.flash", "prefill-b1-s4096-h16-d128-f16-causal")
+LOST = Reopened(KEY, 41.0, 39.0, 3.0, autotuned=True)
+
+
+def result(backend: str, seconds: float, verdict: Verdict = Verdict.RIGHT) -> CaseResult:
+    """A case that was opened once."""
+    return CaseResult(CaseKey("prefill", backend, "w"), "test.py::test", verdict, "", seconds=seconds)
+
+
+def test_totals() -> None:
+    """How many are ready, what is not, and seconds by backend, the most first and the rest together."""
+    results = [result(f"b{number}", float(number)) for number in range(1, 11)]
+    results += [result("bad", 1.0, Verdict.ERROR), result("no", 0.0, Verdict.UNSUPPORTED)]
+    said = "warm: 10 of 12 cases are ready, in 3 min, 1 unsupported here, 1 could not be made ready"
+    assert total_line(results, 180.0, 12) == said
+    assert total_line(results[:2], 9.0, 12) == "warm: 2 of 12 cases are ready, in 9 s, 10 not opened"
+    (line,) = backend_lines(results)
+    assert line.startswith("first calls: b10 10 s, b9 9 s, ")
+    assert line.endswith(", b3 3 s, 4 others 4 s")
+    assert backend_lines([]) == []
+
+
+def test_the_table_of_the_slowest() -> None:
+    """First calls stand beside those of a fresh process and the proof alone, within 80 columns."""
+    text = slowest_table([LOST], 80)
+    assert "first call" in text
+    assert [part for part in ("41 s", "39 s", "3 s") if part not in text] == []
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert slowest_table([], 80) == ""
+
+
+def test_what_is_not_kept_is_named_with_what_would_keep_it() -> None:
+    """An autotuner's choice is kept by a variable of Triton or a pinned configuration; else the folders are named."""
+    (line,) = lost_lines([LOST, Reopened(KEY, 41.0, 3.0, 3.0)], {})
+    assert line.startswith(f"not kept on disk: {KEY}: a fresh process pays 36 s of 38 s again; its autotuner keeps")
+    assert "TRITON_CACHE_AUTOTUNING=1" in line
+    assert "--attnperf-pin-config" in line
+    (line,) = lost_lines([LOST], {"TRITON_CACHE_AUTOTUNING": "1"})
+    assert "pre_hook" in line
+    (line,) = lost_lines([Reopened(KEY, 41.0, 39.0, 3.0)], {})
+    assert "look whether the cache folders can be written" in line
+
+
+@pytest.mark.parametrize(("distributed", "said"), [(False, "isolate=none"), (True, "-n0")])
+def test_what_cannot_be_warmed(distributed: bool, said: str) -> None:
+    """Warming needs processes of its own, one at a time."""
+    with pytest.raises(UsageError, match=said):
+        refuse_warm(RunConfig(isolate="none"), distributed=distributed)
+    refuse_warm(RunConfig(), distributed=False)
+
+
+def test_the_case_limit() -> None:
+    """Hours, unless one was typed: an ini file's is for timed runs."""
+    for typed, seconds in (({}, CASE_LIMIT_S), ({"case-limit": "20"}, 20.0)):
+        asked = RunConfig(warm=True, case_limit="20", typed=typed)
+        assert run_settings(asked, 0, distributed=False).case_limit_seconds == seconds

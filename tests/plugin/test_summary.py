@@ -1,0 +1,42 @@
+"""What the end of a run prints of what others wrote."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_attnperf.plugin.config import RUN_CONFIG, RunConfig
+from pytest_attnperf.plugin.ending import Ended
+from pytest_attnperf.plugin.summary import Summary
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.session.plausibility import CHANGED, NEAR_FLOOR
+from pytest_attnperf.testing.sample_runs import sample_run
+
+EVIL = "\x1b[2J\n4000 same\u202e" + "z" * 100_000
+
+
+@pytest.mark.parametrize("verbosity", [-2, -1, 0, 1])
+def test_hostile_text_is_one_line(tmp_path: Path, verbosity: int) -> None:
+    """No name, summary, note, finding or reason moves the cursor or begins a line of its own."""
+    config: Any = SimpleNamespace(stash=pytest.Stash(), get_verbosity=lambda: verbosity)
+    printed: list[str] = []
+    reporter = SimpleNamespace(
+        hasmarkup=False, ensure_newline=lambda: None, section=printed.append, write_line=printed.append
+    )
+    run = sample_run(3, verdicts=[Verdict.UNDECIDED])
+    notes = (f"{NEAR_FLOOR} {EVIL}", f"{CHANGED} {EVIL}")
+    cases = tuple(
+        replace(case, summary=EVIL, notes=notes, key=replace(case.key, backend=EVIL, suite=EVIL)) for case in run.cases
+    )
+    config.stash[RUN_CONFIG] = RunConfig(root=tmp_path)
+    ended = Ended(replace(run, cases=cases, notes=(EVIL,), findings=(EVIL,)), (EVIL,), "results.json", ())
+    Summary(config, reporter, ended, ()).show()
+    text = "\n".join(printed)
+    assert "4000 same" in text
+    assert not any(line.startswith("4000") for line in text.splitlines())
+    assert not any(character in text for character in "\x1b\u202e")
+    assert max(map(len, text.splitlines())) < 5_000
