@@ -169,7 +169,7 @@ def test_products_of_an_arch_are_listed(tmp_path: Path) -> None:
 def test_a_file_is_opened_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Finding reads the file once; a new version on disk is seen."""
     writer, reader = BaselineStore(tmp_path), BaselineStore(tmp_path)
-    path = writer.merge(tmp_path, *PLACE, {"a": new_entry(1.0)})
+    path = merge_entries(writer, tmp_path, *PLACE, {"a": new_entry(1.0)})
     reads: list[str] = []
 
     def counted(path: Path) -> bytes:

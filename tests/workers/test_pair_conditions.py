@@ -6,9 +6,8 @@ import pytest
 
 from pytest_attnperf.records import DeviceInfo, Fingerprint, Role
 from pytest_attnperf.workers.controller import Ready
-from pytest_attnperf.workers.interleave import PairLook
+from pytest_attnperf.workers.interleave import PairLook, machine_differences, toolchain_changes, unseen_facts
 from pytest_attnperf.workers.look import Ending, Look
-from pytest_attnperf.workers.pair_conditions import machine_differences, toolchain_changes, unseen_facts
 
 CARD = DeviceInfo("rocm", "gfx942", "mi300x", device_id="0000:c1:00.0")
 MACHINE = {"arch": "gfx942", "product": "mi300x", "compute_partition": "SPX", "power_cap_w": "750", "method": "1"}

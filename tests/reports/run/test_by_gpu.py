@@ -9,7 +9,7 @@ from pytest_attnperf.reports.run.by_gpu import card_table
 
 @dataclass(frozen=True)
 class Offset:
-    """As `stats.card_offsets` makes one."""
+    """As `session.card_spread` makes one."""
 
     offset: float = 0.031
     interval95: tuple[float, float] = (0.028, 0.034)

@@ -81,7 +81,7 @@ def store(tmp_path: Path) -> BaselineStore:
             "noted",
             canary={"gemm": look(50.0, 7)},
         )
-        found.merge(tmp_path, DEVICE.arch, DEVICE.product, KEY.suite, {KEY.entry: entry})
+        merge_entries(found, tmp_path, DEVICE.arch, DEVICE.product, KEY.suite, {KEY.entry: entry})
     return found
 
 
