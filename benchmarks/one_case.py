@@ -2,8 +2,9 @@
 
 python benchmarks/one_case.py [PYTEST-OPTIONS]
 
-The case is SAME: one backend of the fake device against its stored baseline, gated by --attnperf alone. What runs when
-a file is imported does not count, because it is read once whatever is asked for; a function that is entered does.
+The case is SAME: one backend of the fake device against its stored baseline, gated by --attnperf alone, where no other
+plugin is loaded: pytest-benchmark, e.g., is given samples. What runs when a file is imported does not count, because it
+is read once whatever is asked for; a function that is entered does.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ LISTED = "ATTNPERF_ENTERED"
 TEST = """
 pytest_plugins = ["pytester", "pytest_attnperf.testing.project"]
 
-def test_same(attnperf_project):
+def test_same(attnperf_project, monkeypatch):
     attnperf_project.backend("fake.a", time_us=100)
     attnperf_project.store_baselines()
-    result = attnperf_project.run("--attnperf", "-p", "one_case", *{words!r})
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    result = attnperf_project.run("-p", "pytest_attnperf.plugin.main", "--attnperf", "-p", "one_case", *{words!r})
     print(result.stdout.str())
     assert result.ret == 0
 """
@@ -75,9 +77,9 @@ def pytest_collection_finish() -> Generator[None, object, object]:
     return (yield)
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_call() -> Generator[None, object, object]:
-    """End with the case's verdict."""
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_pyfunc_call() -> Generator[None, object, object]:
+    """End with the case's verdict, before other plugins hear of it."""
     try:
         return (yield)
     finally:

@@ -20,6 +20,7 @@ from pytest_attnperf.plugin import options, tiers
 from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.empty_selection import MarkedTest, refuse_empty, without_cases
 from pytest_attnperf.plugin.keys import CASE, case_key
+from pytest_attnperf.plugin.notices import notice
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.families import Families, Family, workloads_from_text
@@ -56,7 +57,6 @@ class CaseCollector:
     registry: Registry = field(default_factory=Registry)
     families: Families = field(default_factory=Families)
     tests: list[MarkedTest] = field(default_factory=list)
-    too_large_for_cpu: int = 0
     left_to_nightly: tuple[CaseKey, ...] = ()
     _counter: int = 0
 
@@ -149,19 +149,18 @@ class CaseCollector:
             left = {item: key for item in items if (key := case_key(item)) and tiers.is_left_out(tier_of(item), config)}
             self.left_to_nightly = tuple(left.values())
             _deselect(config, items, [item for item in items if item not in left])
-        if self.on_gpu:
-            return
-        if not asked.workload:
+        too_large = 0
+        if not self.on_gpu and not asked.workload:
             by_name = bool(asked.backend)
-            fitting = [item for item in items if not _too_large(item, by_name=by_name)]
-            self.too_large_for_cpu = _deselect(config, items, fitting)
+            too_large = _deselect(config, items, [item for item in items if not _too_large(item, by_name=by_name)])
+        notice(config, "attnperf-left-out", self._left_out(too_large))
 
-    def pytest_report_collectionfinish(self) -> list[str]:
-        """Say what was left out, and why."""
+    def _left_out(self, too_large: int) -> list[str]:
+        """What was left out, and why."""
         lines = self._model.left_out() if self._model else []
-        if self.too_large_for_cpu:
+        if too_large:
             lines.append(
-                f"attnperf: {self.too_large_for_cpu} cases deselected as too large for a CPU ({self.gpu_reason}); "
+                f"attnperf: {too_large} cases deselected as too large for a CPU ({self.gpu_reason}); "
                 "a GPU runs them all"
             )
         if self.left_to_nightly:

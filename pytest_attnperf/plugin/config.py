@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.plugin.options import BY_NAME, FLAGS, OPTIONS, parse_number
+from pytest_attnperf.plugin.options import FLAGS, OPTIONS
 
 _DEFAULT = {option.field: option.default for option in OPTIONS}
 _NOT_REPEATED = frozenset(
@@ -124,7 +124,7 @@ class RunConfig:
     @property
     def replaced_by(self) -> str:
         """The option that replaces the workloads of all tests, empty where none does."""
-        return next((BY_NAME[name].flag for name in ("workload", "model") if self.text(name)), "")
+        return next((f"--attnperf-{name}" for name in ("workload", "model") if self.text(name)), "")
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -132,27 +132,27 @@ class RunConfig:
 
         What selects cases or says where results go is left out, and the seed, which is named where it matters.
         """
-        typed = ((BY_NAME[name].flag, text) for name, text in self.typed.items() if name not in _NOT_REPEATED)
+        typed = ((f"--attnperf-{name}", text) for name, text in self.typed.items() if name not in _NOT_REPEATED)
         overrides = (f"--attnperf-override={shlex.quote(text)}" for text in self.override)
         return (*(f"{flag}={shlex.quote(text)}" for flag, text in typed), *overrides)
 
     def text(self, name: str) -> str:
         """An option by its name."""
-        return str(getattr(self, BY_NAME[name].field))
+        return str(getattr(self, name.replace("-", "_")))
 
     def number(self, name: str, *, minimum: float) -> float:
         """An option as a number. Raises UsageError naming the option, the value and the least that is allowed."""
-        return parse_number(BY_NAME[name].flag, self.text(name), minimum=minimum)
+        return parse_number(f"--attnperf-{name}", self.text(name), minimum=minimum)
 
     def count(self, name: str, *, minimum: int) -> int:
         """An option as a whole number. Raises as `number`."""
-        return int(parse_number(BY_NAME[name].flag, self.text(name), minimum=minimum, integer=True))
+        return int(parse_number(f"--attnperf-{name}", self.text(name), minimum=minimum, integer=True))
 
     def choice(self, name: str, allowed: tuple[str, ...]) -> str:
         """An option that must be one of a few words. Raises UsageError listing them."""
         value = self.text(name)
         if value not in allowed:
-            raise UsageError(f"{BY_NAME[name].flag}={value!r} is not known; choose one of: {', '.join(allowed)}")
+            raise UsageError(f"--attnperf-{name}={value!r} is not known; choose one of: {', '.join(allowed)}")
         return value
 
     @classmethod
@@ -199,3 +199,15 @@ def run_config(config: pytest.Config) -> RunConfig:
 def _is_ci() -> bool:
     """Whether a CI system runs us."""
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+def parse_number(what: str, text: object, *, minimum: float, integer: bool = False) -> float:
+    """A finite number of at least `minimum`. Raises UsageError saying what was given."""
+    kind = "a whole number" if integer else "a number"
+    try:
+        value = int(str(text)) if integer else float(str(text).rstrip("%"))
+    except ValueError:
+        raise UsageError(f"{what}={text!r} is not {kind}") from None
+    if not minimum <= value < float("inf"):
+        raise UsageError(f"{what}={text!r} must be {kind} of at least {minimum:g}")
+    return value

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.config import run_config
+from pytest_attnperf.plugin.config import RunConfig, run_config
 from pytest_attnperf.plugin.device_here import DeviceHere
-from pytest_attnperf.plugin.features.gpus import several_gpus, xdist_gpus
 from pytest_attnperf.plugin.following import next_case
-from pytest_attnperf.plugin.gathered import SELECTED, encoded
+from pytest_attnperf.plugin.gathered import SELECTED, describe, encoded
 from pytest_attnperf.plugin.keys import build_key, case_key
-from pytest_attnperf.plugin.policy_settings import require_policies
+from pytest_attnperf.plugin.notices import notice
+from pytest_attnperf.plugin.policy_settings import plan_cases
 from pytest_attnperf.plugin.refusals import (
     refuse_contradictions,
     refuse_flaky,
@@ -44,9 +44,11 @@ def configure(config: pytest.Config) -> None:
     with usage_errors():
         options.check_rootdir(config)
         collectors = make_collectors(config)
-        _refuse(config)
         asked, collects = run_config(config), config.getoption("collectonly")
+        _refuse(config, asked)
         if asked.timed and is_xdist_controller(config) and not collects:
+            from pytest_attnperf.plugin.features.gpus import several_gpus
+
             several_gpus.prepare_xdist(config)
         # What a run records is no benchmark of the code: a baseline, or how processes or cards differ.
         if asked.timed and not asked.records and not asked.together:
@@ -60,17 +62,21 @@ def configure(config: pytest.Config) -> None:
         config.pluginmanager.register(NoCase(config), "attnperf-no-case")
 
 
-def _refuse(config: pytest.Config) -> None:
+def _refuse(config: pytest.Config, asked: RunConfig) -> None:
     """Raise UsageError for options that go together with others, with xdist, or with this machine's GPUs in no way."""
-    asked = run_config(config)
     refuse_contradictions(asked)
-    several_gpus.refuse_pin(config)
+    if asked.pin_gpu:
+        from pytest_attnperf.plugin.features.gpus import several_gpus
+
+        several_gpus.refuse_pin(config)
     if asked.timed:
         refuse_two_modes(asked)
         refuse_repeats(config)
-        if asked.together:
+        if asked.together or is_xdist_controller(config):
+            from pytest_attnperf.plugin.features.gpus import several_gpus
+
             several_gpus.refuse_together(config)
-        several_gpus.refuse_workers(config)
+            several_gpus.refuse_workers(config)
         refuse_update(asked)
     refuse_unheeded(asked)
 
@@ -95,12 +101,16 @@ def scheduler(config: pytest.Config, log: Any) -> Any:
 
 def auto_workers(config: pytest.Config) -> int | None:
     """What `-n auto` means here; None where xdist is to say it. Raises UsageError for a pin that fits no GPU."""
+    from pytest_attnperf.plugin.features.gpus import several_gpus
+
     with usage_errors():
         return several_gpus.auto_workers(config)
 
 
 def lease_in_xdist_worker(config: pytest.Config) -> None:
     """Lease a GPU before a conftest is loaded, where this process is a worker of a timed run."""
+    from pytest_attnperf.plugin.features.gpus import xdist_gpus
+
     with usage_errors():
         xdist_gpus.lease_in_worker(config)
 
@@ -131,7 +141,9 @@ class ControllerSession:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Refuse settings that are none, and the marker that repeats a failing case until it passes."""
-        require_policies(self._config, items)
+        plan_cases(self._config, items)
+        if not self._config.getoption("collectonly") and any(map(case_key, items)) and not any(map(build_key, items)):
+            refuse_useless_base(run_config(self._config))
         if not run_config(self._config).timed or not self._config.pluginmanager.has_plugin("rerunfailures"):
             return
         refuse_flaky(items)
@@ -146,8 +158,6 @@ class ControllerSession:
         builds = [item for item in session.items if build_key(item) is not None]
         if (cases or builds) and not self._config.getoption("collectonly"):
             with usage_errors():
-                if not builds:
-                    refuse_useless_base(run_config(self._config))
                 self._start(cases, builds)
         else:
             self._live("")
@@ -155,6 +165,8 @@ class ControllerSession:
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_testnodedown(self, node: object, error: object) -> None:
         """End the run where a worker of xdist found no GPU free: the one that would replace it finds none either."""
+        from pytest_attnperf.plugin.features.gpus import xdist_gpus
+
         if reason := xdist_gpus.busy_text(error):
             pytest.exit(reason, returncode=int(pytest.ExitCode.USAGE_ERROR))
 
@@ -164,6 +176,8 @@ class ControllerSession:
         self._live("preparing the run")
         self._run = Run.of(self._config, cases, builds)
         self._run.notes = () if self._run.in_process else self.device.notes
+        if self._run.notes:
+            notice(self._config, "attnperf-warnings", [f"attnperf: warning: {note}" for note in self._run.notes])
         self._config.pluginmanager.register(self._run, "attnperf-run")
 
     def _live(self, phase: str) -> None:
@@ -209,10 +223,6 @@ class ControllerSession:
         finally:
             item.fixturenames = names
 
-    def pytest_report_collectionfinish(self) -> list[str]:
-        """Warn of a GPU that an import has initialised here."""
-        return [f"attnperf: warning: {note}" for note in self._run.notes] if self._run is not None else []
-
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> object | None:
         """Judge a case instead of running its body; ordinary tests run as ever."""
@@ -243,8 +253,10 @@ class ControllerSession:
             return None
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item) -> Any:
-        """Let the result travel with the report."""
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+        """Let the result travel with the report, and give JUnit its properties."""
+        if call.when == "call" and self._run is not None:
+            describe(item)
         report = yield
         if report.when == "call" and self._run is not None:
             for name, result in encoded(item).items():

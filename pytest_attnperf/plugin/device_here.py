@@ -18,19 +18,19 @@ class DeviceHere:
     """Plugin object: sees after which import the GPU is initialised; asks nothing of torch where nobody imported it."""
 
     def __init__(self) -> None:
-        self._by = "a conftest.py or a plugin" if is_initialised() else ""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
+        self.notes: tuple[str, ...] = ()
         """What a reader of the run must know; empty where all is well."""
-        return (f"{self._by} initialised the GPU while tests were collected: {WHY}",) if self._by else ()
+        self._look("a conftest.py or a plugin")
+
+    def _look(self, by: str) -> None:
+        if not self.notes and is_initialised():
+            self.notes = (f"{by} initialised the GPU while tests were collected: {WHY}",)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, object, object]:
         """Name the first file whose import did it."""
         report = yield
-        if not self._by and is_initialised():
-            self._by = collector.nodeid or "a plugin"
+        self._look(collector.nodeid or "a plugin")
         return report
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.reports.files.junit import properties
 from pytest_attnperf.results import CaseResult
 
 Result = CaseResult | CodeResult
@@ -26,19 +26,25 @@ CODE = "attnperf_code_result"
 SELECTED = "attnperf_selected"
 """The same of how many cases were selected, which the controller of xdist, who collects none, knows from there."""
 
-_RESULT = pytest.StashKey["dict[str, Any]"]()
+RESULT = pytest.StashKey[Result]()
+"""The result of an item."""
 
 
-def keep(item: pytest.Item, result: Result, properties: Iterable[tuple[str, Any]]) -> None:
-    """Keep a result with its item, and give JUnit its properties."""
-    name = CASE if isinstance(result, CaseResult) else CODE
-    item.stash[_RESULT] = {name: msgspec.to_builtins(result)}
-    item.user_properties.extend(properties)
+def describe(item: pytest.Item) -> None:
+    """Give JUnit the properties of the item's result."""
+    result = item.stash.get(RESULT, None)
+    if isinstance(result, CaseResult):
+        item.user_properties.extend(properties(result))
+    elif result is not None:
+        from pytest_attnperf.reports.run.code_objects import code_properties
+
+        item.user_properties.extend(code_properties(result))
 
 
 def encoded(item: pytest.Item) -> dict[str, Any]:
     """Attribute of its report -> the item's result as builtins; nothing where it has none."""
-    return item.stash.get(_RESULT, {})
+    result = item.stash.get(RESULT, None)
+    return {} if result is None else {CASE if isinstance(result, CaseResult) else CODE: msgspec.to_builtins(result)}
 
 
 @dataclass

@@ -1,12 +1,19 @@
-"""By which key a test item is judged; collectors give it (see `cases` and `code_items`)."""
+"""By what a test item is judged; collectors give it a key (see `cases` and `code_items`), `plan_cases` the rest."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_attnperf.records import CaseKey
 
+if TYPE_CHECKING:
+    from pytest_attnperf.session.settings import Case
+
 CASE, BUILD = pytest.StashKey[CaseKey](), pytest.StashKey[CaseKey]()
+PLANNED: pytest.StashKey[Case] = pytest.StashKey()
+"""The whole case, without the one behind it; in the session that judges."""
 
 
 def case_key(item: pytest.Item) -> CaseKey | None:

@@ -279,18 +279,6 @@ def _add_kinds_of_run(group: pytest.OptionGroup) -> None:
     )
 
 
-def parse_number(what: str, text: object, *, minimum: float, integer: bool = False) -> float:
-    """A finite number of at least `minimum`. Raises UsageError saying what was given."""
-    kind = "a whole number" if integer else "a number"
-    try:
-        value = int(str(text)) if integer else float(str(text).rstrip("%"))
-    except ValueError:
-        raise UsageError(f"{what}={text!r} is not {kind}") from None
-    if not minimum <= value < float("inf"):
-        raise UsageError(f"{what}={text!r} must be {kind} of at least {minimum:g}")
-    return value
-
-
 def check_rootdir(config: pytest.Config) -> None:
     """Refuse an option's path that had a say in choosing rootdir.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,12 @@ from pytest_attnperf.plugin import main
 SUITES = "suites"
 QUIET = ("-qq", "-s", "--no-header", "--no-summary", "-p", "no:cacheprovider")
 """Nothing of pytest's own is printed, and what is printed is not captured."""
+
+INTERRUPTED = 130
+"""As a shell says of a command that was interrupted."""
+
+IMPORTED = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
+"""That this package is loaded already is no news to whoever types `attnperf warm`."""
 
 
 class Loader:
@@ -64,6 +70,14 @@ def work_with(worker: Worker, suite: str, *options: str) -> int:
     if worker.status is None:
         raise UsageError(f"pytest could not load the project of {start} (status {int(ended)}); above it says why")
     return worker.status
+
+
+def warm(words: Sequence[str]) -> int:
+    """Warm what these words of pytest's command line select; 0 all ready, 1 not all, 130 interrupted, else 2."""
+    with own_options():
+        ended = int(pytest.main(["--attnperf-warm", *IMPORTED, *no_xdist(), *words], plugins=[Loader()]))
+    known = {0: 0, int(pytest.ExitCode.TESTS_FAILED): 1, int(pytest.ExitCode.INTERRUPTED): INTERRUPTED}
+    return known.get(ended, 2)
 
 
 def no_xdist() -> tuple[str, ...]:

@@ -11,8 +11,8 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.cases import MARKER, marker_settings, switches, tier_of
-from pytest_attnperf.plugin.config import run_config
-from pytest_attnperf.plugin.keys import case_key
+from pytest_attnperf.plugin.config import parse_number, run_config
+from pytest_attnperf.plugin.keys import PLANNED, case_key
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.session.settings import Case
 
@@ -27,23 +27,21 @@ def policy_for(config: pytest.Config, item: pytest.Item) -> Policy:
         raise pytest.UsageError(f"{item.nodeid}: {error}") from error
 
 
-def case_of(config: pytest.Config, item: pytest.Item, following: CaseKey | None = None) -> Case:
-    """An item as the session judges it. Raises as `policy_for`."""
-    key = case_key(item)
-    assert key is not None
-    return Case(key, item.nodeid, policy_for(config, item), following, **switches(item))
+def planned(config: pytest.Config, item: pytest.Item, key: CaseKey) -> Case:
+    """An item as the session judges it, without the one behind it. Raises as `policy_for`."""
+    return Case(key, item.nodeid, policy_for(config, item), None, **switches(item))
 
 
-def require_policies(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
-    """Raise pytest.UsageError for settings of the command line, the ini file or a case's marker that make no policy:
-    before anything runs, and not inside of a test."""
+def plan_cases(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+    """Say of every item that is a case what it is judged by. Raises pytest.UsageError for settings of the command line,
+    the ini file or a marker that make no policy: before anything runs, and not inside of a test."""
     try:
         _policy(config, {})
     except (UsageError, ValueError) as error:
         raise pytest.UsageError(f"the options and the ini file of this run: {error}") from error
     for item in items:
-        if case_key(item) is not None:
-            policy_for(config, item)
+        if (key := case_key(item)) is not None:
+            item.stash[PLANNED] = planned(config, item, key)
 
 
 def _policy(config: pytest.Config, settings: Mapping[str, Any]) -> Policy:
@@ -52,10 +50,10 @@ def _policy(config: pytest.Config, settings: Mapping[str, Any]) -> Policy:
     chosen.update({key: settings[key] for key in chosen if settings.get(key) is not None})
     chosen.update(options.case_overrides(asked.override))
     return Policy(
-        threshold_percent=options.parse_number("threshold", chosen["threshold"], minimum=0),
-        floor_us=options.parse_number("floor_us", chosen["floor_us"], minimum=0),
-        suite_false_alarm_rate=options.parse_number("suite_rate", chosen["suite_rate"], minimum=1e-9),
-        creep_percent=options.parse_number("creep", chosen["creep"], minimum=0),
+        threshold_percent=parse_number("threshold", chosen["threshold"], minimum=0),
+        floor_us=parse_number("floor_us", chosen["floor_us"], minimum=0),
+        suite_false_alarm_rate=parse_number("suite_rate", chosen["suite_rate"], minimum=1e-9),
+        creep_percent=parse_number("creep", chosen["creep"], minimum=0),
         fail_on=_verdicts(chosen["fail_on"]),
         tier=settings.get("tier") or "",
         quarantine=settings.get("quarantine") or "",

@@ -20,21 +20,20 @@ from pytest_attnperf import __version__
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.environment.provenance import provenance, without_credentials
 from pytest_attnperf.errors import WorkerError
-from pytest_attnperf.plugin.cases import switches
 from pytest_attnperf.plugin.config import RunConfig, run_config
 from pytest_attnperf.plugin.ending import Ended, end_run
-from pytest_attnperf.plugin.features.gpus import several_gpus
+from pytest_attnperf.plugin.features.base import ENDING
 from pytest_attnperf.plugin.features.gpus.gpu_choice import Chosen, gpus_that_measured, measured_on
-from pytest_attnperf.plugin.features.on import Features, compiling, deal_out, features_of
-from pytest_attnperf.plugin.gathered import Gathered, keep
-from pytest_attnperf.plugin.keys import case_key
+from pytest_attnperf.plugin.features.on import Features, compiling
+from pytest_attnperf.plugin.fixtures import SERVER
+from pytest_attnperf.plugin.gathered import RESULT, Gathered
+from pytest_attnperf.plugin.keys import PLANNED, case_key
 from pytest_attnperf.plugin.launching import commit_of, launch_plan, make_sides
-from pytest_attnperf.plugin.policy_settings import case_of
 from pytest_attnperf.plugin.run_settings import run_settings
+from pytest_attnperf.plugin.session_setup import device_for
 from pytest_attnperf.plugin.verdicts import raise_verdict
 from pytest_attnperf.plugin.xdist_roles import is_distributed, is_xdist_controller, is_xdist_worker
 from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, Verdict
-from pytest_attnperf.reports.files.junit import properties
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.judge import Session
 from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, UNTIMED
@@ -47,7 +46,6 @@ GATED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.WORSE})
 """Verdicts that come of a comparison with something stored."""
 
 LOCAL_STORE = Path(".attnperf") / "local"
-ENDING = "ending the run"
 
 
 @dataclass(eq=False)  # hashable: pluggy keeps plugins in sets
@@ -72,7 +70,7 @@ class Run:
     @classmethod
     def of(cls, config: pytest.Config, cases: Sequence[pytest.Item], builds: Sequence[pytest.Item]) -> Run:
         """Resolve the run settings and start the workers that are sure to be needed. Raises UsageError."""
-        asked, timed = run_config(config), sum(switches(item)["timed"] for item in cases)
+        asked, timed = run_config(config), sum(item.stash[PLANNED].timed for item in cases)
         settings = run_settings(asked, timed, distributed=is_distributed(config))
         # An xdist controller has no cases: it gathers what its workers report, and must not hold a GPU.
         sides = None if asked.in_process or not cases else make_sides(config, cases, settings)
@@ -82,11 +80,8 @@ class Run:
         store = BaselineStore(*baseline_roots(asked, base))
         session = Session(settings, pool, store, asked.root / LOCAL_STORE, commit_of(asked.root), against)
         gathered = Gathered(len(cases) + len(builds))
-        features = features_of(config, session, gathered, cases, compiling(config, session, builds, plan))
-        deal_out(config, gathered, features)
-        gpus = Chosen(notes=several_gpus.notes(config)) if sides is None else sides.gpus
-        if settings.mode not in UNTIMED and not asked.in_process and (cases or is_xdist_controller(config)):
-            gpus = replace(gpus, watch=several_gpus.watch(config, gpus.tokens))
+        features = Features.of(config, session, gathered, cases, compiling(config, session, builds, plan))
+        gpus = _gpus_of_xdist(config) if sides is None else sides.gpus
         run = cls(config, session, gathered, features, gpus, in_process=sides is None)
         if sides is not None:
             run._start(pool)
@@ -120,23 +115,26 @@ class Run:
         said = (feature.verdict(item, key) for feature in self.features.every)
         result = next((result for result in said if result is not None), None)
         if result is None:
-            result = self.session.judge(case_of(self.config, item, following))
-        keep(item, result, properties(result))
+            result = self.session.judge(replace(item.stash[PLANNED], next_key=following))
+        item.stash[RESULT] = result
         return result
 
     def skipped(self, item: pytest.Item, reason: str) -> CaseResult:
         """The result of an item that is skipped before it comes to its case, kept with it."""
         for feature in self.features.every:
             feature.before_case()
-        result = self.session.skipped(case_of(self.config, item), reason)
-        keep(item, result, properties(result))
+        result = self.session.skipped(item.stash[PLANNED], reason)
+        item.stash[RESULT] = result
         return result
 
     def serve_in_process(self, item: pytest.Function) -> None:
         """Let the body run here; its `attnperf.run()` is judged where it stands."""
-        from pytest_attnperf.plugin.features.in_process import serve
+        from pytest_attnperf.workers.local import LocalPool, LocalServer
 
-        serve(self.session.pool, item, lambda: raise_verdict(self.judge(item, None)))
+        pool = self.session.pool
+        assert isinstance(pool, LocalPool)
+        pool.device = pool.device or device_for(self.config)
+        self.config.stash[SERVER] = LocalServer(pool, lambda: raise_verdict(self.judge(item, None)))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Gather results, from this process and from xdist's workers alike."""
@@ -236,6 +234,16 @@ def _local_pool() -> Pool:
     from pytest_attnperf.workers.local import LocalPool
 
     return LocalPool()
+
+
+def _gpus_of_xdist(config: pytest.Config) -> Chosen:
+    """Those on which its workers measure, in the process that starts them; in others none."""
+    if not is_xdist_controller(config):
+        return Chosen()
+    from pytest_attnperf.plugin.features.gpus.several_gpus import of_controller
+
+    gpus = of_controller(config)
+    return replace(gpus, watch=None) if run_config(config).in_process else gpus
 
 
 def _base_of(asked: RunConfig, plan: Callable[[], LaunchPlan], builds: Sequence[pytest.Item]) -> BaseSide | None:

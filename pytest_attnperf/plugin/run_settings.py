@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.plugin.config import RunConfig
+from pytest_attnperf.plugin.config import RunConfig, parse_number
 from pytest_attnperf.plugin.launching import TIMER_CHOICES
-from pytest_attnperf.plugin.options import ISOLATIONS, MIN_BASELINE_PROCESSES, parse_number
+from pytest_attnperf.plugin.options import ISOLATIONS, MIN_BASELINE_PROCESSES
 from pytest_attnperf.session.settings import Mode, RunSettings
 from pytest_attnperf.workers.conversation import BlockPlan
 

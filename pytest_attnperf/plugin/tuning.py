@@ -89,9 +89,7 @@ class _Collecting(Worker):
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Nothing is said to be too large: nothing is run here."""
-        cases = session.config.pluginmanager.get_plugin("attnperf-cases")
-        assert isinstance(cases, CaseCollector)
-        cases.too_large_for_cpu = 0
+        session.config.pluginmanager.unregister(name="attnperf-left-out")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:

@@ -60,9 +60,9 @@ def _give_all_to_pytest(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Let pytest warm; its exit status as the one of a command. pytest says itself what is off."""
-    from pytest_attnperf.plugin.typed_warm import run_pytest
+    from pytest_attnperf.plugin.own_pytest import warm
 
-    return run_pytest(_with_path(options.pytest_arguments))
+    return warm(_with_path(options.pytest_arguments))
 
 
 def _with_path(words: Sequence[str]) -> list[str]:

@@ -13,8 +13,7 @@ from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.config import RunConfig
 from pytest_attnperf.plugin.features.base import Feature
 from pytest_attnperf.plugin.gathered import Gathered
-from pytest_attnperf.plugin.keys import case_key
-from pytest_attnperf.plugin.policy_settings import case_of
+from pytest_attnperf.plugin.keys import PLANNED
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.budget import Budget
@@ -76,7 +75,7 @@ class Budgeting(Feature):
         assert self._budget is not None
         if not self._begun:
             self._begun = True
-            self._budget.cases = cases_of(self._config, self._items)
+            self._budget.cases = cases_of(self._items)
             self._budget.spend_all()
         return self._budget.results.get(key)
 
@@ -92,18 +91,9 @@ class Budgeting(Feature):
         return () if self._budget is None else self._budget.notes()
 
 
-def cases_of(config: pytest.Config, items: Sequence[pytest.Item]) -> list[Case]:
-    """The cases of these items, in their order. Left out are those that pytest skips, and those whose own settings are
-    off: these say so when their turn comes."""
-    found: list[Case] = []
-    for item in items:
-        key = case_key(item)
-        if key is None or _is_skipped(item):
-            continue
-        try:
-            found.append(case_of(config, item))
-        except (pytest.UsageError, UsageError):
-            continue
+def cases_of(items: Sequence[pytest.Item]) -> list[Case]:
+    """The cases of these items, in their order, without those that pytest skips: these say so when their turn comes."""
+    found = [item.stash[PLANNED] for item in items if PLANNED in item.stash and not _is_skipped(item)]
     following = [*[case.key for case in found[1:]], None]
     return [replace(case, next_key=after) for case, after in zip(found, following, strict=False)]
 

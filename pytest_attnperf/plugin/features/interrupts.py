@@ -20,12 +20,10 @@ import pytest
 
 from pytest_attnperf.plugin.config import RunConfig, run_config
 from pytest_attnperf.plugin.ending import results_path, shown_path
-from pytest_attnperf.plugin.features.base import Feature
-from pytest_attnperf.plugin.features.gpus import xdist_gpus
-from pytest_attnperf.plugin.features.live import live_line
-from pytest_attnperf.plugin.features.live.progress import ENDING
+from pytest_attnperf.plugin.features.base import ENDING, Feature
+from pytest_attnperf.plugin.features.live import LINE
 from pytest_attnperf.plugin.features.live.status_text import ending_text
-from pytest_attnperf.plugin.xdist_roles import is_xdist_controller
+from pytest_attnperf.plugin.xdist_roles import is_xdist_controller, processes
 from pytest_attnperf.session.looking import UNTIMED
 from pytest_attnperf.session.settings import Mode
 from pytest_attnperf.workers.doing import DOING
@@ -88,12 +86,11 @@ def watch(
     config: pytest.Config, mode: Mode, resume_command: Callable[[], str], enter: Callable[[str], None]
 ) -> Interrupts:
     """Take the signals over until the session ends. `enter` is told what is done from then on."""
-    goes_on = if_interrupted(run_config(config), mode)
 
     def answer() -> str:
         enter(ENDING)
-        of_xdist = xdist_gpus.processes(config) if is_xdist_controller(config) else 0
-        return ending_text(of_xdist or len(DOING.workers), goes_on)
+        of_xdist = processes(config) if is_xdist_controller(config) else 0
+        return ending_text(of_xdist or len(DOING.workers), if_interrupted(run_config(config), mode))
 
     interrupts = Interrupts(resume_command, answer, _teller(config))
     interrupts.install()
@@ -111,7 +108,7 @@ def if_interrupted(asked: RunConfig, mode: Mode) -> str:
 
 def _teller(config: pytest.Config) -> Callable[[str], None]:
     """Writes past every stream, whose buffer may be what was interrupted, and past pytest, which captures."""
-    line = live_line.of(config)
+    line = config.stash.get(LINE, None)
     if line is not None:
         return line.announce
     error = os.dup(2)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.config import RunConfig
+from pytest_attnperf.plugin.config import RunConfig, parse_number
 
 if TYPE_CHECKING:
     from pytest_attnperf.workloads.base import Workload
@@ -107,5 +107,5 @@ def _numbers(asked: RunConfig, name: str, unsaid: str, *, many: bool = True) -> 
     """`512,4096` as numbers, each once. Raises UsageError naming the option and what is no number."""
     flag, text = options.BY_NAME[name].flag, asked.text(name) or unsaid
     texts = text.split(",") if many else [text]
-    numbers = (int(options.parse_number(flag, word.strip(), minimum=1, integer=True)) for word in texts)
+    numbers = (int(parse_number(flag, word.strip(), minimum=1, integer=True)) for word in texts)
     return tuple(dict.fromkeys(numbers))

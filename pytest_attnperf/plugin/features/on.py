@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pytest
+
 from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.features.base import Feature
 from pytest_attnperf.plugin.xdist_roles import is_xdist_controller, is_xdist_worker
@@ -13,8 +15,6 @@ from pytest_attnperf.session.looking import UNTIMED
 from pytest_attnperf.session.settings import Mode
 
 if TYPE_CHECKING:
-    import pytest
-
     from pytest_attnperf.plugin.features.code_objects.code_run import CodeRun
     from pytest_attnperf.plugin.features.journal.journaling import Journal
     from pytest_attnperf.plugin.features.live.progress import Progress
@@ -22,13 +22,32 @@ if TYPE_CHECKING:
     from pytest_attnperf.session.judge import Session
     from pytest_attnperf.workers.launch import LaunchPlan
 
+Items = Sequence[pytest.Item]
+
 
 @dataclass(frozen=True)
 class Features:
     """Those of one run, in the order in which they act; `code` is the one that compiles kernels."""
 
-    every: tuple[Feature, ...] = ()
-    code: CodeRun | None = None
+    every: tuple[Feature, ...]
+    code: CodeRun | None
+
+    @classmethod
+    def of(
+        cls, config: pytest.Config, session: Session, gathered: Gathered, cases: Items, code: CodeRun | None
+    ) -> Features:
+        """What a run of these cases does besides judging them. Raises UsageError."""
+        worker, mode = is_xdist_worker(config), session.settings.mode
+        journal = _journal(config, session)
+        progress = None if worker else _progress(config, gathered, code)
+        found: list[Feature | None] = [*_of_cases(config, session, gathered, cases, progress), journal, code]
+        if not worker:
+            from pytest_attnperf.plugin.features.interrupts import watch
+
+            resume_command = (lambda: "") if journal is None else journal.resume_command
+            enter = (lambda _phase: None) if progress is None else progress.enter
+            found += [*_printing(config, session), progress, watch(config, mode, resume_command, enter)]
+        return cls(tuple(feature for feature in found if feature is not None), code)
 
     def enter(self, phase: str) -> None:
         """Say what is done from now on beside judging cases."""
@@ -36,53 +55,34 @@ class Features:
             feature.enter(phase)
 
 
-def features_of(
-    config: pytest.Config,
-    session: Session,
-    gathered: Gathered,
-    cases: Sequence[pytest.Item],
-    code: CodeRun | None,
-) -> Features:
-    """The features of a run of these cases, and of kernels where `code` compiles some. Raises UsageError."""
-    asked, settings = run_config(config), session.settings
-    found: list[Feature] = []
-    journal = _journal(config, session)
-    worker = is_xdist_worker(config)
-    progress = None if worker else _progress(config, gathered.selected, code)
-    if cases and settings.budget_seconds is not None:
-        from pytest_attnperf.plugin.features.budgeting import Budgeting
-
-        say = (lambda _text: None) if progress is None else progress.say
-        found.append(Budgeting(config, session, cases, say, gathered))
-    if asked.against:
-        from pytest_attnperf.plugin.features.base_side import BaseSide
-
-        found.append(BaseSide(config, session.against))
-    found += [] if journal is None else [journal]
-    if cases and settings.mode is Mode.WARM:
-        from pytest_attnperf.plugin.features.warming import Warming
-
-        found.append(Warming.of(config, session, len(cases)))
-    found += [] if code is None else [code]
-    if not worker:
-        found += _printing(config, session)
-        found += [] if progress is None else [progress]
-        found.append(_interrupts(config, settings.mode, journal, progress))
-    return Features(tuple(found), code)
-
-
-def compiling(
-    config: pytest.Config,
-    session: Session,
-    builds: Sequence[pytest.Item],
-    plan: Callable[[], LaunchPlan],
-) -> CodeRun | None:
+def compiling(config: pytest.Config, session: Session, builds: Items, plan: Callable[[], LaunchPlan]) -> CodeRun | None:
     """What compiles kernels, of a run that has some."""
     if not builds:
         return None
     from pytest_attnperf.plugin.features.code_objects.code_run import CodeRun
 
     return CodeRun(config, builds, session.settings, session.store.roots, plan)
+
+
+def _of_cases(
+    config: pytest.Config, session: Session, gathered: Gathered, cases: Items, progress: Progress | None
+) -> list[Feature]:
+    """Those that judge cases in another way than one by one, and see what has gone since the base side."""
+    found: list[Feature] = []
+    if cases and session.settings.budget_seconds is not None:
+        from pytest_attnperf.plugin.features.budgeting import Budgeting
+
+        say = (lambda _text: None) if progress is None else progress.say
+        found.append(Budgeting(config, session, cases, say, gathered))
+    if cases and session.settings.mode is Mode.WARM:
+        from pytest_attnperf.plugin.features.warming import Warming
+
+        found.append(Warming.of(config, session, len(cases)))
+    if run_config(config).against:
+        from pytest_attnperf.plugin.features.base_side import BaseSide
+
+        found.append(BaseSide(config, session.against))
+    return found
 
 
 def _journal(config: pytest.Config, session: Session) -> Journal | None:
@@ -99,14 +99,18 @@ def _journal(config: pytest.Config, session: Session) -> Journal | None:
     return Journal.of(config, settings, session.commit)
 
 
-def _progress(config: pytest.Config, selected: int, code: CodeRun | None) -> Progress | None:
-    """How far the run is, unless nobody wants to hear that."""
+def _progress(config: pytest.Config, gathered: Gathered, code: CodeRun | None) -> Progress | None:
+    """How far the run is, unless nobody wants to hear that; and what xdist's workers have ended, where these judge."""
     progress = None
     if config.get_verbosity() >= 0:
         from pytest_attnperf.plugin.features.live.progress import Progress
 
-        progress = Progress(config, selected, (lambda: None) if code is None else (lambda: code.compiling))
+        progress = Progress(config, gathered.selected, (lambda: None) if code is None else (lambda: code.compiling))
         progress.follow()
+    if is_xdist_controller(config):
+        from pytest_attnperf.plugin.features.gpus.dealt import Dealt
+
+        config.pluginmanager.register(Dealt(gathered, progress), "attnperf-dealt")
     return progress
 
 
@@ -126,20 +130,3 @@ def _printing(config: pytest.Config, session: Session) -> list[Feature]:
 
         found.append(Publishing(asked))
     return found
-
-
-def _interrupts(config: pytest.Config, mode: Mode, journal: Journal | None, progress: Progress | None) -> Feature:
-    from pytest_attnperf.plugin.features.interrupts import watch
-
-    resume_command = (lambda: "") if journal is None else journal.resume_command
-    return watch(config, mode, resume_command, (lambda _phase: None) if progress is None else progress.enter)
-
-
-def deal_out(config: pytest.Config, gathered: Gathered, features: Features) -> None:
-    """Follow which tests xdist's workers have ended, in the process that deals them out."""
-    if is_xdist_controller(config):
-        from pytest_attnperf.plugin.features.gpus.dealt import Dealt
-        from pytest_attnperf.plugin.features.live.progress import Progress
-
-        progress = next((feature for feature in features.every if isinstance(feature, Progress)), None)
-        config.pluginmanager.register(Dealt(gathered, progress), "attnperf-dealt")

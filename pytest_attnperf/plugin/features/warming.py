@@ -7,7 +7,7 @@ import shutil
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from pytest_attnperf.plugin.config import RunConfig
 from pytest_attnperf.plugin.features.base import Feature
 from pytest_attnperf.plugin.features.cache_folders import CacheFolder, Contents, cache_folders, contents, growth_lines
 from pytest_attnperf.plugin.following import next_case
-from pytest_attnperf.plugin.policy_settings import case_of
+from pytest_attnperf.plugin.keys import PLANNED
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.reports.text.grid import Column, Group, Row, grid
@@ -70,7 +70,7 @@ class Warming(Feature):
 
     def verdict(self, item: pytest.Item, _key: CaseKey) -> CaseResult:
         """The first call of one case."""
-        return self.warm.judge(case_of(self.config, item, next_case(item.session.items, item)))
+        return self.warm.judge(replace(item.stash[PLANNED], next_key=next_case(item.session.items, item)))
 
     def stop(self, *, interrupted: bool) -> None:
         """Look what the caches hold now, and open the slowest cases again."""

@@ -12,7 +12,6 @@ import contextlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 
 from pytest_attnperf.plugin.cases import pair_of, switches
@@ -27,8 +26,9 @@ from pytest_attnperf.plugin.features.benchmark.benchmark_rounds import (
     replay,
     rounds_of,
 )
-from pytest_attnperf.plugin.gathered import CASE, encoded
+from pytest_attnperf.plugin.gathered import CASE, RESULT
 from pytest_attnperf.plugin.keys import case_key
+from pytest_attnperf.plugin.xdist_roles import is_xdist_controller
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult
 
@@ -78,9 +78,9 @@ class BenchmarkSink:
         """Give a case that has been judged and has not failed."""
         outcome = yield
         run: Run | None = self._config.pluginmanager.get_plugin("attnperf-run")
-        result = encoded(pyfuncitem).get(CASE) if pyfuncitem.nodeid in self._prepared else None
-        if run is not None and result is not None:
-            self._offer(pyfuncitem, msgspec.convert(result, CaseResult), run.session.commit)
+        result = pyfuncitem.stash.get(RESULT, None) if pyfuncitem.nodeid in self._prepared else None
+        if run is not None and isinstance(result, CaseResult):
+            self._offer(pyfuncitem, result, run.session.commit)
         return outcome
 
     def pytest_runtest_logreport(self, report: Any) -> None:
@@ -145,7 +145,7 @@ class BenchmarkSink:
     def _off_by_xdist(self) -> bool:
         """Whether pytest-benchmark would measure, were it not for xdist."""
         get = self._config.getoption
-        if get("dist", default="no") == "no" or hasattr(self._config, "workerinput"):
+        if not is_xdist_controller(self._config):
             return False
         disabled = get("benchmark_disable", default=False) and not get("benchmark_enable", default=False)
         skipped = get("benchmark_skip", default=False)

@@ -30,6 +30,7 @@ from pytest_attnperf.kernel_builds import (
 from pytest_attnperf.plugin import options, tiers
 from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.keys import BUILD, build_key
+from pytest_attnperf.plugin.notices import notice
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.code import CODE_SUITE
 
@@ -51,7 +52,6 @@ class CodeCollector:
     config: pytest.Config
     backends: Sequence[str] | None = None
     registry: KernelRegistry = field(default_factory=KernelRegistry)
-    left_out: int = 0
     left_to_nightly: int = 0
     _collected: int = 0
 
@@ -90,8 +90,8 @@ class CodeCollector:
         refuse_duplicates(items)
         dropped = [item for item in items if self._left_out(item)]
         if dropped:
-            self.left_out = len(dropped)
             config.hook.pytest_deselected(items=dropped)
+        notice(config, "attnperf-code-left-out", self._said(len(dropped)))
         gone = set(map(id, dropped))
         kept = [item for item in items if id(item) not in gone]
         builds = sorted((item for item in kept if build_key(item) is not None), key=lambda item: item.stash[_ORDER])
@@ -131,13 +131,13 @@ class CodeCollector:
                 kept.append(build)
         return kept
 
-    def pytest_report_collectionfinish(self) -> str | None:
-        """Say what was left out, and why."""
-        if self.left_out:
+    def _said(self, left_out: int) -> list[str]:
+        """What was left out, and why."""
+        if left_out:
             why = run_config(self.config).replaced_by or "--attnperf-backend"
-            return f"attnperf: {self.left_out} code objects deselected: {why} chooses timed cases that have none"
+            return [f"attnperf: {left_out} code objects deselected: {why} chooses timed cases that have none"]
         left = self.left_to_nightly
-        return f"attnperf: {left} code objects left to nightly runs (--attnperf-tier=nightly)" if left else None
+        return [f"attnperf: {left} code objects left to nightly runs (--attnperf-tier=nightly)"] if left else []
 
 
 def tried(builds: list[KernelBuild], changes: Mapping[str, str]) -> list[KernelBuild]:

@@ -18,11 +18,10 @@ from pytest_attnperf.plugin.features.code_objects.code_items import (
     code_policy_for,
     code_settings,
 )
-from pytest_attnperf.plugin.gathered import keep
+from pytest_attnperf.plugin.gathered import RESULT
 from pytest_attnperf.plugin.keys import build_key
 from pytest_attnperf.plugin.xdist_roles import is_xdist_worker
 from pytest_attnperf.records.code import CodeResult
-from pytest_attnperf.reports.run.code_objects import code_properties
 
 if TYPE_CHECKING:
     from pytest_attnperf.results import CaseResult
@@ -62,7 +61,7 @@ class CodeRun(Feature):
         assert key is not None
         assert build is not None
         result = self._judges().judge(CodeCase(key, item.nodeid, build, code_policy_for(self.config, item)))
-        keep(item, result, code_properties(result))
+        item.stash[RESULT] = result
         return result
 
     def after_case(self, result: CaseResult | CodeResult) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,13 +17,16 @@ from pytest_attnperf.environment.lease import GpuBusyError, Lease, file_name, le
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.config import run_config
-from pytest_attnperf.plugin.features.gpus import xdist_gpus
 from pytest_attnperf.plugin.features.gpus.card_watch import CardWatch
 from pytest_attnperf.plugin.session_setup import device_kind
+from pytest_attnperf.plugin.xdist_roles import is_xdist_worker
 from pytest_attnperf.records.gpus import GpuRecord, short_name
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING
+from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, UNTIMED
 from pytest_attnperf.session.settings import Mode
+
+if TYPE_CHECKING:
+    from pytest_attnperf.plugin.features.gpus.xdist_gpus import OfWorker
 
 PIN = options.BY_NAME["pin-gpu"].flag
 PREFIX_LEAST = 8
@@ -59,7 +63,7 @@ def usable_gpus(config: pytest.Config) -> tuple[str, ...]:
 
 def usable_cards(config: pytest.Config) -> tuple[Card, ...]:
     """As `usable_gpus`. In a worker of xdist those of the whole run."""
-    held = xdist_gpus.of_worker(config)
+    held = _of_xdist(config)
     if held is not None:
         return held.cards
     if _CARDS not in config.stash:
@@ -108,11 +112,16 @@ def choose(config: pytest.Config, mode: Mode) -> Chosen:
 
     Raises GpuBusyError where none is free, UsageError where they cannot share a run.
     """
-    held = xdist_gpus.of_worker(config)
     if mode is Mode.CHECK:
         return Chosen(_for_checks(config))
-    if held is not None:
-        return _of_xdist_worker(held, mode)
+    held = _of_xdist(config)
+    chosen = _leased(config, mode) if held is None else _of_xdist_worker(held, mode)
+    if held is not None or mode in UNTIMED:
+        return chosen
+    return replace(chosen, watch=CardWatch.begin(chosen.tokens, own_device=bool(own_gpus(config))))
+
+
+def _leased(config: pytest.Config, mode: Mode) -> Chosen:
     cards = usable_cards(config)
     if not cards:
         return Chosen()
@@ -121,6 +130,15 @@ def choose(config: pytest.Config, mode: Mode) -> Chosen:
         return _all_free(cards, mode)
     lease = lease_card(cards)
     return Chosen((lease.token,), (lease,))
+
+
+def _of_xdist(config: pytest.Config) -> OfWorker | None:
+    """What this session holds as a worker of xdist."""
+    if not is_xdist_worker(config):
+        return None
+    from pytest_attnperf.plugin.features.gpus.xdist_gpus import of_worker
+
+    return of_worker(config)
 
 
 def gpus_that_measured(config: pytest.Config, results: Iterable[CaseResult]) -> tuple[GpuRecord, ...]:
@@ -163,10 +181,14 @@ def _for_checks(config: pytest.Config) -> tuple[str, ...]:
     """One GPU, which nobody leases; xdist's workers are spread over all there are."""
     simple = not own_gpus(config) and not run_config(config).pin_gpu and device_kind(config)[0] == "gpu"
     tokens = visible_gpus(os.environ) if simple else usable_gpus(config)
-    return (tokens[xdist_gpus.number(config) % len(tokens)],) if tokens else ()
+    if not is_xdist_worker(config):
+        return tokens[:1]
+    from pytest_attnperf.plugin.features.gpus.xdist_gpus import number
+
+    return (tokens[number(config) % len(tokens)],) if tokens else ()
 
 
-def _of_xdist_worker(held: xdist_gpus.OfWorker, mode: Mode) -> Chosen:
+def _of_xdist_worker(held: OfWorker, mode: Mode) -> Chosen:
     """Its own card; of a recording all cards of the run, beginning with its own, on which it takes turns."""
     if mode not in RECORDING:
         return Chosen((held.lease.token,), (held.lease,))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from pytest_attnperf.environment.lease import GpuBusyError, lease_directory, lease_free
@@ -11,8 +9,8 @@ from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.features.gpus import xdist_gpus
 from pytest_attnperf.plugin.features.gpus.card_watch import CardWatch
-from pytest_attnperf.plugin.features.gpus.gpu_choice import PIN, left_out, own_gpus, require_alike, usable_cards
-from pytest_attnperf.plugin.xdist_roles import is_distributed, is_xdist_controller, is_xdist_worker
+from pytest_attnperf.plugin.features.gpus.gpu_choice import PIN, Chosen, left_out, own_gpus, require_alike, usable_cards
+from pytest_attnperf.plugin.xdist_roles import is_distributed, is_xdist_controller, processes
 
 TOGETHER = "--attnperf-together"
 NOT_TOGETHER = (
@@ -38,12 +36,11 @@ def auto_workers(config: pytest.Config) -> int | None:
 def refuse_pin(config: pytest.Config) -> None:
     """Raises UsageError for a pin where no process is started that it could act upon, or that fits no GPU."""
     pins = run_config(config).pin_gpu
-    if pins and run_config(config).in_process:
+    if run_config(config).in_process:
         raise pytest.UsageError(
             f"{PIN}={pins} says where workers run, and --attnperf-isolate=none starts none; drop one"
         )
-    if pins:
-        usable_cards(config)
+    usable_cards(config)
 
 
 def refuse_workers(config: pytest.Config) -> None:
@@ -56,7 +53,7 @@ def refuse_workers(config: pytest.Config) -> None:
             f"--dist each with {flag}: every worker would measure every case, and the last result would count; "
             "use --dist load"
         )
-    workers, cards = xdist_gpus.processes(config), usable_cards(config)
+    workers, cards = processes(config), usable_cards(config)
     if workers <= max(1, len(cards)):
         return
     what = f"{len(cards)} visible GPU{'s' if len(cards) != 1 else ''}" if cards else "one CPU"
@@ -69,6 +66,8 @@ def refuse_workers(config: pytest.Config) -> None:
 def refuse_together(config: pytest.Config) -> None:
     """Raises UsageError beside whatever else wants the GPUs, or would judge, and with fewer than two of them."""
     asked = run_config(config)
+    if not asked.together:
+        return
     for name, flag in NOT_TOGETHER:
         if getattr(asked, name):
             raise pytest.UsageError(f"{flag} with {TOGETHER}: it only shows how cards disturb each other; drop one")
@@ -100,7 +99,7 @@ def prepare_xdist(config: pytest.Config) -> None:
     """
     if config.getoption("maxschedchunk", default=None) is None:
         config.option.maxschedchunk = 1  # cases take seconds, and a heap of them left at one worker takes minutes
-    cards, workers = usable_cards(config), xdist_gpus.processes(config)
+    cards, workers = usable_cards(config), processes(config)
     if not cards:
         config.stash[_WATCH] = CardWatch.begin(())
     if not cards or not workers:
@@ -129,18 +128,9 @@ def prepare_xdist(config: pytest.Config) -> None:
     config.stash[_WATCH] = CardWatch.begin([card.token for card in used], own_device=own_device)
 
 
-def notes(config: pytest.Config) -> tuple[str, ...]:
-    """What a reader must know of the choice that `prepare_xdist` made."""
-    return config.stash.get(_NOTES, ())
-
-
-def watch(config: pytest.Config, tokens: Sequence[str]) -> CardWatch | None:
-    """The watch over a run's GPUs: begun by `prepare_xdist`, or else here; none in a worker of xdist."""
-    if is_xdist_worker(config):
-        return None
-    if is_xdist_controller(config):
-        return config.stash.get(_WATCH, None)
-    return CardWatch.begin(tokens, own_device=bool(own_gpus(config)))
+def of_controller(config: pytest.Config) -> Chosen:
+    """What a controller of xdist, which measures nothing itself, knows of the choice that `prepare_xdist` made."""
+    return Chosen(notes=config.stash.get(_NOTES, ()), watch=config.stash.get(_WATCH, None))
 
 
 def _flag(config: pytest.Config) -> str:

@@ -37,8 +37,7 @@ from pytest_attnperf.plugin.features.journal.journal_header import (
     unlike_text,
     when,
 )
-from pytest_attnperf.plugin.keys import case_key
-from pytest_attnperf.plugin.policy_settings import policy_for
+from pytest_attnperf.plugin.keys import PLANNED, case_key
 from pytest_attnperf.plugin.xdist_roles import is_xdist_worker
 from pytest_attnperf.records import CaseKey, Fingerprint
 from pytest_attnperf.records.code import CodeResult
@@ -214,7 +213,7 @@ class Journal(Feature):
         return Standing(
             digest=functools.partial(file_digest, self.config.rootpath),
             beside=self._beside,
-            policy=policy_for(self.config, item).record(),
+            policy=item.stash[PLANNED].policy.record(),
             found=functools.partial(_stored, run.session.store, result),
             base="" if against is None else against.label,
             base_fixed=_is_revision(run_config(self.config).against),

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from pytest_attnperf.plugin.features.live import LINE
 from pytest_attnperf.plugin.features.live.status_text import Standing, status_text
 
 EVERY_SECONDS = 1.0
-_LINE = pytest.StashKey["LiveLine"]()
 
 CLEAR = "\x1b[J"
 """From the cursor, which stands where pytest's text ends, to the end of the screen."""
@@ -129,7 +129,7 @@ def show(config: pytest.Config, phase: str) -> None:
 
     line = of(config)
     if line is None:
-        line = config.stash[_LINE] = LiveLine(os.dup(sys.stdout.fileno()), says)
+        line = config.stash[LINE] = LiveLine(os.dup(sys.stdout.fileno()), says)
         line.start(config.get_terminal_writer())
         config.add_cleanup(line.stop)
     line.says = says
@@ -144,4 +144,4 @@ def end(config: pytest.Config) -> None:
 
 def of(config: pytest.Config) -> LiveLine | None:
     """The session's line, where it has one."""
-    return config.stash.get(_LINE, None)
+    return config.stash.get(LINE, None)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.plugin.features.base import Feature
-from pytest_attnperf.plugin.features.live import live_line
+from pytest_attnperf.plugin.features.base import ENDING, Feature
+from pytest_attnperf.plugin.features.live import LINE
 from pytest_attnperf.plugin.features.live.status_text import Standing, status_text
 from pytest_attnperf.plugin.keys import build_key, case_key
 from pytest_attnperf.plugin.xdist_roles import is_xdist_controller
@@ -26,9 +26,6 @@ EVERY_SECONDS = 15.0
 
 REMEMBERED = 500
 """Latest cases, of all suites, that the time left follows from."""
-
-ENDING = "ending the run"
-"""What is done from the last case, or an interrupt, on."""
 
 UNKNOWN = ""
 """Suite of cases that are planned without being known."""
@@ -60,7 +57,7 @@ class Progress(Feature):
 
     def follow(self) -> None:
         """Keep the session's line up to date, where it has one, from what begins and ends."""
-        line = live_line.of(self._config)
+        line = self._config.stash.get(LINE, None)
         if line is not None:
             line.says = self.status
             self._config.pluginmanager.register(self, "attnperf-progress")
@@ -159,7 +156,7 @@ class Progress(Feature):
 
     def _write(self, line: str) -> None:
         reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is None or self._config.get_verbosity() < 0 or live_line.of(self._config) is not None:
+        if reporter is None or self._config.get_verbosity() < 0 or self._config.stash.get(LINE, None) is not None:
             return
         capture: Any = self._config.pluginmanager.get_plugin("capturemanager")
         with contextlib.nullcontext() if capture is None else capture.global_and_fixture_disabled():
