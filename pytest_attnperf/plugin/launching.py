@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.config import RunConfig, run_config
 from pytest_attnperf.plugin.features.gpus.gpu_choice import Chosen, choose
+from pytest_attnperf.plugin.options import PASSED_TO_WORKERS
 from pytest_attnperf.plugin.selection import whole_parts
 from pytest_attnperf.plugin.session_setup import device_kind, role_of
 from pytest_attnperf.session.accept.acceptable import CANDIDATE
@@ -140,7 +140,7 @@ def launch_plan(config: pytest.Config, cases: Sequence[pytest.Item]) -> LaunchPl
 def passed_options(config: pytest.Config, kind: str) -> tuple[str, ...]:
     """Options a worker needs too: an allow-list, because most of a command line would act twice."""
     asked, passed = run_config(config), [f"--attnperf-device={kind}"]
-    given = ((options.BY_NAME[name].flag, asked.text(name)) for name in options.PASSED_TO_WORKERS)
+    given = ((f"--attnperf-{name}", asked.text(name)) for name in PASSED_TO_WORKERS)
     passed += [f"{flag}={text}" for flag, text in given if text]
     for plugin in config.getoption("plugins") or []:
         if plugin not in KEPT_OUT_PLUGINS:

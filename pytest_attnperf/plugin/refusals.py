@@ -12,8 +12,23 @@ from pytest_attnperf.plugin.config import RunConfig
 from pytest_attnperf.plugin.keys import case_key
 
 RECORDING = (("update_baselines", "--update-baselines"), ("calibrate", "--attnperf-calibrate"))
-OWN_PROCESS = (("profile", "--attnperf-profile"), ("warm", "--attnperf-warm"))
-"""Options that make a run another kind of run, each with how it is typed."""
+PROFILE, WARM = ("profile", "--attnperf-profile"), ("warm", "--attnperf-warm")
+BESIDE = {
+    "profile": (RECORDING, "only cases that are gated or checked are profiled; drop one"),
+    "changed": ((*RECORDING, PROFILE, WARM), "only a gating run may leave out what has not changed; drop one"),
+    "warm": (
+        (("gate", "--attnperf"), *RECORDING, PROFILE),
+        "warming compiles ahead of a run and times nothing; run it first, alone",
+    ),
+}
+"""Options that make a run another kind of run -> those that it goes together with in no way, each with how it is typed,
+and why."""
+
+OWN_PROCESSES = {
+    "profile": "--attnperf-profile needs processes of its own, because torch's profiler slows what comes after it; "
+    "drop --attnperf-isolate=none",
+    "changed": "--attnperf-changed is about what is gated, and nothing is with --attnperf-isolate=none; drop one",
+}
 
 OF_TIMING = (
     *("interleave", "pairs", "timer", "processes", "second-look", "blocks", "block-us", "budget-ms", "results"),
@@ -30,12 +45,16 @@ def refuse_contradictions(asked: RunConfig) -> None:
     if asked.calibrate == "":
         raise pytest.UsageError("--attnperf-calibrate is empty; give the number of fresh processes, e.g. 20")
     require_tier(asked.tier, options.BY_NAME["tier"].flag)
-    if asked.profile:
-        _refuse_profile(asked)
-    if asked.changed:
-        _refuse_changed(asked)
-    if asked.warm:
-        _refuse_warm(asked)
+    for name, (others, why) in BESIDE.items():
+        if not getattr(asked, name):
+            continue
+        for other, flag in others:
+            if getattr(asked, other):
+                raise pytest.UsageError(f"{flag} with --attnperf-{name}: {why}")
+        if asked.in_process and name in OWN_PROCESSES:
+            raise pytest.UsageError(OWN_PROCESSES[name])
+        if name == "changed" and not asked.gate:
+            raise pytest.UsageError("--attnperf-changed says which cases --attnperf times; give that, too")
 
 
 def refuse_two_modes(asked: RunConfig) -> None:
@@ -61,44 +80,6 @@ def refuse_update(asked: RunConfig) -> None:
         )
     if asked.update_baselines and asked.in_process:
         raise pytest.UsageError("--update-baselines needs fresh processes; drop --attnperf-isolate=none")
-
-
-def _refuse_profile(asked: RunConfig) -> None:
-    """A profile needs processes of its own, and stands in no baseline and no calibration."""
-    for option, flag in RECORDING:
-        if getattr(asked, option):
-            raise pytest.UsageError(
-                f"{flag} with --attnperf-profile: only cases that are gated or checked are profiled; drop one"
-            )
-    if asked.in_process:
-        raise pytest.UsageError(
-            "--attnperf-profile needs processes of its own, because torch's profiler slows what comes after it; drop "
-            "--attnperf-isolate=none"
-        )
-
-
-def _refuse_changed(asked: RunConfig) -> None:
-    """What is left untimed must be gated otherwise, and nothing but a gate may leave out what has not changed."""
-    for option, flag in (*RECORDING, *OWN_PROCESS):
-        if getattr(asked, option):
-            raise pytest.UsageError(
-                f"{flag} with --attnperf-changed: only a gating run may leave out what has not changed; drop one"
-            )
-    if asked.in_process:
-        raise pytest.UsageError(
-            "--attnperf-changed is about what is gated, and nothing is with --attnperf-isolate=none; drop one"
-        )
-    if not asked.gate:
-        raise pytest.UsageError("--attnperf-changed says which cases --attnperf times; give that, too")
-
-
-def _refuse_warm(asked: RunConfig) -> None:
-    """Warming times nothing, and compiles beside whatever else would run."""
-    for option, flag in (("gate", "--attnperf"), *RECORDING, OWN_PROCESS[0]):
-        if getattr(asked, option):
-            raise pytest.UsageError(
-                f"{flag} with --attnperf-warm: warming compiles ahead of a run and times nothing; run it first, alone"
-            )
 
 
 def refuse_unheeded(asked: RunConfig) -> None:

@@ -22,6 +22,7 @@ from pytest_attnperf.environment.provenance import provenance, without_credentia
 from pytest_attnperf.errors import WorkerError
 from pytest_attnperf.plugin.config import RunConfig, run_config
 from pytest_attnperf.plugin.ending import Ended, end_run
+from pytest_attnperf.plugin.features.base import ENDING
 from pytest_attnperf.plugin.features.gpus.gpu_choice import Chosen, gpus_that_measured, measured_on
 from pytest_attnperf.plugin.features.on import Features, compiling
 from pytest_attnperf.plugin.fixtures import SERVER
@@ -45,7 +46,6 @@ GATED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.WORSE})
 """Verdicts that come of a comparison with something stored."""
 
 LOCAL_STORE = Path(".attnperf") / "local"
-ENDING = "ending the run"
 
 
 @dataclass(eq=False)  # hashable: pluggy keeps plugins in sets

@@ -14,6 +14,7 @@ from pytest_attnperf.cli.main import main as cli
 from pytest_attnperf.codeobject.triton_installation import load_triton
 from pytest_attnperf.errors import ToolMissingError, UsageError
 from pytest_attnperf.plugin import missing_parts
+from pytest_attnperf.plugin.config import RUN_CONFIG, RunConfig
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.testing.sample_runs import sample_run
 from pytest_attnperf.tools import plotting
@@ -98,23 +99,21 @@ def test_without_any_of_them_the_rest_works(
 
 
 class _Config:
-    """As much of pytest's as the header asks: which options were typed, and whether a conftest brings a device."""
+    """As much of pytest's as the header asks: what is asked for, and whether a conftest brings a device."""
 
-    def __init__(self, typed: str, *devices: object) -> None:
-        self.typed = typed
+    def __init__(self, asked: RunConfig, *devices: object) -> None:
+        self.stash = pytest.Stash()
+        self.stash[RUN_CONFIG] = asked
         self.hook = SimpleNamespace(pytest_attnperf_device=SimpleNamespace(get_hookimpls=lambda: list(devices)))
-
-    def getoption(self, name: str, default: object = None) -> object:
-        return True if name == self.typed else default
 
 
 @pytest.mark.parametrize(
     ("config", "lines"),
     [
-        (_Config("attnperf"), 1),
-        (_Config("attnperf_update_baselines"), 1),
-        (_Config(""), 0),
-        (_Config("attnperf", "a device of the project's own"), 0),
+        (_Config(RunConfig(gate=True)), 1),
+        (_Config(RunConfig(update_baselines=True)), 1),
+        (_Config(RunConfig()), 0),
+        (_Config(RunConfig(gate=True), "a device of the project's own"), 0),
     ],
 )
 def test_a_run_that_measures_names_torch_once(config: Any, lines: int, monkeypatch: pytest.MonkeyPatch) -> None:

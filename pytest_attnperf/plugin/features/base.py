@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from pytest_attnperf.records.code import CodeResult
     from pytest_attnperf.results import CaseResult, RunResult
 
+ENDING = "ending the run"
+"""What is done from the last case, or an interrupt, on (see `Feature.enter`)."""
+
 
 class Feature:
     """A mode of a run, there only where it is on. What it has no part in stays as it is here: nothing."""

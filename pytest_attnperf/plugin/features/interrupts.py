@@ -20,11 +20,10 @@ import pytest
 
 from pytest_attnperf.plugin.config import RunConfig, run_config
 from pytest_attnperf.plugin.ending import results_path, shown_path
-from pytest_attnperf.plugin.features.base import Feature
-from pytest_attnperf.plugin.features.gpus import xdist_gpus
-from pytest_attnperf.plugin.features.live.progress import ENDING, LINE
+from pytest_attnperf.plugin.features.base import ENDING, Feature
+from pytest_attnperf.plugin.features.live import LINE
 from pytest_attnperf.plugin.features.live.status_text import ending_text
-from pytest_attnperf.plugin.xdist_roles import is_xdist_controller
+from pytest_attnperf.plugin.xdist_roles import is_xdist_controller, processes
 from pytest_attnperf.session.looking import UNTIMED
 from pytest_attnperf.session.settings import Mode
 from pytest_attnperf.workers.doing import DOING
@@ -90,7 +89,7 @@ def watch(
 
     def answer() -> str:
         enter(ENDING)
-        of_xdist = xdist_gpus.processes(config) if is_xdist_controller(config) else 0
+        of_xdist = processes(config) if is_xdist_controller(config) else 0
         return ending_text(of_xdist or len(DOING.workers), if_interrupted(run_config(config), mode))
 
     interrupts = Interrupts(resume_command, answer, _teller(config))

@@ -28,6 +28,7 @@ from pytest_attnperf.plugin.features.benchmark.benchmark_rounds import (
 )
 from pytest_attnperf.plugin.gathered import CASE, RESULT
 from pytest_attnperf.plugin.keys import case_key
+from pytest_attnperf.plugin.xdist_roles import is_xdist_controller
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult
 
@@ -144,7 +145,7 @@ class BenchmarkSink:
     def _off_by_xdist(self) -> bool:
         """Whether pytest-benchmark would measure, were it not for xdist."""
         get = self._config.getoption
-        if get("dist", default="no") == "no" or hasattr(self._config, "workerinput"):
+        if not is_xdist_controller(self._config):
             return False
         disabled = get("benchmark_disable", default=False) and not get("benchmark_enable", default=False)
         skipped = get("benchmark_skip", default=False)

@@ -10,7 +10,7 @@ from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.features.gpus import xdist_gpus
 from pytest_attnperf.plugin.features.gpus.card_watch import CardWatch
 from pytest_attnperf.plugin.features.gpus.gpu_choice import PIN, Chosen, left_out, own_gpus, require_alike, usable_cards
-from pytest_attnperf.plugin.xdist_roles import is_distributed, is_xdist_controller
+from pytest_attnperf.plugin.xdist_roles import is_distributed, is_xdist_controller, processes
 
 TOGETHER = "--attnperf-together"
 NOT_TOGETHER = (
@@ -53,7 +53,7 @@ def refuse_workers(config: pytest.Config) -> None:
             f"--dist each with {flag}: every worker would measure every case, and the last result would count; "
             "use --dist load"
         )
-    workers, cards = xdist_gpus.processes(config), usable_cards(config)
+    workers, cards = processes(config), usable_cards(config)
     if workers <= max(1, len(cards)):
         return
     what = f"{len(cards)} visible GPU{'s' if len(cards) != 1 else ''}" if cards else "one CPU"
@@ -99,7 +99,7 @@ def prepare_xdist(config: pytest.Config) -> None:
     """
     if config.getoption("maxschedchunk", default=None) is None:
         config.option.maxschedchunk = 1  # cases take seconds, and a heap of them left at one worker takes minutes
-    cards, workers = usable_cards(config), xdist_gpus.processes(config)
+    cards, workers = usable_cards(config), processes(config)
     if not cards:
         config.stash[_WATCH] = CardWatch.begin(())
     if not cards or not workers:

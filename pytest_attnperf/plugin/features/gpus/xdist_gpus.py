@@ -103,12 +103,3 @@ def _number(worker: str) -> int:
     """'gw3' -> 3; 0 for a name that somebody chose."""
     digits = worker.removeprefix("gw")
     return int(digits) if digits.isdigit() else 0
-
-
-def processes(config: pytest.Config) -> int:
-    """How many workers xdist's controller starts: by -n, --maxprocesses and --tx, as xdist reads them."""
-    found = 0
-    for text in config.getoption("tx", default=None) or []:
-        times, star, _ = str(text).partition("*")
-        found += int(times) if star and times.isdigit() else 1
-    return found

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.plugin.features.live.progress import LINE
+from pytest_attnperf.plugin.features.live import LINE
 from pytest_attnperf.plugin.features.live.status_text import Standing, status_text
 
 EVERY_SECONDS = 1.0

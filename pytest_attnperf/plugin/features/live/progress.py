@@ -6,11 +6,12 @@ import contextlib
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from pytest_attnperf.plugin.features.base import Feature
+from pytest_attnperf.plugin.features.base import ENDING, Feature
+from pytest_attnperf.plugin.features.live import LINE
 from pytest_attnperf.plugin.features.live.status_text import Standing, status_text
 from pytest_attnperf.plugin.keys import build_key, case_key
 from pytest_attnperf.plugin.xdist_roles import is_xdist_controller
@@ -21,18 +22,10 @@ from pytest_attnperf.session.durations import duration
 from pytest_attnperf.session.time_left import Left, Took, left_text, time_left
 from pytest_attnperf.workers.doing import DOING
 
-if TYPE_CHECKING:
-    from pytest_attnperf.plugin.features.live.live_line import LiveLine
-
 EVERY_SECONDS = 15.0
-LINE: pytest.StashKey[LiveLine] = pytest.StashKey()
-"""The session's line on its terminal, where it has one (see `live_line`)."""
 
 REMEMBERED = 500
 """Latest cases, of all suites, that the time left follows from."""
-
-ENDING = "ending the run"
-"""What is done from the last case, or an interrupt, on."""
 
 UNKNOWN = ""
 """Suite of cases that are planned without being known."""

@@ -1,0 +1,52 @@
+"""Which modes of a run are loaded, and how the plugin's files hang together."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from benchmarks.house import PACKAGE, ROOT, House
+from pytest_attnperf.plugin.run import Run
+from pytest_attnperf.testing.project import FakeProject
+
+LOADED = """
+import sys
+
+def pytest_unconfigure():
+    loaded = [name for name in sys.modules if name.startswith("pytest_attnperf.plugin.features.")]
+    open("loaded.txt", "w").write("\\n".join(name.removeprefix("pytest_attnperf.plugin.features.") for name in loaded))
+"""
+ALWAYS = {
+    *("base", "on", "interrupts", "code_objects", "code_objects.code_items"),
+    *("gpus", "gpus.gpu_choice", "gpus.card_watch", "journal", "journal.journaling", "journal.journal_header"),
+    *("journal.journal_folder", "live", "live.progress", "live.status_text"),
+}
+
+
+def loaded(project: FakeProject, *words: str) -> set[str]:
+    """What of `features` a run loads."""
+    project.run(*words)
+    return set((project.path / "loaded.txt").read_text().splitlines())
+
+
+@pytest.mark.usefixtures("own_process")
+def test_a_mode_that_is_off_is_not_loaded(attnperf_project: FakeProject) -> None:
+    """An ordinary gate keeps a journal, shows how far it is, and answers signals; a proof keeps no journal."""
+    attnperf_project.conftest(LOADED)
+    attnperf_project.backend("fake.a", time_us=100)
+    known = loaded(attnperf_project, "--attnperf")
+    assert known - ALWAYS == set()
+    assert "journal.journaling" in known
+    assert "journal.journaling" not in loaded(attnperf_project)
+
+
+def test_no_file_of_the_plugin_imports_itself() -> None:
+    """Not over others either, and not inside of a function."""
+    circles = House(ROOT).circles()
+    assert [circle for circle in circles if any(name.startswith(f"{PACKAGE}.plugin") for name in circle)] == []
+
+
+def test_a_run_holds_few_things() -> None:
+    """What only a mode needs is held by that mode."""
+    assert len(fields(Run)) <= 8
