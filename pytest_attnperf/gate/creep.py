@@ -8,13 +8,11 @@ from pytest_attnperf.baselines.anchor import anchor_of
 from pytest_attnperf.baselines.schema import Entry
 from pytest_attnperf.errors import pasted
 from pytest_attnperf.gate.policy import Policy
-
-CREPT = "crept:"
-"""Begins a note that the run repeats as a finding."""
+from pytest_attnperf.records.notes import Note, NoteKind
 
 
-def crept(entry: Entry, ratio: float, policy: Policy, nodeid: str, limit: float | None = None) -> str:
-    """The finding, where a case is slower than the stored entry's anchor by more than `policy.creep_percent`; or ''.
+def crept(entry: Entry, ratio: float, policy: Policy, nodeid: str, limit: float | None = None) -> Note | None:
+    """The finding, where a case is slower than the stored entry's anchor by more than `policy.creep_percent`; or None.
 
     `ratio` is that of the deciding look: against the entry itself or, interleaved, against the base revision that the
     entry stands for; a shift of the machine since the recording is not in the latter. `limit` is the ratio beyond which
@@ -26,11 +24,12 @@ def crept(entry: Entry, ratio: float, policy: Policy, nodeid: str, limit: float 
     crept_percent = 100 * (now_us / anchor.median_us - 1)
     allowed_percent = max(policy.creep_percent, 100 * ((limit or 1.0) - 1))
     if crept_percent <= allowed_percent:
-        return ""
+        return None
     commit = f", commit {anchor.commit}" if anchor.commit else ""
-    return (
-        f"{CREPT} {now_us:.4g} us against {anchor.median_us:.4g} us on {anchor.recorded}{commit}: "
+    return Note(
+        NoteKind.CREPT,
+        f"crept: {now_us:.4g} us against {anchor.median_us:.4g} us on {anchor.recorded}{commit}: "
         f"{crept_percent:+.1f} % since then, more than the {allowed_percent:.3g} % allowed, in steps that each "
         'passed or were recorded; if it is wanted: attnperf accept CASE --from RESULTS --reason "WHY" (nothing is '
-        f'measured again), or pytest --update-baselines --attnperf-accept="WHY" {pasted(nodeid)}'
+        f'measured again), or pytest --update-baselines --attnperf-accept="WHY" {pasted(nodeid)}',
     )

@@ -12,7 +12,6 @@ import contextlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 
 from pytest_attnperf.plugin import options
@@ -27,6 +26,7 @@ from pytest_attnperf.plugin.benchmark_rounds import (
     rounds_of,
 )
 from pytest_attnperf.plugin.cases import case_key, pair_of, switches
+from pytest_attnperf.reports.files.noted import from_values
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult
 
@@ -84,7 +84,7 @@ class BenchmarkSink:
         run: Run | None = self._config.pluginmanager.get_plugin("attnperf-run")
         encoded = run.encoded(pyfuncitem) if run is not None and pyfuncitem.nodeid in self._prepared else None
         if run is not None and encoded is not None:
-            self._offer(pyfuncitem, msgspec.convert(encoded, CaseResult), run.session.commit)
+            self._offer(pyfuncitem, from_values(encoded, CaseResult), run.session.commit)
         return outcome
 
     def pytest_runtest_logreport(self, report: Any) -> None:

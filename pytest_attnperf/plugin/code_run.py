@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.code_items import archs_of, build_key, build_of, code_policy_for, code_settings
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.reports.files.noted import from_values, to_values
 from pytest_attnperf.reports.run.code_objects import code_properties
 
 if TYPE_CHECKING:
@@ -62,12 +62,12 @@ class CodeRun:
     def encoded(self, item: pytest.Item) -> dict[str, Any] | None:
         """The item's result as builtins, or None."""
         result = item.stash.get(_RESULT, None)
-        encoded: dict[str, Any] | None = None if result is None else msgspec.to_builtins(result)
+        encoded: dict[str, Any] | None = None if result is None else to_values(result)
         return encoded
 
     def gather(self, encoded: dict[str, Any]) -> CodeResult:
         """Keep a result that a report brought, from this process or from xdist's."""
-        result = msgspec.convert(encoded, CodeResult)
+        result = from_values(encoded, CodeResult)
         self.results[result.key] = result
         if len(self.results) == len(self.items):
             self.shutdown()  # what is timed next must not share the machine with compilers

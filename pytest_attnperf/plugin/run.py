@@ -16,7 +16,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from pytest_attnperf import __version__
@@ -41,6 +40,7 @@ from pytest_attnperf.plugin.publishing import Publishing
 from pytest_attnperf.plugin.warming import Warming, case_limit_seconds, refuse_warm
 from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, Verdict
 from pytest_attnperf.reports.files.junit import properties
+from pytest_attnperf.reports.files.noted import from_values, to_values
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.judge import Session
 from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, UNTIMED
@@ -180,7 +180,7 @@ class Run:
     def encoded(self, item: pytest.Item) -> dict[str, Any] | None:
         """The item's result as builtins, or None."""
         result = item.stash.get(_RESULT, None)
-        encoded: dict[str, Any] | None = None if result is None else msgspec.to_builtins(result)
+        encoded: dict[str, Any] | None = None if result is None else to_values(result)
         return encoded
 
     def pytest_runtest_logreport(self, report: Any) -> None:
@@ -188,7 +188,7 @@ class Run:
         self.selected = max(self.selected, getattr(report, "attnperf_selected", 0))
         encoded = getattr(report, "attnperf_result", None)
         if encoded is not None and report.when == "call":
-            result = msgspec.convert(encoded, CaseResult)
+            result = from_values(encoded, CaseResult)
             self.results[result.key] = result
             self.closing.hear(result, report)
             self.journal.add(result)

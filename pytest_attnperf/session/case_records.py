@@ -14,6 +14,7 @@ from pytest_attnperf.gate.config_drift import advice, config_changes, path_chang
 from pytest_attnperf.gate.creep import crept
 from pytest_attnperf.gate.decide import Decision
 from pytest_attnperf.records import DeviceInfo, Measurement, ProcessSummary, Verdict
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.results import FOREIGN, CaseResult
 from pytest_attnperf.roofline.floors import floor as floor_of
 from pytest_attnperf.session.consistent import coarser, looser, unheeded
@@ -22,14 +23,12 @@ from pytest_attnperf.session.ran_code import kernel_codes, launched, with_isa
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.workers.look import Ending, Look
 
-LOOSENED = "policy loosened since the baseline:"
-"""Begins a note that the run repeats as a finding."""
-
 NOT_TO_BE_TIMED = "not timed: its test says timed=False"
-"""Begins the note of a case that is right, and is only to be proven."""
 
-DRIFTED = "configuration differs from the baseline's:"
-"""Begins a note: an autotuner or a dispatcher chose otherwise."""
+
+def loosened(what: str) -> Note:
+    """The note that more is let through than when the baseline was stored, which the run repeats as a finding."""
+    return Note(NoteKind.LOOSENED, f"policy loosened since the baseline: {what}")
 
 
 def case_result(case: Case, verdict: Verdict, summary: str, **fields: Any) -> CaseResult:
@@ -88,13 +87,14 @@ def not_to_be_timed(result: CaseResult, *, recording: bool) -> CaseResult:
     if result.verdict is not Verdict.RIGHT:
         return result
     summary = f"{NOT_TO_BE_TIMED}; nothing is recorded" if recording else NOT_TO_BE_TIMED
-    return replace(result, summary=summary, notes=(*result.notes, summary))
+    return replace(result, summary=summary, notes=(*result.notes, Note(NoteKind.PROVEN_ONLY, summary)))
 
 
 def disappeared(result: CaseResult, what: str) -> CaseResult:
     """A case that was timed once, and may not cease to be without failing."""
     text = f"{what}: {result.summary}"
-    return replace(result, summary=text, reasons=(text, *result.reasons), fails=True)
+    reason = Note(NoteKind.GONE, text, about=result.summary)
+    return replace(result, summary=text, reasons=(reason, *result.reasons), fails=True)
 
 
 def _timed_on_amd(look: Look) -> bool:
@@ -112,10 +112,11 @@ def with_notes(base: CaseResult, case: Case, found: Found) -> CaseResult:
     looser_now += ["inputs() planted the inputs that were proven, and does not any more"] * unheeded(
         base.checks, stored
     )
-    notes = [f"{LOOSENED} {what}" for what in (*case.policy.loosened(found.policy), *looser_now)]
+    notes = [loosened(what) for what in (*case.policy.loosened(found.policy), *looser_now)]
     drift = config_changes(found.entry.config, base.config)
     if drift:
-        notes.append("; ".join([f"{DRIFTED} {'; '.join(drift)}", *filter(None, [advice(drift)])]))
+        said = f"configuration differs from the baseline's: {'; '.join(drift)}"
+        notes.append(Note(NoteKind.DRIFTED, "; ".join([said, *filter(None, [advice(drift)])])))
     return replace(base, notes=(*base.notes, *notes))
 
 
@@ -134,7 +135,7 @@ def over_stored(base: CaseResult, found: Found) -> CaseResult:
 def with_creep(base: CaseResult, case: Case, found: Found) -> CaseResult:
     """A note where the case has become slower than its anchor, however small each step was."""
     judged = base.verdict in (Verdict.SAME, Verdict.FASTER, Verdict.UNDECIDED)
-    note = crept(found.entry, base.ratio, case.policy, case.nodeid, base.threshold) if judged and base.ratio else ""
+    note = crept(found.entry, base.ratio, case.policy, case.nodeid, base.threshold) if judged and base.ratio else None
     return replace(base, notes=(*base.notes, note)) if note else base
 
 
@@ -160,8 +161,9 @@ def with_path(
     changed = list(dict.fromkeys(change for there, here in sides for change in path_changes(there, here, other=name)))
     if not changed:
         return base
-    said = f"another path ran: {'; '.join(changed)}"
-    reasons = (said, *base.reasons)
+    about = "; ".join(changed)
+    said = f"another path ran: {about}"
+    reasons = (Note(NoteKind.OTHER_PATH, said, about), *base.reasons)
     if base.verdict in (Verdict.SAME, Verdict.FASTER, Verdict.UNDECIDED):
         summary = f"{said}; {base.summary}"
         return replace(base, verdict=Verdict.INCOMPARABLE, summary=summary, reasons=reasons)
@@ -187,7 +189,7 @@ def recorded_over(base: CaseResult, case: Case, found: Found | None, *, accepted
     ratio = base.median_us / before
     summary = f"recorded; {ratio - 1:+.1%} against what was stored"
     base = replace(base, baseline_us=before, ratio=ratio, summary=summary)
-    note = "" if accepted else crept(found.entry, ratio, case.policy, case.nodeid)
+    note = None if accepted else crept(found.entry, ratio, case.policy, case.nodeid)
     base = with_path(base, [(found.entry.config, base.config)])
     return replace(base, notes=(*base.notes, note)) if note else base
 
@@ -222,7 +224,8 @@ def from_another_tree(base: CaseResult, looks: Sequence[Look]) -> CaseResult | N
     foreign = tuple(dict.fromkeys(source for look in looks for source in look.final.foreign_sources))
     if not foreign:
         return None
-    return replace(base, verdict=Verdict.INCOMPARABLE, summary=FOREIGN, reasons=foreign)
+    reasons = tuple(Note(NoteKind.FOREIGN, source) for source in foreign)
+    return replace(base, verdict=Verdict.INCOMPARABLE, summary=FOREIGN, reasons=reasons)
 
 
 def of_mixed_paths(base: CaseResult, looks: Sequence[Look]) -> CaseResult | None:
@@ -233,7 +236,7 @@ def of_mixed_paths(base: CaseResult, looks: Sequence[Look]) -> CaseResult | None
     if not changes:
         return None
     said = f"not every process took the same path: {'; '.join(changes)}"
-    return replace(base, verdict=Verdict.INCOMPARABLE, summary=said, reasons=(said,))
+    return replace(base, verdict=Verdict.INCOMPARABLE, summary=said, reasons=(Note(NoteKind.MIXED_PATHS, said),))
 
 
 def joined_measurement(looks: list[Look]) -> Measurement:

@@ -11,6 +11,7 @@ from pytest_attnperf.baselines.store import Found
 from pytest_attnperf.errors import BaselineError, CaseFailedError, WorkerError, pasted
 from pytest_attnperf.gate.decide import first_look
 from pytest_attnperf.records import SECONDS_DIGITS, NotProvenRightError, Verdict
+from pytest_attnperf.records.notes import Note, NoteKind, of_kind
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.case_records import (
@@ -41,7 +42,7 @@ from pytest_attnperf.workers.controller import PoisonedError
 from pytest_attnperf.workers.look import Ending, Look
 
 LOCAL = "baseline under .attnperf/local,"
-"""Begins a note that the run counts: such a baseline was made on this machine and is not under version control."""
+"""Where a baseline is that the run counts: it was made on this machine and is not under version control."""
 
 FLAGS = {Mode.CHECK: "", Mode.WARM: " --attnperf-warm", Mode.TOGETHER: " --attnperf-together"}
 """What a run was asked for by, where that was not --attnperf."""
@@ -71,7 +72,7 @@ class Session(Looking):
         except (WorkerError, CaseFailedError, NotProvenRightError, BaselineError) as error:
             result = case_result(case, Verdict.ERROR, first_line(error), reasons=(str(error),))
             if isinstance(error, WorkerError):
-                result = replace(result, reasons=(error.summary,), log=error.log_tail)
+                result = replace(result, reasons=(Note(error.kind, error.summary),), log=error.log_tail)
             if isinstance(error, PoisonedError):
                 result = replace(result, log=error.log_tail)
             return with_fault(self, case, result, error)
@@ -118,9 +119,11 @@ class Session(Looking):
 
     def _noted_local(self, base: CaseResult, found: Found) -> CaseResult:
         """With a note where what it is held against was made on this machine."""
-        if not found.path.is_relative_to(self.local_root) or any(note.startswith(LOCAL) for note in base.notes):
+        local = of_kind(base.notes, NoteKind.LOCAL, NoteKind.LOCAL_NEW)
+        if local or not found.path.is_relative_to(self.local_root):
             return base
-        return replace(base, notes=(*base.notes, f"{LOCAL} recorded {found.entry.recorded}"))
+        note = Note(NoteKind.LOCAL, f"{LOCAL} recorded {found.entry.recorded}")
+        return replace(base, notes=(*base.notes, note))
 
     def _proven_only(self, case: Case) -> CaseResult:
         """Of a test that says timed=False; it fails where a time is stored, which would never be looked at again."""
@@ -167,8 +170,8 @@ class Session(Looking):
             self.store.merge(self.local_root, device.arch, device.product, case.key.suite, entry)
         except OSError as error:
             raise BaselineError(f"nothing was recorded: {error}; make room, or give write permission") from error
-        note = f"{LOCAL} recorded in this run, in {len(recorded.first)} other processes"
-        return self.find(case), (note,)
+        said = f"{LOCAL} recorded in this run, in {len(recorded.first)} other processes"
+        return self.find(case), (Note(NoteKind.LOCAL_NEW, said),)
 
     def _pairs_first(self, case: Case, base: CaseResult, look: Look, found: Found) -> CaseResult | Suspect:
         """Where every case is interleaved, the stored entry says how open it is, and counts where pairs cannot."""
@@ -266,7 +269,8 @@ class Session(Looking):
         others = [p for p in self.store.products(device.arch, case.key.suite) if p != device.product]
         if others:
             text = f"a baseline is stored for {device.arch}/{', '.join(others)}, this is {device.arch}/{device.product}"
-            return replace(base, verdict=Verdict.INCOMPARABLE, summary=text, reasons=(text,))
+            reason = Note(NoteKind.OTHER_PRODUCT, text)
+            return replace(base, verdict=Verdict.INCOMPARABLE, summary=text, reasons=(reason,))
         text = (
             f"no baseline for {case.key} on {device.arch}/{device.product}; "
             f"store one with: pytest --update-baselines {pasted(case.nodeid)}"

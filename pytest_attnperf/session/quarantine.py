@@ -7,6 +7,7 @@ from datetime import date
 
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Verdict
+from pytest_attnperf.records.notes import Note, NoteKind, reworded
 from pytest_attnperf.results import EXPIRED, CaseResult
 
 ABOUT_TIMES = frozenset(
@@ -16,9 +17,6 @@ ABOUT_TIMES = frozenset(
 implausible, or has ceased to be supported, is none of that, and fails as ever."""
 
 NOT_SLOWER = frozenset({Verdict.SAME, Verdict.FASTER})
-
-NEEDLESS = "quarantined until"
-"""Begins a note on a case that no quarantine is needed for, which the run repeats."""
 
 
 def under_quarantine(result: CaseResult, policy: Policy, today: date) -> CaseResult:
@@ -35,13 +33,14 @@ def under_quarantine(result: CaseResult, policy: Policy, today: date) -> CaseRes
     if result.verdict in ABOUT_TIMES and result.checks:
         return replace(result, fails=False, quarantined=f"{policy.quarantine} until {policy.quarantine_until}")
     if result.verdict in NOT_SLOWER and not result.fails:
-        note = f"{NEEDLESS} {policy.quarantine_until}, and not slower: drop the quarantine"
-        return replace(result, notes=(*result.notes, note))
+        said = f"quarantined until {policy.quarantine_until}, and not slower: drop the quarantine"
+        return replace(result, notes=(*result.notes, Note(NoteKind.NEEDLESS, said)))
     return result
 
 
 def _expired(result: CaseResult, policy: Policy) -> CaseResult:
     text = f"{EXPIRED} on {policy.quarantine_until}: {policy.quarantine}; mend it, or extend the date"
-    said = (f"{result.verdict.value}: {result.summary}",) if result.summary else ()
+    first = next((reason for reason in result.reasons if reason == result.summary), result.summary)
+    said = (reworded(first, f"{result.verdict.value}: {first}"),) if first else ()
     others = tuple(reason for reason in result.reasons if reason != result.summary)
-    return replace(result, fails=True, summary=text, reasons=(text, *said, *others))
+    return replace(result, fails=True, summary=text, reasons=(Note(NoteKind.EXPIRED, text), *said, *others))

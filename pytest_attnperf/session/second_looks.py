@@ -163,7 +163,7 @@ def recheck_gain(session: Looking, case: Case, base: CaseResult) -> CaseResult:
 
 def undecided(base: CaseResult, why: str) -> CaseResult:
     """A case that nothing has settled, for want of time: it is unproven, whatever its first look saw."""
-    return replace(base, verdict=Verdict.UNDECIDED, summary=why, reasons=(why, *base.reasons))
+    return replace(base, verdict=Verdict.UNDECIDED, summary=str(why), reasons=(why, *base.reasons))
 
 
 def _fresh_looks(session: Looking, case: Case, sample: Sample | None) -> list[Look]:
