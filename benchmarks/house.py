@@ -12,6 +12,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+if __package__:
+    from benchmarks.prose import places_of_package
+else:  # as a program its own folder is what it imports from
+    from prose import places_of_package
+
 PACKAGE = "pytest_attnperf"
 ROOT = Path(__file__).parents[1]
 
@@ -157,7 +162,12 @@ def main() -> None:
     print(
         f"files, lines         {len(lines)}, {sum(lines)} (median {statistics.median(lines):.0f}, longest {lines[-1]})"
     )
+    prose = places_of_package(options.root)
+    print(f"places that match prose {len(prose)} in {len({place.path for place in prose})} files")
     if options.list:
+        print("\nmatching prose:")
+        for place in prose:
+            print(f"  {place.path}:{place.line} {place.function}: {place.code}")
         for circle in circles:
             print("\ncircle:", *circle, sep="\n  ")
         importers = house.importers()

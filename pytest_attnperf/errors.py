@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 
+from pytest_attnperf.records.notes import NoteKind
+
 LISTED_NAMES = 20
 """More names than this are not listed: only the nearest to what was typed, and how the others begin."""
 
@@ -47,12 +49,33 @@ class WorkloadError(UsageError):
 
 
 class WorkerError(AttnperfError):
-    """A worker died, did not answer within its limit, or answered what the protocol does not know."""
+    """A worker died, did not answer within its limit, or answered what the protocol does not know.
 
-    def __init__(self, message: str, log_tail: str = "") -> None:
+    kind       which of these, where anybody has to know
+    starting   it was not ready yet
+    side       name of the side that it worked for, where it is in the message
+    """
+
+    def __init__(
+        self,
+        message: str,
+        log_tail: str = "",
+        *,
+        kind: NoteKind = NoteKind.PLAIN,
+        starting: bool = False,
+        side: str = "",
+    ) -> None:
         super().__init__(f"{message}\n--- end of the worker's log ---\n{log_tail}" if log_tail else message)
         self.summary = message
         self.log_tail = log_tail
+        self.kind = kind
+        self.starting = starting
+        self.side = side
+
+    def of_side(self, name: str) -> WorkerError:
+        """Name the side, or the card, that it came from, in the same error."""
+        text = f"{name}: {self.summary}"
+        return WorkerError(text, self.log_tail, kind=self.kind, starting=self.starting, side=name)
 
 
 class CaseFailedError(AttnperfError):

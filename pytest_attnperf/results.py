@@ -6,7 +6,8 @@ Format history: 1 = first published form; added to it with defaults, so that fil
 `CaseResult.code`, `.breakdown`, `.profile`, `.stored_us`, `.stored_commit`, `.stored_at`, `.detection_limit`,
 `.unchanged`, `.quarantined`, `.together`, `.fault`, `.resumed`, `.card_error`, `.new` and `.skipped`,
 `RunResult.run_id`, `.provenance`, `.tier`, `.left_to_nightly` and `.gpus`. 2 = what cases share stands once, and
-defaults are left out (`reports.compact_form`); the records are those of 1.
+defaults are left out (`reports.compact_form`); the records are those of 1. 3 = a note, a reason or a finding may be an
+object with its kind (`records.notes`); by whose texts files of before are told is in `reports.files.old_texts`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.stages import Breakdown
 
-RESULTS_SCHEMA = 2
+RESULTS_SCHEMA = 3
 
 FOREIGN = "code from another tree ran"
 """In the summary of a case whose time is not that of this tree's kernels."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from pytest_attnperf.gate.limits import signed
 from pytest_attnperf.records import ProcessSummary
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.stats.comparison import ratio_of, standard_error
 from pytest_attnperf.stats.quantiles import upper_quantile
 
@@ -78,13 +79,12 @@ class CanaryShift:
         shift = self.shift_for(bound)
         return shift.moved_slower and ratio / shift.ratio <= limit
 
-    def reason(self, ratio: float, bound: str) -> str:
+    def reason(self, ratio: float, bound: str) -> Note:
         """One line: what the canary did, and what a case of this `ratio` and bound is without that."""
         shift = self.shift_for(bound)
         figures = ", ".join(f"{reading.name} {signed(reading.ratio - 1)}" for reading in self.readings)
-        if not shift.moved:
-            return f"the canary did not move ({figures})"
-        return f"{shift.in_words} than stored ({figures}): without that the case is {signed(ratio / shift.ratio - 1)}"
+        said = f"{shift.in_words} than stored ({figures}): without that the case is {signed(ratio / shift.ratio - 1)}"
+        return Note(NoteKind.CANARY, said if shift.moved else f"the canary did not move ({figures})")
 
 
 def canary_shift(

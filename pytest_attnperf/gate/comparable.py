@@ -17,6 +17,7 @@ from pytest_attnperf.errors import pasted
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.measure.autotuners import PREFIX as AUTOTUNED
 from pytest_attnperf.records import CheckReport, Fingerprint, Tolerance
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.workloads.adhoc_planting import UNHEEDED
 from pytest_attnperf.workloads.defined import known_to
 
@@ -45,9 +46,6 @@ ADVICE = (
     "stored choice, or record the baseline again (--update-baselines) to keep the new one"
 )
 
-CREPT = "crept:"
-"""Begins a note that the run repeats as a finding."""
-
 
 def comparable(
     entry: Entry,
@@ -65,18 +63,19 @@ def comparable(
     the current workload's. `settings` of torch are compared where both sides know them: entries that were stored before
     they were recorded do not. `processes_min` may be lowered for a local baseline that is not kept.
     """
-    reasons = current.mismatches(stored)
+    reasons: list[str] = [Note(NoteKind.MACHINE, reason) for reason in current.mismatches(stored)]
     stored_timer = entry.processes[0].timer
-    if stored_timer != timer and not any(reason.startswith("timer:") for reason in reasons):
-        reasons.append(f"timer: {timer} here, {stored_timer} stored")
+    if stored_timer != timer and current.must_match.get("timer") == stored.must_match.get("timer"):
+        reasons.append(Note(NoteKind.MACHINE, f"timer: {timer} here, {stored_timer} stored"))
     stored_settings = entry.processes[0].settings
     if settings and stored_settings and stored_settings != settings:
-        reasons.append(f"settings of torch: {settings} here, {stored_settings} stored")
+        reasons.append(Note(NoteKind.MACHINE, f"settings of torch: {settings} here, {stored_settings} stored"))
     ours = plain(definition)
     if ours != entry.workload:
         reasons += _definition_changes(known_to(entry.workload, ours), entry.workload)
     if len(entry.processes) < processes_min:
-        reasons.append(f"processes: {len(entry.processes)} stored, at least {processes_min} needed")
+        said = f"processes: {len(entry.processes)} stored, at least {processes_min} needed"
+        reasons.append(Note(NoteKind.PROCESSES, said))
     return reasons
 
 
@@ -109,11 +108,11 @@ def unheeded(checks: Iterable[CheckReport], stored: Check) -> bool:
     return stored.planted and any(f"{UNPLANTED}{UNHEEDED}" in one.check for check in checks for one in check.figures)
 
 
-def _definition_changes(ours: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str]:
+def _definition_changes(ours: Mapping[str, Any], stored: Mapping[str, Any]) -> list[Note]:
     """Fields of the workload definition that differ; both sides in the plain form JSON gives back."""
     absent = "absent"
     return [
-        f"workload {field}: {ours.get(field, absent)} here, {stored.get(field, absent)} stored"
+        Note(NoteKind.WORKLOAD, f"workload {field}: {ours.get(field, absent)} here, {stored.get(field, absent)} stored")
         for field in sorted(ours.keys() | stored.keys())
         if ours.get(field, absent) != stored.get(field, absent)
     ]
@@ -170,8 +169,8 @@ def _parts(text: str) -> dict[str, str]:
     return {name: value for name, _, value in pairs} if all(colon for _, colon, _ in pairs) else {}
 
 
-def crept(entry: Entry, ratio: float, policy: Policy, nodeid: str, limit: float | None = None) -> str:
-    """The finding, where a case is slower than the stored entry's anchor by more than `policy.creep_percent`; or ''.
+def crept(entry: Entry, ratio: float, policy: Policy, nodeid: str, limit: float | None = None) -> Note | None:
+    """The finding, where a case is slower than the stored entry's anchor by more than `policy.creep_percent`; or None.
 
     `ratio` is that of the deciding look: against the entry itself or, interleaved, against the base revision that the
     entry stands for; a shift of the machine since the recording is not in the latter. `limit` is the ratio beyond which
@@ -183,11 +182,12 @@ def crept(entry: Entry, ratio: float, policy: Policy, nodeid: str, limit: float 
     crept_percent = 100 * (now_us / anchor.median_us - 1)
     allowed_percent = max(policy.creep_percent, 100 * ((limit or 1.0) - 1))
     if crept_percent <= allowed_percent:
-        return ""
+        return None
     commit = f", commit {anchor.commit}" if anchor.commit else ""
-    return (
-        f"{CREPT} {now_us:.4g} us against {anchor.median_us:.4g} us on {anchor.recorded}{commit}: "
+    return Note(
+        NoteKind.CREPT,
+        f"crept: {now_us:.4g} us against {anchor.median_us:.4g} us on {anchor.recorded}{commit}: "
         f"{crept_percent:+.1f} % since then, more than the {allowed_percent:.3g} % allowed, in steps that each "
         'passed or were recorded; if it is wanted: attnperf accept CASE --from RESULTS --reason "WHY" (nothing is '
-        f'measured again), or pytest --update-baselines --attnperf-accept="WHY" {pasted(nodeid)}'
+        f'measured again), or pytest --update-baselines --attnperf-accept="WHY" {pasted(nodeid)}',
     )

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pytest_attnperf.gate.canary import CanaryShift
 from pytest_attnperf.gate.effort import PROCESSES_MAX, Aim, processes_needed
 from pytest_attnperf.gate.limits import Decision, Limits, cycles_reason, percent, signed, tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Measurement, Verdict
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.stats.comparison import compare, known_between, ratio_of, z_for
 from pytest_attnperf.stats.noise import NoiseEstimate, as_loud_as
 
@@ -46,7 +48,8 @@ def first_look(
         verdict, again = (Verdict.FASTER if look.faster else Verdict.SAME), False
         closing = "update the baseline to keep it" if look.faster else look.same
         summary = f"{_against_stored(look)}; {closing}"
-    return look.decision(verdict, summary, reasons, detects_beyond=look.tolerated, needs_second_look=again)
+    decided = look.decision(verdict, summary, reasons, detects_beyond=look.tolerated, needs_second_look=again)
+    return replace(decided, measured=_against_stored(look))
 
 
 def second_look(
@@ -77,11 +80,12 @@ def second_look(
         *look.tighter_than_noise(),
         *_cycles(look, base, second, bound),
         *([canary.reason(look.ratio, bound)] if canary else []),
-        f"the first look saw {signed(ratio_of(base.processes, first.processes) - 1)}",
+        Note(NoteKind.FIRST_LOOK, f"the first look saw {signed(ratio_of(base.processes, first.processes) - 1)}"),
     ]
     verdict, closing = _settled(look, base, second, toolchain_changes, canary, bound)
     if verdict is Verdict.ENVIRONMENT and toolchain_changes:
-        reasons.append("only measuring both revisions under one toolchain can tell the code from the toolchain")
+        text = "only measuring both revisions under one toolchain can tell the code from the toolchain"
+        reasons.append(Note(NoteKind.TOOLCHAIN, text, "; ".join(toolchain_changes)))
     elif verdict is Verdict.ENVIRONMENT:
         reasons.append("only measuring both revisions interleaved can tell the code from the machine")
     return look.decision(verdict, f"{_against_stored(look)}{closing}", reasons)
@@ -136,12 +140,11 @@ def _noise_unknown(base: Measurement, new: Measurement) -> Decision:
 
 
 def _bounds(look: Limits, policy: Policy, base: Measurement, new: Measurement) -> list[str]:
-    return [
-        look.threshold_reason(policy),
+    noise = (
         f"noise: {percent(look.noise.relative_sd)} per process ({look.noise.how}), {len(base.processes)} stored "
-        f"and {len(new.processes)} new, z {look.z:.1f}",
-        *_cards(look, base, new),
-    ]
+        f"and {len(new.processes)} new, z {look.z:.1f}"
+    )
+    return [look.threshold_reason(policy), Note(NoteKind.NOISE, noise), *_cards(look, base, new)]
 
 
 def _cards(look: Limits, base: Measurement, new: Measurement) -> list[str]:
@@ -151,10 +154,11 @@ def _cards(look: Limits, base: Measurement, new: Measurement) -> list[str]:
     stored, ours = _cards_of(base), _cards_of(new)
     where = "on the same" if stored == ours else "on one of them" if ours < stored else "on another"
     count = f"{len(stored)} stored, measured {where}"
-    return [
+    said = (
         f"cards: {percent(look.noise.card_sd)} between cards ({look.noise.card_how}); {count}: "
         f"{percent(look.comparison.card_error)} of the {percent(look.comparison.standard_error)} standard error"
-    ]
+    )
+    return [Note(NoteKind.CARDS, said)]
 
 
 def _unknown_card(look: Limits, base: Measurement, new: Measurement) -> list[str]:
@@ -162,10 +166,11 @@ def _unknown_card(look: Limits, base: Measurement, new: Measurement) -> list[str
     stored, ours = _cards_of(base), _cards_of(new)
     if look.noise.card_sd or "" in stored | ours or ours <= stored:
         return []
-    return [
+    said = (
         f"cards: stored from {len(stored)}, measured on another; how far cards lie apart is not in the noise, because "
         "no baseline here is stored from several"
-    ]
+    )
+    return [Note(NoteKind.CARDS, said)]
 
 
 def _cards_of(measurement: Measurement) -> set[str]:

@@ -15,6 +15,7 @@ from pytest_attnperf.gate.effort import PAIRS_MAX, Aim, pairs_needed
 from pytest_attnperf.gate.limits import Decision, Limits, cycles_reason, percent, signed, tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Verdict
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.stats.comparison import Comparison, z_for
 from pytest_attnperf.stats.noise import NoiseEstimate
@@ -60,10 +61,13 @@ def interleaved_look(
         return _noise_unknown(pairs, against)
     look = _limits(pairs, noise, policy, cases)
     verdict, closing = _verdict(look, pairs)
+    measured = (
+        f"noise: {percent(noise.relative_sd)} per pair ({noise.how}), {_counted(len(pairs))}, z {look.z:.1f}, "
+        f"and {percent(ASYMMETRY)} that pairs do not average out"
+    )
     reasons = [
         look.threshold_reason(policy),
-        f"noise: {percent(noise.relative_sd)} per pair ({noise.how}), {_counted(len(pairs))}, z {look.z:.1f}, "
-        f"and {percent(ASYMMETRY)} that pairs do not average out",
+        Note(NoteKind.NOISE, measured),
         *look.tighter_than_noise(),
         *cycles_reason(look.ratio, [p.base_clock_mhz for p in pairs], [p.new_clock_mhz for p in pairs], bound),
         *_first_look(look, first_ratio),

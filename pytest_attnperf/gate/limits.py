@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Verdict
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.stats.comparison import Comparison, factor
 from pytest_attnperf.stats.noise import NoiseEstimate
 from pytest_attnperf.stats.quantiles import upper_quantile
@@ -31,6 +32,7 @@ class Decision:
     standard_error       relative standard deviation of `ratio`; None where the noise is unknown
     degrees_of_freedom   how well the standard error is known; None where the noise is unknown
     card_error           the part of the standard error that comes of unlike cards; their squares add
+    measured             the part of the summary that says no verdict, where there is one
     """
 
     verdict: Verdict
@@ -44,6 +46,7 @@ class Decision:
     standard_error: float | None = None
     degrees_of_freedom: int | None = None
     card_error: float = 0.0
+    measured: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,10 @@ class Limits:
             summary=summary,
             reasons=(
                 *reasons,
-                f"a slowdown of {percent(detection_limit)} would have been noticed by this look 99 % of the time",
+                Note(
+                    NoteKind.DETECTS,
+                    f"a slowdown of {percent(detection_limit)} would have been noticed by this look 99 % of the time",
+                ),
             ),
             ratio=self.ratio,
             interval=self.comparison.interval95,
@@ -121,13 +127,14 @@ class Limits:
             card_error=self.comparison.card_error,
         )
 
-    def threshold_reason(self, policy: Policy) -> str:
+    def threshold_reason(self, policy: Policy) -> Note:
         """Where the limit comes from: every bound with its figure, so that the binding one can be seen."""
         interval = self.ratio / self.comparison.interval95[0] - 1
-        return (
+        return Note(
+            NoteKind.LIMIT,
             f"threshold {percent(self.limit - 1)}: policy {policy.threshold_percent:g} % or {policy.floor_us:g} us = "
             f"{percent(policy.floor_us / self.base_us)}, with the {percent(interval)} of the interval; at least the "
-            f"{percent(self.comparison.noise_threshold)} of noise"
+            f"{percent(self.comparison.noise_threshold)} of noise",
         )
 
     @property
@@ -143,10 +150,11 @@ class Limits:
         noise = self.comparison.noise_threshold
         if 1 + noise <= self.tolerated:
             return []
-        return [
+        said = (
             f"threshold {percent(self.tolerated - 1)} is tighter than the {percent(noise)} that noise alone makes "
             "here: slowdowns between them are UNDECIDED"
-        ]
+        )
+        return [Note(NoteKind.LIMIT, said)]
 
     def size(self, decimals: int = 1) -> str:
         """The ratio with its interval: '+5.0 % (+4.5 % to +5.5 %)'."""
@@ -177,7 +185,7 @@ def cycles_reason(
     clock = statistics.median(new) / statistics.median(base)
     moved = f"{abs(clock - 1):.1%}".replace("%", " %")
     how = "the same" if moved == "0.0 %" else f"{moved} {'lower' if clock < 1 else 'higher'}"
-    return [f"in cycles {signed(ratio * clock - 1)}: the clock was {how}"]
+    return [Note(NoteKind.CYCLES, f"in cycles {signed(ratio * clock - 1)}: the clock was {how}")]
 
 
 def microseconds(value: float) -> str:

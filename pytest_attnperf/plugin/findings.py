@@ -7,21 +7,21 @@ from dataclasses import fields
 
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.errors import BaselineError
-from pytest_attnperf.gate.comparable import CREPT
 from pytest_attnperf.gate.policy import NIGHTLY, Policy
+from pytest_attnperf.records.notes import NoteKind, of_kind
 from pytest_attnperf.results import CaseResult, RunResult
-from pytest_attnperf.session.case_records import LOOSENED
+from pytest_attnperf.session.case_records import loosened as loosened_note
 
 
 def loosened(run: RunResult) -> list[str]:
     """Findings about policies that let more through than what the baseline was stored with."""
     noted = [(case.key, case.notes) for case in run.cases] + [(result.key, result.notes) for result in run.code]
-    return [f"{key}: {note}" for key, notes in noted for note in notes if note.startswith(LOOSENED)]
+    return [f"{key}: {note}" for key, notes in noted for note in of_kind(notes, NoteKind.LOOSENED)]
 
 
 def crept(run: RunResult) -> list[str]:
     """Findings about cases that have become slower step by step."""
-    return [f"{case.key}: {note}" for case in run.cases for note in case.notes if note.startswith(CREPT)]
+    return [f"{case.key}: {note}" for case in run.cases for note in of_kind(case.notes, NoteKind.CREPT)]
 
 
 def quarantined_anew(run: RunResult, store: BaselineStore) -> list[str]:
@@ -30,7 +30,7 @@ def quarantined_anew(run: RunResult, store: BaselineStore) -> list[str]:
     What is compared with an entry has a note (`loosened`). A case that is quarantined and INCOMPARABLE never was, and
     a change that makes it both must not be heard of less than one that makes it slower.
     """
-    unsaid = [case for case in run.cases if case.quarantined and not any(n.startswith(LOOSENED) for n in case.notes)]
+    unsaid = [case for case in run.cases if case.quarantined and not of_kind(case.notes, NoteKind.LOOSENED)]
     return [f"{case.key}: {text}" for case in unsaid for text in _since_stored(case, run, store)]
 
 
@@ -41,7 +41,7 @@ def _since_stored(case: CaseResult, run: RunResult, store: BaselineStore) -> lis
     policy = Policy(**{name: value for name, value in case.policy.items() if name in known})
     try:
         found = store.find(run.device.arch, run.device.product, case.key.suite, case.key.entry)
-        return [] if found is None else [f"{LOOSENED} {what}" for what in policy.loosened(found.policy)]
+        return [] if found is None else [loosened_note(what) for what in policy.loosened(found.policy)]
     except BaselineError as error:
         return [str(error)]
 
@@ -73,7 +73,7 @@ def unused_entries(run: RunResult, store: BaselineStore, asked: Callable[[Sequen
         ]
         moved = sorted(key.entry for key in left if key.suite == suite and key.entry in stored)
         found += [
-            f"{LOOSENED} {suite}/{entry} is left to nightly runs, and was stored for every run"
+            loosened_note(f"{suite}/{entry} is left to nightly runs, and was stored for every run")
             for entry in moved
             if stored[entry].policy.get("tier") != NIGHTLY
         ]

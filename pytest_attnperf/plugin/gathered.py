@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-import msgspec
 import pytest
 
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.reports.files.junit import properties
+from pytest_attnperf.reports.files.noted import from_values, to_values
 from pytest_attnperf.results import CaseResult
 
 Result = CaseResult | CodeResult
@@ -44,7 +44,7 @@ def describe(item: pytest.Item) -> None:
 def encoded(item: pytest.Item) -> dict[str, Any]:
     """Attribute of its report -> the item's result as builtins; nothing where it has none."""
     result = item.stash.get(RESULT, None)
-    return {} if result is None else {CASE if isinstance(result, CaseResult) else CODE: msgspec.to_builtins(result)}
+    return {} if result is None else {CASE if isinstance(result, CaseResult) else CODE: to_values(result)}
 
 
 @dataclass
@@ -71,10 +71,10 @@ class Gathered:
             return None
         result: Result
         if (case := getattr(report, CASE, None)) is not None:
-            result = msgspec.convert(case, CaseResult)
+            result = from_values(case, CaseResult)
             self.cases[result.key] = result
         elif (code := getattr(report, CODE, None)) is not None:
-            result = msgspec.convert(code, CodeResult)
+            result = from_values(code, CodeResult)
             self.code[result.key] = result
         else:
             return None

@@ -19,7 +19,7 @@ from pytest_attnperf.plugin.features.gpus.gpu_choice import Chosen, choose
 from pytest_attnperf.plugin.options import PASSED_TO_WORKERS
 from pytest_attnperf.plugin.selection import whole_parts
 from pytest_attnperf.plugin.session_setup import device_kind, role_of
-from pytest_attnperf.session.accept.acceptable import CANDIDATE
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.session.interleaved import Against
 from pytest_attnperf.session.settings import RunSettings
 from pytest_attnperf.workers.base_side import BaseSide, base_plan, resolve_base_side
@@ -113,7 +113,8 @@ def side_notes(side: BaseSide) -> tuple[str, ...]:
 
 def candidate_notes(side: BaseSide) -> tuple[str, ...]:
     """What is measured in place of the working tree, and what a reader must know of it."""
-    return (f"{CANDIDATE} {side.label}", *(f"candidate {side.label}: {note}" for note in side.notes))
+    measured = Note(NoteKind.CANDIDATE, f"candidate: {side.label}")
+    return (measured, *(f"candidate {side.label}: {note}" for note in side.notes))
 
 
 def interleave_plan(asked: RunConfig) -> InterleavePlan:

@@ -17,6 +17,7 @@ from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.ending import Ended, has_profiles
 from pytest_attnperf.plugin.features.base import Feature
 from pytest_attnperf.records.code import CODE_SUITE
+from pytest_attnperf.records.notes import NoteKind, of_kind
 from pytest_attnperf.reports.run.code_objects import code_line, code_table, code_warning_lines
 from pytest_attnperf.reports.run.conditions import condition_lines, interleaved_line
 from pytest_attnperf.reports.run.joined import of_one
@@ -32,10 +33,7 @@ from pytest_attnperf.reports.text.colour import Ink
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.session.card_spread import slow_card_lines
-from pytest_attnperf.session.case_records import DRIFTED, NEEDLESS
-from pytest_attnperf.session.judge import LOCAL
-from pytest_attnperf.session.plausibility import CHANGED, NEAR_FLOOR
-from pytest_attnperf.workers.look import STAGES_NOT_TIMED
+from pytest_attnperf.session.plausibility import CHANGED
 
 LOG_WIDTH = 132
 """Columns of a table that is written to a file: every column of the table, and still readable."""
@@ -180,24 +178,27 @@ def unresolved_lines(run: RunResult) -> list[str]:
         lines += [f"{verdict.value}: {case.key}: {case.summary}" for case in cases[:SHOWN_UNRESOLVED]]
         if len(cases) > SHOWN_UNRESOLVED:
             lines.append(f"{verdict.value}: {len(cases) - SHOWN_UNRESOLVED} more")
-    local = [note for case in run.cases for note in case.notes if note.startswith(LOCAL)]
+    notes = [note for case in run.cases for note in case.notes]
+    local = of_kind(notes, NoteKind.LOCAL, NoteKind.LOCAL_NEW)
     if local:
-        fresh = sum("in this run" in note for note in local)
         lines.append(
-            f"{len(local)} cases were held against {LOCAL.removeprefix('baseline under ').rstrip(',')}, "
-            f"{fresh} of them recorded in this run: it shows that code agrees with itself, not that it got no slower"
+            f"{len(local)} cases were held against .attnperf/local, {len(of_kind(local, NoteKind.LOCAL_NEW))} of them "
+            "recorded in this run: it shows that code agrees with itself, not that it got no slower"
         )
-    close = [f"warning: {case.key}: {note}" for case in run.cases for note in case.notes if note.startswith(NEAR_FLOOR)]
-    needless = [f"{case.key}: {note}" for case in run.cases for note in case.notes if note.startswith(NEEDLESS)]
+    close = [f"warning: {line}" for line in noted(run, NoteKind.NEAR_FLOOR)]
+    needless = noted(run, NoteKind.NEEDLESS)
     if len(needless) > SHOWN_UNRESOLVED:
         more = len(needless) - SHOWN_UNRESOLVED
-        needless = [*needless[:SHOWN_UNRESOLVED], f"{NEEDLESS} a date, and not slower: {more} more"]
-    changed = [
-        f"{case.key}: {note}" for case in run.cases for note in case.notes if note.startswith((CHANGED, DRIFTED))
-    ]
+        needless = [*needless[:SHOWN_UNRESOLVED], f"quarantined until a date, and not slower: {more} more"]
+    changed = noted(run, NoteKind.CHANGED, NoteKind.DRIFTED)
     if len(changed) > SHOWN_UNRESOLVED:
         changed = [*changed[:SHOWN_UNRESOLVED], f"{CHANGED} in {len(changed) - SHOWN_UNRESOLVED} more cases"]
     return lines + close + needless + changed + _without_stages(run)
+
+
+def noted(run: RunResult, *kinds: NoteKind) -> list[str]:
+    """Notes of these kinds, each behind its case."""
+    return [f"{case.key}: {note}" for case in run.cases for note in of_kind(case.notes, *kinds)]
 
 
 def timed_for_want_of_code(run: RunResult) -> list[str]:
@@ -209,15 +210,10 @@ def timed_for_want_of_code(run: RunResult) -> list[str]:
 
 def _without_stages(run: RunResult) -> list[str]:
     """Cases whose stages were to be timed and could not be, the first few, each with the reason."""
-    lost = [
-        f"{case.key}: {part}"
-        for case in run.cases
-        for note in case.notes
-        for part in note.split("; ")
-        if part.startswith(STAGES_NOT_TIMED)
-    ]
+    found = [(case.key, note) for case in run.cases for note in of_kind(case.notes, NoteKind.NO_STAGES)]
+    lost = [f"{key}: {note.about}" for key, note in found]
     more = len(lost) - SHOWN_UNRESOLVED
-    return [*lost[:SHOWN_UNRESOLVED], f"{STAGES_NOT_TIMED} of {more} more cases"] if more > 0 else lost
+    return [*lost[:SHOWN_UNRESOLVED], f"stages were not timed: of {more} more cases"] if more > 0 else lost
 
 
 def kernel_lines(run: RunResult) -> list[str]:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-TOO_FEW = "too few points to look for changes"
-"""Begins a note of a history in which nothing was looked for."""
-
 
 @dataclass(frozen=True)
 class HistoryPoint:

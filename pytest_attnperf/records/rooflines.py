@@ -58,14 +58,16 @@ class RooflinePoint:
 class BoundVerdict:
     """What binds a call, why, and what would decide it where this data does not.
 
-    reason    the evidence in figures
-    decide    the measurement that would decide it, or would confirm it; '' where nothing is open
+    reason       the evidence in figures
+    decide       the measurement that would decide it, or would confirm it; '' where nothing is open
+    impossible   the time contradicts a peak: nothing can be said of it
     """
 
     bound: BoundClass
     reason: str
     decide: str = ""
     point: RooflinePoint | None = None
+    impossible: bool = False
 
 
 @dataclass(frozen=True)

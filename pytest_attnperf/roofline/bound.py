@@ -81,7 +81,7 @@ def classify(
         return BoundVerdict(BoundClass.UNDECIDED, f"a time of {time_us} us says nothing", "a time of this call", point)
     seen = evidence_of(figures, time_us, roofs, launches, code, occupancy)
     if beyond := beyond_reason(seen):
-        return BoundVerdict(BoundClass.UNDECIDED, _sentence(seen, beyond), PROOF, point)
+        return BoundVerdict(BoundClass.UNDECIDED, _sentence(seen, beyond), PROOF, point, impossible=True)
     for bound, rule in DECIDING:
         if reason := rule(seen):
             return BoundVerdict(bound, _sentence(seen, reason, *_beside(bound, seen)), _confirm(bound, seen), point)

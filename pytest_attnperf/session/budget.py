@@ -16,6 +16,7 @@ from pytest_attnperf.errors import WorkerError
 from pytest_attnperf.gate.limits import signed, tolerated_ratio
 from pytest_attnperf.gate.spending import OpenCase, Share, spend
 from pytest_attnperf.records import CaseKey, Verdict
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.case_records import case_result, median_us_of
 from pytest_attnperf.session.durations import duration
@@ -110,7 +111,8 @@ class Budget:
             before = self.session.bench.clock()
             if self.left <= 0:
                 why = f"the budget of {duration(self.seconds)} ended before it was measured: nothing is proven of it"
-                self._keep(case, case_result(case, Verdict.UNDECIDED, why, reasons=(why,)), 0.0)
+                reasons = (Note(NoteKind.BUDGET, why),)
+                self._keep(case, case_result(case, Verdict.UNDECIDED, why, reasons=reasons), 0.0)
                 continue
             looked = self.session.first_look(case)
             now = self.session.bench.clock()
@@ -126,7 +128,8 @@ class Budget:
         before = self.session.bench.clock()
         ended = f"the budget of {duration(self.seconds)} ended"
         if not share.units or opened.minimum * opened.unit_seconds > self.left:
-            result = undecided(_with_first_ratio(suspect), f"{ended} before its second look")
+            why = f"{ended} before its second look"
+            result = undecided(_with_first_ratio(suspect), Note(NoteKind.BUDGET, why))
         else:
             sample = Sample(share.units, opened.minimum, lambda: self.left > 0)
             try:
@@ -134,7 +137,7 @@ class Budget:
                 self._units.append((len(result.pairs or result.second) or share.units, suspect.pairs))
             except SampleCutError as cut:
                 why = f"{ended} within its second look, after {cut.taken} of the {cut.least} that could decide it"
-                result = undecided(_with_first_ratio(suspect), why)
+                result = undecided(_with_first_ratio(suspect), Note(NoteKind.BUDGET, why))
         self._keep(suspect.case, result, first_seconds + self.session.bench.clock() - before)
 
     def _keep(self, case: Case, result: CaseResult, seconds: float) -> None:
@@ -170,7 +173,7 @@ def _with_first_ratio(suspect: Open) -> CaseResult:
     if suspect.screen is None:
         return suspect.base
     seen = f"the first look saw {signed(suspect.screen.decision.ratio - 1)} against the stored baseline"
-    return undecided(suspect.base, seen)
+    return undecided(suspect.base, Note(NoteKind.FIRST_LOOK, seen))
 
 
 def _counted(count: int, what: str) -> str:

@@ -16,6 +16,7 @@ from pytest_attnperf.gate.comparable import advice, coarser, config_changes, cre
 from pytest_attnperf.gate.decide import Decision
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import DeviceInfo, Measurement, ProcessSummary, Verdict
+from pytest_attnperf.records.notes import Note, NoteKind, reworded
 from pytest_attnperf.results import EXPIRED, FOREIGN, CaseResult
 from pytest_attnperf.roofline.floors import floor as floor_of
 from pytest_attnperf.session.plausibility import by_code
@@ -23,11 +24,7 @@ from pytest_attnperf.session.ran_code import kernel_codes, launched, with_isa
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.workers.look import Ending, Look
 
-LOOSENED = "policy loosened since the baseline:"
-"""Begins a note that the run repeats as a finding."""
-
 NOT_TO_BE_TIMED = "not timed: its test says timed=False"
-"""Begins the note of a case that is right, and is only to be proven."""
 
 ABOUT_TIMES = frozenset(
     {Verdict.SLOWER, Verdict.UNDECIDED, Verdict.INCOMPARABLE, Verdict.ENVIRONMENT, Verdict.NO_BASELINE}
@@ -37,18 +34,14 @@ implausible, or has ceased to be supported, is none of that, and fails as ever."
 
 NOT_SLOWER = frozenset({Verdict.SAME, Verdict.FASTER})
 
-NEEDLESS = "quarantined until"
-"""Begins a note on a case that no quarantine is needed for, which the run repeats."""
-
-DRIFTED = "configuration differs from the baseline's:"
-"""Begins a note: an autotuner or a dispatcher chose otherwise."""
-
-
-MORE_MEMORY = "peak memory grew:"
-"""Begins a note: time may have been bought with memory, or a backward pass with what its forward pass saves."""
-
 MEMORY_GROWN = 1.1
-"""Peak memory beyond this multiple of the stored one is said."""
+"""Peak memory beyond this multiple of the stored one is said: time may have been bought with memory, or a backward pass
+with what its forward pass saves."""
+
+
+def loosened(what: str) -> Note:
+    """The note that more is let through than when the baseline was stored, which the run repeats as a finding."""
+    return Note(NoteKind.LOOSENED, f"policy loosened since the baseline: {what}")
 
 
 def case_result(case: Case, verdict: Verdict, summary: str, **fields: Any) -> CaseResult:
@@ -107,13 +100,14 @@ def not_to_be_timed(result: CaseResult, *, recording: bool) -> CaseResult:
     if result.verdict is not Verdict.RIGHT:
         return result
     summary = f"{NOT_TO_BE_TIMED}; nothing is recorded" if recording else NOT_TO_BE_TIMED
-    return replace(result, summary=summary, notes=(*result.notes, summary))
+    return replace(result, summary=summary, notes=(*result.notes, Note(NoteKind.PROVEN_ONLY, summary)))
 
 
 def disappeared(result: CaseResult, what: str) -> CaseResult:
     """A case that was timed once, and may not cease to be without failing."""
     text = f"{what}: {result.summary}"
-    return replace(result, summary=text, reasons=(text, *result.reasons), fails=True)
+    reason = Note(NoteKind.GONE, text, about=result.summary)
+    return replace(result, summary=text, reasons=(reason, *result.reasons), fails=True)
 
 
 def _timed_on_amd(look: Look) -> bool:
@@ -131,10 +125,11 @@ def with_notes(base: CaseResult, case: Case, found: Found) -> CaseResult:
     looser_now += ["inputs() planted the inputs that were proven, and does not any more"] * unheeded(
         base.checks, stored
     )
-    notes = [f"{LOOSENED} {what}" for what in (*case.policy.loosened(found.policy), *looser_now)]
+    notes = [loosened(what) for what in (*case.policy.loosened(found.policy), *looser_now)]
     drift = config_changes(found.entry.config, base.config)
     if drift:
-        notes.append("; ".join([f"{DRIFTED} {'; '.join(drift)}", *filter(None, [advice(drift)])]))
+        said = f"configuration differs from the baseline's: {'; '.join(drift)}"
+        notes.append(Note(NoteKind.DRIFTED, "; ".join([said, *filter(None, [advice(drift)])])))
     return replace(base, notes=(*base.notes, *notes, *_more_memory(base.peak_memory_bytes, found.entry)))
 
 
@@ -143,7 +138,7 @@ def _more_memory(now: int | None, entry: Entry) -> tuple[str, ...]:
     before = entry.peak_memory_bytes
     if now is None or before is None or now <= MEMORY_GROWN * before:
         return ()
-    return (f"{MORE_MEMORY} {now / 2**20:.1f} MiB here, {before / 2**20:.1f} MiB stored",)
+    return (f"peak memory grew: {now / 2**20:.1f} MiB here, {before / 2**20:.1f} MiB stored",)
 
 
 def over_stored(base: CaseResult, found: Found) -> CaseResult:
@@ -161,7 +156,7 @@ def over_stored(base: CaseResult, found: Found) -> CaseResult:
 def with_creep(base: CaseResult, case: Case, found: Found) -> CaseResult:
     """A note where the case has become slower than its anchor, however small each step was."""
     judged = base.verdict in (Verdict.SAME, Verdict.FASTER, Verdict.UNDECIDED)
-    note = crept(found.entry, base.ratio, case.policy, case.nodeid, base.threshold) if judged and base.ratio else ""
+    note = crept(found.entry, base.ratio, case.policy, case.nodeid, base.threshold) if judged and base.ratio else None
     return replace(base, notes=(*base.notes, note)) if note else base
 
 
@@ -187,8 +182,9 @@ def with_path(
     changed = list(dict.fromkeys(change for there, here in sides for change in path_changes(there, here, other=name)))
     if not changed:
         return base
-    said = f"another path ran: {'; '.join(changed)}"
-    reasons = (said, *base.reasons)
+    about = "; ".join(changed)
+    said = f"another path ran: {about}"
+    reasons = (Note(NoteKind.OTHER_PATH, said, about), *base.reasons)
     if base.verdict in (Verdict.SAME, Verdict.FASTER, Verdict.UNDECIDED):
         summary = f"{said}; {base.summary}"
         return replace(base, verdict=Verdict.INCOMPARABLE, summary=summary, reasons=reasons)
@@ -214,7 +210,7 @@ def recorded_over(base: CaseResult, case: Case, found: Found | None, *, accepted
     ratio = base.median_us / before
     summary = f"recorded; {ratio - 1:+.1%} against what was stored"
     base = replace(base, baseline_us=before, ratio=ratio, summary=summary)
-    note = "" if accepted else crept(found.entry, ratio, case.policy, case.nodeid)
+    note = None if accepted else crept(found.entry, ratio, case.policy, case.nodeid)
     base = with_path(base, [(found.entry.config, base.config)])
     return replace(base, notes=(*base.notes, note)) if note else base
 
@@ -258,16 +254,17 @@ def under_quarantine(result: CaseResult, policy: Policy, today: date) -> CaseRes
     if result.verdict in ABOUT_TIMES and result.checks:
         return replace(result, fails=False, quarantined=f"{policy.quarantine} until {policy.quarantine_until}")
     if result.verdict in NOT_SLOWER and not result.fails:
-        note = f"{NEEDLESS} {policy.quarantine_until}, and not slower: drop the quarantine"
-        return replace(result, notes=(*result.notes, note))
+        said = f"quarantined until {policy.quarantine_until}, and not slower: drop the quarantine"
+        return replace(result, notes=(*result.notes, Note(NoteKind.NEEDLESS, said)))
     return result
 
 
 def _expired(result: CaseResult, policy: Policy) -> CaseResult:
     text = f"{EXPIRED} on {policy.quarantine_until}: {policy.quarantine}; mend it, or extend the date"
-    said = (f"{result.verdict.value}: {result.summary}",) if result.summary else ()
+    first = next((reason for reason in result.reasons if reason == result.summary), result.summary)
+    said = (reworded(first, f"{result.verdict.value}: {first}"),) if first else ()
     others = tuple(reason for reason in result.reasons if reason != result.summary)
-    return replace(result, fails=True, summary=text, reasons=(text, *said, *others))
+    return replace(result, fails=True, summary=text, reasons=(Note(NoteKind.EXPIRED, text), *said, *others))
 
 
 def from_another_tree(base: CaseResult, looks: Sequence[Look]) -> CaseResult | None:
@@ -275,7 +272,8 @@ def from_another_tree(base: CaseResult, looks: Sequence[Look]) -> CaseResult | N
     foreign = tuple(dict.fromkeys(source for look in looks for source in look.final.foreign_sources))
     if not foreign:
         return None
-    return replace(base, verdict=Verdict.INCOMPARABLE, summary=FOREIGN, reasons=foreign)
+    reasons = tuple(Note(NoteKind.FOREIGN, source) for source in foreign)
+    return replace(base, verdict=Verdict.INCOMPARABLE, summary=FOREIGN, reasons=reasons)
 
 
 def of_mixed_paths(base: CaseResult, looks: Sequence[Look]) -> CaseResult | None:
@@ -286,7 +284,7 @@ def of_mixed_paths(base: CaseResult, looks: Sequence[Look]) -> CaseResult | None
     if not changes:
         return None
     said = f"not every process took the same path: {'; '.join(changes)}"
-    return replace(base, verdict=Verdict.INCOMPARABLE, summary=said, reasons=(said,))
+    return replace(base, verdict=Verdict.INCOMPARABLE, summary=said, reasons=(Note(NoteKind.MIXED_PATHS, said),))
 
 
 def joined_measurement(looks: list[Look]) -> Measurement:

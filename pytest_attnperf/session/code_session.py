@@ -20,11 +20,9 @@ from pytest_attnperf.gate.code.rules import occupancy_or_note
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.code import CodeResult, KernelCode, Occupancy
+from pytest_attnperf.session import case_records
 from pytest_attnperf.session.settings import Mode
 from pytest_attnperf.workers.compile_pool import Compiled
-
-LOOSENED = "policy loosened since the baseline:"
-"""Begins a note that the run repeats as a finding."""
 
 FAILING = frozenset({Verdict.WORSE, Verdict.SUSPICIOUS, Verdict.ERROR})
 
@@ -114,7 +112,7 @@ class CodeSession:
             return replace(decided(base, recorded), accepted=recorded.accepted)
         result = decided(base, judge_code(now, stored, case.policy))
         if stored is not None and found is not None:
-            loosened = [f"{LOOSENED} {what}" for what in case.policy.loosened(found.policy)]
+            loosened = [case_records.loosened(what) for what in case.policy.loosened(found.policy)]
             result = replace(
                 result,
                 stored=stored.code,

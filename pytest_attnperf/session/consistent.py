@@ -14,13 +14,11 @@ from dataclasses import replace
 
 from pytest_attnperf.correctness.budget import LAST_CALL, LAST_REPLAY, PLANTED, TIMED, UNPLANTED, problems
 from pytest_attnperf.records import CheckReport, DeviceInfo, ErrorFigures, ProcessSummary, Tolerance
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.stats.pairs import STORED_QUADS_MAX
 from pytest_attnperf.stats.summaries import STORED_BLOCKS_MAX
-
-CONTRADICT = "figures contradict each other:"
-"""Begins what is said of a case whose figures cannot all be true."""
 
 ROUNDING = 1.2e-4
 """Relative: a median of numbers of five digits, itself rounded to five, is off by at most 1e-4 of itself."""
@@ -52,6 +50,11 @@ def contradictions(case: CaseResult, device: DeviceInfo, stored: Sequence[Proces
     return [*found, *_repeated([*case.first, *case.second], stored), *_repeated_pairs(case.pairs)]
 
 
+def contradicted(what: str) -> Note:
+    """The reason of a case whose figures cannot all be true."""
+    return Note(NoteKind.CONTRADICTED, f"figures contradict each other: {what}")
+
+
 def unproven(checks: Sequence[CheckReport], allowed: Tolerance | None) -> list[str]:
     """What keeps a case from being proven right, judged anew from the errors and budgets of its checks.
 
@@ -63,7 +66,7 @@ def unproven(checks: Sequence[CheckReport], allowed: Tolerance | None) -> list[s
     for check in checks:
         wrong = [*check.problems]
         wrong += problems([_budget_of(figures, check.tolerance, allowed) for figures in check.figures])
-        found += wrong or [f"{CONTRADICT} {text}" for text in _of_proof(check)]
+        found += wrong or [contradicted(text) for text in _of_proof(check)]
     return list(dict.fromkeys(found))
 
 

@@ -10,10 +10,12 @@ from pathlib import Path
 
 from pytest_attnperf.errors import AttnperfError, CaseFailedError, WorkerError
 from pytest_attnperf.measure.flight_recorder import VARIABLE, WAITING, blamed, last_begun
+from pytest_attnperf.records.notes import NoteKind, reworded
 from pytest_attnperf.results import CaseResult, Fault
 from pytest_attnperf.session.looking import Bench
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.workers.controller import PoisonedError
+from pytest_attnperf.workers.interleave import SideFailedError
 from pytest_attnperf.workers.pool import Pool, WorkerPool
 
 ASSERT, ADDRESS, MEMORY = "device assert", "illegal address", "out of memory"
@@ -87,7 +89,7 @@ CANNOT = "not looked for: a worker behind a command is not run a second time"
 def classify(error: Exception) -> str:
     """The kind of a `Fault`, from what an error and its worker's log say; '' where neither process nor device broke."""
     if isinstance(error, WorkerError):
-        return _of_worker(error.summary, error.log_tail)
+        return _of_worker(error)
     if not isinstance(error, CaseFailedError):
         return ""
     if error.out_of_memory:
@@ -128,22 +130,20 @@ def told(result: CaseResult, fault: Fault) -> CaseResult:
     cause += f" in kernel {fault.kernel}" if fault.kernel else ""
     if not cause:
         return replace(result, fault=fault)
-    reasons = tuple(f"{cause}: {reason}" if place == 0 else reason for place, reason in enumerate(result.reasons))
+    reasons = tuple(reworded(reason, f"{cause}: {reason}") for reason in result.reasons[:1]) + result.reasons[1:]
     return replace(result, fault=fault, summary=f"{cause}: {result.summary}", reasons=reasons)
 
 
-def _of_worker(summary: str, log: str) -> str:
-    if "could not start" in summary or "'start'" in summary:
+def _of_worker(error: WorkerError) -> str:
+    if error.starting:
         return OTHER
-    if "did not answer" in summary or "did not read" in summary:
+    if error.kind in (NoteKind.NO_ANSWER, NoteKind.NOT_READ):
         return HANG
-    if found := _of_text(summary):
+    if found := _of_text(error.summary):
         return found
-    if "SIGKILL" in summary or "SIGTERM" in summary:
+    if error.kind is NoteKind.KILLED:
         return KILLED
-    if "died during" in summary or "ended before" in summary:
-        return _of_text(log) or CRASH
-    return OTHER
+    return _of_text(error.log_tail) or CRASH if error.kind is NoteKind.DIED else OTHER
 
 
 def _of_text(text: str) -> str:
@@ -211,8 +211,7 @@ def _second_fault(kind: str, again: AttnperfError, path: Path) -> Fault:
 
 
 def _pool_of(bench: Bench, error: Exception) -> Pool:
-    """Where the process was that broke: errors of the base side begin with its name."""
+    """Where the process was that broke: errors of the base side name it."""
     against = bench.against
-    if against is not None and str(error).startswith(f"{against.name}: "):
-        return against.pool
-    return bench.pool
+    side = error.side if isinstance(error, (WorkerError, SideFailedError)) else ""
+    return bench.pool if against is None or side != against.name else against.pool

@@ -11,6 +11,7 @@ from pytest_attnperf.errors import CaseFailedError, WorkerError
 from pytest_attnperf.gate.comparable import config_changes
 from pytest_attnperf.gate.interleaved import interleaved_look
 from pytest_attnperf.records import CaseKey, NotProvenRightError, Verdict
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import FOREIGN, CaseResult
 from pytest_attnperf.session.case_records import decided, first_line, with_path
@@ -30,9 +31,6 @@ PAIR_PLACES = 1000
 
 CHECK_PLACE = PAIR_PLACES - 1
 """A base process that only proves cases: it may use a profiler, and is never asked for a time."""
-
-SAME_FILES = "both sides ran the same files"
-"""Begins a note: the ratio is that of unchanged code."""
 
 CHANGES_SHOWN = 5
 
@@ -83,7 +81,7 @@ class Against:
         try:
             return self.pool.ready(PAIR_PLACES)
         except WorkerError as error:
-            raise WorkerError(f"{self.name}: {error.summary}", error.log_tail) from error
+            raise error.of_side(self.name) from error
 
     def times(self, request: OpenRequest) -> bool:
         """Whether the case is right on the base side, and could be timed; one that breaks there, or ends its process,
@@ -189,29 +187,32 @@ def _unusable(looks: Sequence[PairLook]) -> tuple[str, ...]:
     for look in looks:
         if look.base.ending is not Ending.RIGHT:
             reason = look.base.reasons[0] if look.base.reasons else look.base.note
-            return (f"the base side is {look.base.ending.value}: {reason}", *look.base.reasons)
+            why = f"the base side is {look.base.ending.value}: {reason}"
+            return (Note(NoteKind.BASE_SIDE, why), *look.base.reasons)
         if look.problems:
-            return look.problems
+            return tuple(Note(NoteKind.BASE_SIDE, problem) for problem in look.problems)
         foreign = (*look.base.final.foreign_sources, *look.new.final.foreign_sources)
         if foreign:
-            return (FOREIGN, *foreign)
+            return (Note(NoteKind.FOREIGN, FOREIGN), *foreign)
         if look.pair is None:
-            return (look.new.note or look.base.note or "a side may not be timed",)
+            return (Note(NoteKind.BASE_SIDE, look.new.note or look.base.note or "a side may not be timed"),)
     return ()
 
 
 def _notes(look: PairLook, verdict: Verdict) -> list[str]:
     """What differs between what the sides ran, beside their time; or that nothing does."""
-    notes = []
+    notes: list[str] = []
     if look.base.final.sources and look.base.final.sources == look.new.final.sources:
-        notes.append(f"{SAME_FILES} ({len(look.new.final.sources)}): the ratio is that of unchanged code")
+        said = f"both sides ran the same files ({len(look.new.final.sources)}): the ratio is that of unchanged code"
+        notes.append(Note(NoteKind.SAME_FILES, said))
     theirs, ours = with_isa(look.base.final).launches, with_isa(look.new.final).launches
     if same := unchanged_note(verdict, ours, theirs, "as on the base side"):
         notes.append(same)
     elif theirs and ours and not unchanged(ours, theirs):
         changes = differences(ours, theirs)
         if changes:
-            notes.append(f"what ran differs from the base side: {'; '.join(changes[:CHANGES_SHOWN])}")
+            said = f"what ran differs from the base side: {'; '.join(changes[:CHANGES_SHOWN])}"
+            notes.append(Note(NoteKind.CHANGED_SIDE, said))
     if look.toolchain_note:
         notes.append(look.toolchain_note)
     drift = config_changes(look.base.final.config, look.new.final.config, other="on the base side")

@@ -12,6 +12,7 @@ from pytest_attnperf.baselines.store import Found
 from pytest_attnperf.errors import BaselineError, CaseFailedError, WorkerError, pasted
 from pytest_attnperf.gate.decide import first_look
 from pytest_attnperf.records import SECONDS_DIGITS, NotProvenRightError, Verdict
+from pytest_attnperf.records.notes import Note, NoteKind, of_kind
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.case_records import (
@@ -36,7 +37,7 @@ from pytest_attnperf.workers.controller import PoisonedError
 from pytest_attnperf.workers.look import Ending, Look
 
 LOCAL = "baseline under .attnperf/local,"
-"""Begins a note that the run counts: such a baseline was made on this machine and is not under version control."""
+"""Where a baseline is that the run counts: it was made on this machine and is not under version control."""
 
 FLAGS = {Mode.CHECK: "", Mode.WARM: " --attnperf-warm", Mode.TOGETHER: " --attnperf-together"}
 """What a run was asked for by, where that was not --attnperf."""
@@ -163,7 +164,8 @@ def compare(bench: Bench, case: Case, look: Look) -> CaseResult | Open:
         recorded = record_here(bench, case)
         if recorded.verdict is not Verdict.RECORDED:
             return recorded
-        note = f"{LOCAL} recorded in this run, in {len(recorded.first)} other processes"
+        said = f"{LOCAL} recorded in this run, in {len(recorded.first)} other processes"
+        note = Note(NoteKind.LOCAL_NEW, said)
         found, base = bench.find(case), replace(base, notes=(*base.notes, note))
     measured = Measured(case, look, base)
     if found is None:
@@ -220,7 +222,7 @@ def _broken(bench: Bench, case: Case, error: Exception) -> CaseResult:
 
     result = case_result(case, Verdict.ERROR, first_line(error), reasons=(str(error),))
     if isinstance(error, WorkerError):
-        result = replace(result, reasons=(error.summary,), log=error.log_tail)
+        result = replace(result, reasons=(Note(error.kind, error.summary),), log=error.log_tail)
     if isinstance(error, PoisonedError):
         result = replace(result, log=error.log_tail)
     return with_fault(bench, case, result, error)
@@ -273,9 +275,10 @@ def _screen(bench: Bench, measured: Measured, found: Found) -> Screen:
 
 def _noted_local(bench: Bench, base: CaseResult, found: Found) -> CaseResult:
     """With a note where what it is held against was made on this machine."""
-    if not found.path.is_relative_to(bench.local_root) or any(note.startswith(LOCAL) for note in base.notes):
+    if not found.path.is_relative_to(bench.local_root) or of_kind(base.notes, NoteKind.LOCAL, NoteKind.LOCAL_NEW):
         return base
-    return replace(base, notes=(*base.notes, f"{LOCAL} recorded {found.entry.recorded}"))
+    note = Note(NoteKind.LOCAL, f"{LOCAL} recorded {found.entry.recorded}")
+    return replace(base, notes=(*base.notes, note))
 
 
 def _without_baseline(bench: Bench, measured: Measured) -> CaseResult:
@@ -291,7 +294,8 @@ def _without_baseline(bench: Bench, measured: Measured) -> CaseResult:
     others = [product for product in others if product != device.product]
     if others:
         text = f"a baseline is stored for {arch}/{', '.join(others)}, this is {arch}/{device.product}"
-        return replace(measured.base, verdict=Verdict.INCOMPARABLE, summary=text, reasons=(text,))
+        reasons = (Note(NoteKind.OTHER_PRODUCT, text),)
+        return replace(measured.base, verdict=Verdict.INCOMPARABLE, summary=text, reasons=reasons)
     text = (
         f"no baseline for {case.key} on {arch}/{device.product}; "
         f"store one with: pytest --update-baselines {pasted(case.nodeid)}"

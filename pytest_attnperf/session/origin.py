@@ -10,10 +10,8 @@ import re
 from collections.abc import Callable, Sequence
 
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.results import RunResult
-
-OTHER_COMMIT = "of another commit:"
-"""Begins a finding that fails the gate, strict or not."""
 
 OTHER_BASE = "measured against another base:"
 SHOWN_CHARACTERS = 80
@@ -41,7 +39,8 @@ def other_commit(run: RunResult, commits: Sequence[str]) -> list[str]:
     if not commits or (_ABBREVIATED.fullmatch(run.commit) and any(full.startswith(run.commit) for full in commits)):
         return []
     known = " or ".join(full[:12] for full in commits)
-    return [f"{OTHER_COMMIT} the results say {run.commit[:SHOWN_CHARACTERS]!r}, to be judged is {known}"]
+    said = f"of another commit: the results say {run.commit[:SHOWN_CHARACTERS]!r}, to be judged is {known}"
+    return [Note(NoteKind.OTHER_COMMIT, said)]
 
 
 def other_base(run: RunResult, base_has: Callable[[str], bool] | None) -> list[str]:

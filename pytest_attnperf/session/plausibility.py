@@ -16,15 +16,12 @@ from pytest_attnperf.correctness.what_ran import differences, short_name, unchan
 from pytest_attnperf.environment.device_specs import DeviceSpec
 from pytest_attnperf.records import Launch, Rotation, Verdict
 from pytest_attnperf.records.code import KernelCode
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.roofline.floors import floor as floor_of
 from pytest_attnperf.roofline.floors import judge_time
 
-NEAR_FLOOR = "near the floor:"
-"""Begins a note that the run repeats as a warning."""
-
 CHANGED = "what ran has changed since the baseline"
-"""Begins a note that the run repeats: a change of kernels concerns cases that pass, too."""
 
 JUMP = 3.0
 """So many times faster than stored is checked again: few honest changes of one kernel bring so much."""
@@ -36,9 +33,6 @@ of the last-level cache, which is at most 3.2 times as fast as memory (MI300X: 1
 SLOWED, OF_STORED = 1.5, 0.9
 """A gain over the stored time is one of memory where the call is so many times slower on changing inputs and takes this
 share of the stored time there, or more: the gain is gone."""
-
-UNCHANGED = "unchanged:"
-"""Begins a note: the same machine code was launched in the same way."""
 
 CHANGES_SHOWN = 5
 
@@ -58,9 +52,9 @@ def by_floor(base: CaseResult, spec: DeviceSpec | None) -> CaseResult:
         return base
     plausibility = judge_time(base.median_us, floor)
     if plausibility.kind == "impossible":
-        return suspicious(base, plausibility.text)
+        return suspicious(base, NoteKind.BELOW_FLOOR, plausibility.text)
     if plausibility.kind == "near_floor":
-        return replace(base, notes=(*base.notes, f"{NEAR_FLOOR} {plausibility.text}"))
+        return replace(base, notes=(*base.notes, Note(NoteKind.NEAR_FLOOR, f"near the floor: {plausibility.text}")))
     return base
 
 
@@ -92,6 +86,7 @@ def by_rotation(base: CaseResult, rotation: Rotation | None) -> CaseResult:
         return base
     return suspicious(
         base,
+        NoteKind.REMEMBERS,
         f"remembers its results: {rotation.same_us:.4g} us per call while the inputs stay the same, "
         f"{rotation.rotating_us:.4g} us when they change before every call; the time is not that of the work",
     )
@@ -116,33 +111,35 @@ def with_changes(base: CaseResult, stored: Sequence[Launch]) -> CaseResult:
     note = unchanged_note(base.verdict, base.launches, stored, "as when the baseline was recorded")
     changes = differences(base.launches, stored)
     if note:
-        text = note
+        said = note
     elif changes and not unchanged(base.launches, stored):
         more = f"; and {len(changes) - CHANGES_SHOWN} more" if len(changes) > CHANGES_SHOWN else ""
-        text = f"{CHANGED}: {'; '.join(changes[:CHANGES_SHOWN])}{more}"
+        said = Note(NoteKind.CHANGED, f"{CHANGED}: {'; '.join(changes[:CHANGES_SHOWN])}{more}")
     elif base.verdict is Verdict.SLOWER:
         text = "the same work was launched as when the baseline was recorded: the code of a kernel, or the machine"
+        said = Note(NoteKind.SAME_LAUNCHES, text)
     else:
         return base
-    return replace(base, notes=(*base.notes, text))
+    return replace(base, notes=(*base.notes, said))
 
 
-def unchanged_note(verdict: Verdict, now: Sequence[Launch], before: Sequence[Launch], when: str) -> str:
-    """What an equal launch identity says of a changed time; '' where the time is the same or an identity is not known.
+def unchanged_note(verdict: Verdict, now: Sequence[Launch], before: Sequence[Launch], when: str) -> Note | None:
+    """What an equal launch identity says of a changed time; None where the time is the same, or it is not known.
 
     when   ends the comparison: 'as on the base side'
     """
     if verdict not in _CHANGE_OF_TIME or not unchanged(now, before):
-        return ""
+        return None
     renamed = "".join(f"; {change}" for change in differences(now, before)[:CHANGES_SHOWN])
-    return (
-        f"{UNCHANGED} the same machine code was launched in the same way {when}, so the change of time is noise, the "
-        f"machine, or the values passed to it, not the kernel's code{renamed}"
+    return Note(
+        NoteKind.UNCHANGED,
+        f"unchanged: the same machine code was launched in the same way {when}, so the change of time is noise, the "
+        f"machine, or the values passed to it, not the kernel's code{renamed}",
     )
 
 
-def suspicious_code(launches: Sequence[Launch], codes: Mapping[str, KernelCode], *, matrix: bool) -> str:
-    """Why the machine code of AMD kernels cannot be what a case is timed for; '' where nothing speaks against it.
+def suspicious_code(launches: Sequence[Launch], codes: Mapping[str, KernelCode], *, matrix: bool) -> Note | None:
+    """Why the machine code of AMD kernels cannot be what a case is timed for; None where nothing speaks against it.
 
     codes    what is known of kernels, by ISA hash; one that was not decoded whole says nothing
     matrix   the backend promises matrix instructions in some kernel of a call
@@ -151,24 +148,26 @@ def suspicious_code(launches: Sequence[Launch], codes: Mapping[str, KernelCode],
     known = [code for launch in kernels if (code := codes.get(launch.isa_hash)) is not None and _is_whole(code)]
     for code in known:
         if not any(count and is_store(name) for name, count in code.instructions.items()):
-            return (
+            return Note(
+                NoteKind.NO_STORE,
                 f"{short_name(code.name)} leaves nothing behind: its machine code for {code.arch} "
-                f"({sum(code.instructions.values())} instructions) holds no store of any kind"
+                f"({sum(code.instructions.values())} instructions) holds no store of any kind",
             )
     able = known and len(known) == len(kernels) and not any(_NO_MATRIX.fullmatch(code.arch) for code in known)
     if not matrix or not able or any(code.instructions.get("matrix") for code in known):
-        return ""
+        return None
     names = ", ".join(dict.fromkeys(short_name(code.name) for code in known))
-    return (
+    return Note(
+        NoteKind.NO_MATRIX,
         f"the backend promises matrix instructions, and none of the kernels of a call holds one for {known[0].arch}: "
-        f"{names}"
+        f"{names}",
     )
 
 
 def by_code(base: CaseResult, codes: Mapping[str, KernelCode], *, matrix: bool) -> CaseResult:
     """SUSPICIOUS where the machine code of what ran cannot be what the case is timed for."""
     problem = suspicious_code(base.launches, codes, matrix=matrix)
-    return suspicious(base, problem) if problem else base
+    return base if problem is None else suspicious(base, problem.kind, problem.text)
 
 
 def _is_whole(code: KernelCode) -> bool:
@@ -177,6 +176,6 @@ def _is_whole(code: KernelCode) -> bool:
     return code.arch.startswith(_AMD) and bool(code.instructions) and not code.undecoded and not unclear
 
 
-def suspicious(base: CaseResult, text: str) -> CaseResult:
+def suspicious(base: CaseResult, kind: NoteKind, text: str) -> CaseResult:
     """The case, SUSPICIOUS for this reason."""
-    return replace(base, verdict=Verdict.SUSPICIOUS, summary=text, reasons=(text,))
+    return replace(base, verdict=Verdict.SUSPICIOUS, summary=text, reasons=(Note(kind, text),))

@@ -9,6 +9,7 @@ from pytest_attnperf.baselines.ceilings_store import ceilings_for
 from pytest_attnperf.environment.device_specs import spec_for
 from pytest_attnperf.errors import AttnperfError, BaselineError
 from pytest_attnperf.records import DeviceInfo, Launch, NotProvenRightError, Verdict
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.rooflines import BoundClass, BoundVerdict, DeviceCeilings
 from pytest_attnperf.results import CaseResult
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 PROFILE_PLACE = 990
 """Its process profiles one case after the other, and times none."""
 
-NOT_PROFILED = "not profiled:"
-"""Begins the note of a case that was to be profiled and has no profile."""
-
 NOT_RIGHT = frozenset({Verdict.INCORRECT, Verdict.SUSPICIOUS, Verdict.ERROR, Verdict.UNSUPPORTED})
 """Verdicts of cases that are not profiled: where the time of a wrong result goes is of no interest."""
 
@@ -40,14 +38,18 @@ def with_profile(bench: Bench, case: Case, result: CaseResult) -> CaseResult:
     if result.verdict in NOT_RIGHT:
         return result
     if result.median_us is None and result.notes:
-        return replace(result, notes=(*result.notes, f"{NOT_PROFILED} {result.notes[0]}"))
+        return _not_profiled(result, result.notes[0])
     try:
         profile = take_profile(bench.pool, PROFILE_PLACE, bench.request(case, None))
     except (AttnperfError, NotProvenRightError) as error:
-        return replace(result, notes=(*result.notes, f"{NOT_PROFILED} {_in_one_line(error)}"))
+        return _not_profiled(result, _in_one_line(error))
     known = bench.pool.known()
     assert known is not None, "a process has just answered"
     return replace(result, profile=replace(profile, bound=bound_of(result, profile, known.device, bench.store)))
+
+
+def _not_profiled(result: CaseResult, why: str) -> CaseResult:
+    return replace(result, notes=(*result.notes, Note(NoteKind.NOT_PROFILED, f"not profiled: {why}")))
 
 
 def bound_of(result: CaseResult, profile: CaseProfile, device: DeviceInfo, store: BaselineStore) -> BoundVerdict:

@@ -194,7 +194,7 @@ def confirmed(bench: Bench, case: Case, look: Look, place: int, base: CaseResult
 
 def undecided(base: CaseResult, why: str) -> CaseResult:
     """A case that nothing has settled, for want of time: it is unproven, whatever its first look saw."""
-    return replace(base, verdict=Verdict.UNDECIDED, summary=why, reasons=(why, *base.reasons))
+    return replace(base, verdict=Verdict.UNDECIDED, summary=str(why), reasons=(why, *base.reasons))
 
 
 def _fresh_looks(bench: Bench, case: Case, sample: Sample | None) -> list[Look]:

@@ -321,7 +321,7 @@ def named(card: str) -> Iterator[None]:
     try:
         yield
     except WorkerError as error:
-        raise WorkerError(f"{card}: {error.summary}", error.log_tail) from error
+        raise error.of_side(card) from error
     except (CaseFailedError, NotProvenRightError) as error:
         text = error.summary if isinstance(error, CaseFailedError) else str(error)
         out_of_memory = isinstance(error, CaseFailedError) and error.out_of_memory

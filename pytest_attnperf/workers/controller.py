@@ -18,6 +18,7 @@ import msgspec
 
 from pytest_attnperf.errors import CaseFailedError, UnsupportedError, WorkerError
 from pytest_attnperf.records import CaseKey, CheckReport, DeviceInfo, Fingerprint, NotProvenRightError, Role
+from pytest_attnperf.records.notes import NoteKind
 from pytest_attnperf.workers.believable import unbelievable
 from pytest_attnperf.workers.command_plan import CommandPlan
 from pytest_attnperf.workers.doing import DOING, Waiting
@@ -120,7 +121,7 @@ class Worker:
             message = self._receive(limit_seconds, "start")
             if message.get("event") != "ready":
                 self._wait_for_end()
-                raise self._died(f"{self._title} could not start: {message.get('message', message)}")
+                raise self._died(f"{self._title} could not start: {message.get('message', message)}", starting=True)
             if message.get("protocol") != PROTOCOL_VERSION:
                 where = ", and its harness is the one that is installed there" if self._command else ""
                 raise self._died(
@@ -147,10 +148,11 @@ class Worker:
         try:
             self._channel.send({"id": self._next_id, "op": operation, **fields}, SEND_LIMIT_SECONDS)
         except ChannelClosedError as error:
-            raise self._died(f"{self._title} ended before {operation!r}") from error
+            raise self._died(f"{self._title} ended before {operation!r}", NoteKind.DIED) from error
         except ChannelTimeoutError:
             raise self._died(
-                f"{self._title} did not read {operation!r} within {SEND_LIMIT_SECONDS:.0f} s and was killed"
+                f"{self._title} did not read {operation!r} within {SEND_LIMIT_SECONDS:.0f} s and was killed",
+                NoteKind.NOT_READ,
             ) from None
         answer = self._receive(limit_seconds, operation)
         if answer.get("id") != self._next_id:
@@ -239,13 +241,17 @@ class Worker:
             waited = time.monotonic() - started
             raise self._died(
                 f"{self._title} did not answer {operation!r} within {waited:.0f} s and was killed"
-                + ("" if operation == "start" else " (--attnperf-case-limit sets the limit)")
+                + ("" if operation == "start" else " (--attnperf-case-limit sets the limit)"),
+                NoteKind.NO_ANSWER,
+                starting=operation == "start",
             ) from None
         except ChannelClosedError:
-            raise self._died(f"{self._title} died during {operation!r}: {self._cause()}") from None
+            said = f"{self._title} died during {operation!r}: {self._cause()}"
+            raise self._died(said, self._how_it_ended(), starting=operation == "start") from None
         except MalformedMessageError as error:
             hint = "; a command may print banners on its standard error only" if self._command else ""
-            raise self._died(f"{self._title} answered {operation!r} with something else: {error}{hint}") from None
+            said = f"{self._title} answered {operation!r} with something else: {error}{hint}"
+            raise self._died(said, starting=operation == "start") from None
 
     def _wait_for_end(self) -> None:
         """Give a worker that gave up the time to write its log."""
@@ -262,9 +268,15 @@ class Worker:
             return f"killed by {signal.Signals(-code).name}"
         return f"exit status {code}{_signal_in(code)}"
 
-    def _died(self, message: str) -> WorkerError:
+    def _how_it_ended(self) -> NoteKind:
+        """Tell a process that was killed from outside, as the system does where memory ends, from one that died."""
+        code = self._process.returncode
+        killed = code is not None and (-code if code < 0 else code - 128) in (signal.SIGKILL, signal.SIGTERM)
+        return NoteKind.KILLED if killed else NoteKind.DIED
+
+    def _died(self, message: str, kind: NoteKind = NoteKind.PLAIN, *, starting: bool = False) -> WorkerError:
         self.kill()
-        return WorkerError(message + self.holds(), self.log_tail())
+        return WorkerError(message + self.holds(), self.log_tail(), kind=kind, starting=starting)
 
     def holds(self) -> str:
         """What an error must add of a killed process that does not end; '' where it has ended."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 from pytest_attnperf.errors import CaseFailedError, WorkerError
 from pytest_attnperf.records import NotProvenRightError
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import PairSummary, Turn, TurnPlan
 from pytest_attnperf.stats.pairs import Quad, pair_summary
 from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
@@ -98,12 +99,12 @@ class PairLook:
     @property
     def toolchain_note(self) -> str:
         """What the ratio compares beside the code, and what is taken on trust; '' where both sides say the same."""
-        notes = []
-        if self.toolchain:
-            notes.append(f"toolchain, base side -> here: {'; '.join(self.toolchain)}: this compares the releases, too")
-        if self.unseen:
-            notes.append(f"not seen by both sides of the one card, base side -> here: {'; '.join(self.unseen)}")
-        return "; ".join(notes)
+        unseen = f"not seen by both sides of the one card, base side -> here: {'; '.join(self.unseen)}"
+        said = [unseen] * bool(self.unseen)
+        if not self.toolchain:
+            return "".join(said)
+        about = "; ".join([f"{'; '.join(self.toolchain)}: this compares the releases, too", *said])
+        return Note(NoteKind.RELEASES, f"toolchain, base side -> here: {about}", about)
 
 
 @dataclass
@@ -262,7 +263,7 @@ def _named(side: Side) -> Iterator[None]:
     try:
         yield
     except WorkerError as error:
-        raise WorkerError(f"{side.name}: {error.summary}", error.log_tail) from error
+        raise error.of_side(side.name) from error
     except (CaseFailedError, NotProvenRightError) as error:
         text = error.summary if isinstance(error, CaseFailedError) else str(error)
         out_of_memory = isinstance(error, CaseFailedError) and error.out_of_memory

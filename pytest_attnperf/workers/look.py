@@ -15,6 +15,7 @@ from pytest_attnperf.records import (
     Samples,
     WorkloadFigures,
 )
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import TurnPlan
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.stages import Breakdown
@@ -22,9 +23,6 @@ from pytest_attnperf.stats.summaries import summarise
 from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
 from pytest_attnperf.workers.conversation import BlockPlan, Conversation, Opened, OpenRequest
 from pytest_attnperf.workers.pool import Pool
-
-STAGES_NOT_TIMED = "stages were not timed:"
-"""Begins the part of a note that says why a case has no breakdown."""
 
 
 class Ending(str, enum.Enum):
@@ -100,7 +98,7 @@ def _with_stages(case: Conversation, look: Look, block_us: float) -> tuple[Look,
     except WrongAsTimedError:
         raise
     except CaseFailedError as error:
-        return look, f"{STAGES_NOT_TIMED} {error.summary}"
+        return look, f"stages were not timed: {error.summary}"
 
 
 def take_profile(pool: Pool, place: int, request: OpenRequest) -> CaseProfile:
@@ -169,12 +167,13 @@ def _without_rendezvous(opened: Opened) -> Look:
 
 def _measured(look: Look, ready: Ready, samples: Samples, stages_note: str) -> Look:
     process = f"pid {ready.pid}"
+    note = "; ".join(note for note in (look.note, samples.note, stages_note) if note)
     return replace(
         look,
         ending=Ending.MEASURED,
         summary=summarise(samples, device_id=ready.device.device_id, process=process),
         fingerprint=case_fingerprint(ready.fingerprint, samples),
-        note="; ".join(note for note in (look.note, samples.note, stages_note) if note),
+        note=Note(NoteKind.NO_STAGES, note, stages_note) if stages_note else note,
     )
 
 

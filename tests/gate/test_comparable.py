@@ -13,6 +13,7 @@ from pytest_attnperf.baselines.schema import Anchor, Check, Entry, plain
 from pytest_attnperf.gate.comparable import advice, comparable, config_changes, crept, path_changes
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Fingerprint, ProcessSummary
+from pytest_attnperf.records.notes import NoteKind, kind_of
 from pytest_attnperf.workloads.adhoc import AdHoc
 from pytest_attnperf.workloads.defined import LEARNED
 
@@ -48,7 +49,8 @@ def test_the_same_case_on_the_same_machine_is_comparable() -> None:
 )
 def test_a_must_match_field_is_named_with_both_values(changed: dict[str, str], expected: str) -> None:
     """Machine, power cap, partition and method version each make a baseline incomparable."""
-    assert reasons(entry(), Fingerprint({**HERE.must_match, **changed}, {})) == [expected]
+    found = reasons(entry(), Fingerprint({**HERE.must_match, **changed}, {}))
+    assert (found, kind_of(found[0])) == ([expected], NoteKind.MACHINE)
 
 
 def test_another_timer_is_never_compared() -> None:
@@ -57,15 +59,14 @@ def test_another_timer_is_never_compared() -> None:
     here = Fingerprint({"timer": "event"}, {})
     stored = Fingerprint({"timer": "graph"}, {})
     found = comparable(entry(), stored, here, timer="event", definition=DEFINITION)
-    assert found == ["timer: event here, graph stored"]
+    assert (found, kind_of(found[0])) == (["timer: event here, graph stored"], NoteKind.MACHINE)
 
 
 def test_a_changed_workload_definition_is_named_by_field() -> None:
     """The same id with another meaning is another case."""
-    assert reasons(entry(causal=False, window=128)) == [
-        "workload causal: True here, False stored",
-        "workload window: absent here, 128 stored",
-    ]
+    found = reasons(entry(causal=False, window=128))
+    assert found == ["workload causal: True here, False stored", "workload window: absent here, 128 stored"]
+    assert set(map(kind_of, found)) == {NoteKind.WORKLOAD}
 
 
 def inputs_of(rows: int, *, planted: bool = False) -> dict[str, Any]:

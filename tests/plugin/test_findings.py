@@ -13,8 +13,10 @@ from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.plugin.findings import quarantined_anew
 from pytest_attnperf.records import Verdict
-from pytest_attnperf.session.case_records import LOOSENED
+from pytest_attnperf.session.case_records import loosened
 from pytest_attnperf.testing.sample_runs import sample_run
+
+LOOSENED = "policy loosened since the baseline:"
 
 STORED = Policy().record()
 HELD = Policy(quarantine="#7", quarantine_until="2026-12-01").record()
@@ -48,5 +50,5 @@ def test_a_case_that_is_quarantined_and_not_comparable_is_found(found: object, s
     (case,) = run.cases
     held = replace(case, policy=HELD, quarantined="#7 until 2026-12-01")
     assert quarantined_anew(replace(run, cases=(held,)), store_of(found)) == [f"{case.key}: {text}" for text in said]
-    noted = replace(held, notes=(f"{LOOSENED} quarantined until 2026-12-01: #7",))
+    noted = replace(held, notes=(loosened("quarantined until 2026-12-01: #7"),))
     assert quarantined_anew(replace(run, cases=(noted, case)), store_of(found)) == []

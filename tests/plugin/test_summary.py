@@ -13,7 +13,8 @@ from pytest_attnperf.plugin.config import RUN_CONFIG, RunConfig
 from pytest_attnperf.plugin.ending import Ended
 from pytest_attnperf.plugin.summary import Summary
 from pytest_attnperf.records import Verdict
-from pytest_attnperf.session.plausibility import CHANGED, NEAR_FLOOR
+from pytest_attnperf.records.notes import Note, NoteKind
+from pytest_attnperf.session.plausibility import CHANGED
 from pytest_attnperf.testing.sample_runs import sample_run
 
 EVIL = "\x1b[2J\n4000 same\u202e" + "z" * 100_000
@@ -28,7 +29,7 @@ def test_hostile_text_is_one_line(tmp_path: Path, verbosity: int) -> None:
         hasmarkup=False, ensure_newline=lambda: None, section=printed.append, write_line=printed.append
     )
     run = sample_run(3, verdicts=[Verdict.UNDECIDED])
-    notes = (f"{NEAR_FLOOR} {EVIL}", f"{CHANGED} {EVIL}")
+    notes = (Note(NoteKind.NEAR_FLOOR, f"near the floor: {EVIL}"), Note(NoteKind.CHANGED, f"{CHANGED} {EVIL}"))
     cases = tuple(
         replace(case, summary=EVIL, notes=notes, key=replace(case.key, backend=EVIL, suite=EVIL)) for case in run.cases
     )

@@ -18,7 +18,8 @@ from pytest_attnperf.gate.code.policy import CodePolicy
 from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.code import CodeResult, KernelCode
-from pytest_attnperf.session.code_session import FAILING, LOOSENED, CodeCase, CodeSession, new_kernel
+from pytest_attnperf.session.case_records import loosened
+from pytest_attnperf.session.code_session import FAILING, CodeCase, CodeSession, new_kernel
 from pytest_attnperf.session.settings import Mode
 from pytest_attnperf.workers.compile_pool import Compiled
 
@@ -366,9 +367,8 @@ def test_a_trial_that_does_not_compile_is_an_error_that_fails_nothing(stored: Be
 def test_a_loosened_policy_is_noted(stored: Bench) -> None:
     """What lets more through than the stored policy did is a note that the run repeats; what lets less is none."""
     stored.policy = CodePolicy(frozenset({"occupancy"}), 5.0)
-    result = stored.judge()
-    assert result.verdict is Verdict.SAME
-    assert result.notes == (f"{LOOSENED} growth_percent 1 -> 5", f"{LOOSENED} fail_on no longer has wider_loads")
+    notes = (loosened("growth_percent 1 -> 5"), loosened("fail_on no longer has wider_loads"))
+    assert ((result := stored.judge()).verdict, result.notes) == (Verdict.SAME, notes)
     stored.policy = CodePolicy(frozenset({"occupancy", "wider_loads", "vgprs"}), 0.0)
     assert stored.judge().notes == ()
 

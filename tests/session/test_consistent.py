@@ -12,8 +12,10 @@ import pytest
 from pytest_attnperf.correctness.budget import LAST_REPLAY, PLANTED, TIMED, UNPLANTED
 from pytest_attnperf.gate.comparable import looser
 from pytest_attnperf.records import CheckReport, DeviceInfo, ErrorFigures, Samples, Tolerance
-from pytest_attnperf.session.consistent import CONTRADICT, contradictions, unproven
+from pytest_attnperf.session.consistent import contradictions, unproven
 from pytest_attnperf.stats.summaries import summarise
+
+CONTRADICT = "figures contradict each other:"
 
 if TYPE_CHECKING:
     from tests.session.conftest import Bench

@@ -11,10 +11,12 @@ import pytest
 from pytest_attnperf.cli.commands.explain import told_of
 from pytest_attnperf.errors import WorkerError
 from pytest_attnperf.records import Fingerprint, Verdict
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.reports.explain.by_proof import comparison_cause
 from pytest_attnperf.reports.explain.facts import Told
 from pytest_attnperf.reports.explain.words import words_of
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
+from pytest_attnperf.session import case_records
 from pytest_attnperf.session.settings import Mode
 
 if TYPE_CHECKING:
@@ -96,7 +98,7 @@ SCENES: dict[str, tuple[Scene, Verdict, str]] = {
     "foreign": (at_places({0: {"foreign": ("module k of /x",)}}), Verdict.INCOMPARABLE, "of another tree were loaded"),
     "recorded": (recorded, Verdict.RECORDED, "measured in 7 fresh processes"),
     "died": (
-        at_places({0: {"error": WorkerError("worker 1 died during 'block': signal 11", "log line")}}),
+        at_places({0: {"error": WorkerError("worker 1 died: signal 11", "log line", kind=NoteKind.DIED)}}),
         Verdict.ERROR,
         "an illegal memory access",
     ),
@@ -114,6 +116,15 @@ def test_a_judged_case_is_explained_by_its_cause(stored: Bench, name: str) -> No
     assert said in " ".join((*words.sentences, *(step.why for step in words.steps)))
     assert 3 <= len(words.sentences) <= 9
     assert any(step.command for step in words.steps)
+
+
+def test_other_words_do_not_lose_a_cause(stored: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a text is reworded, the explanation still says the cause: it goes by the kind of the reason."""
+    monkeypatch.setattr(case_records, "FOREIGN", "somebody else's kernels")
+    stored.pool.by_place = {0: {"foreign": ("module k of /x",)}}
+    found = told(stored.judge())
+    assert found.case.summary == "somebody else's kernels"
+    assert comparison_cause(found.case).name == "foreign code"
 
 
 def test_a_new_case_is_told_to_be_recorded(bench: Bench) -> None:
@@ -145,13 +156,11 @@ def test_mixed_paths_and_other_workloads_are_told_apart(bench: Bench) -> None:
     """A recording of two paths; a definition, a product and a count of processes that are not the stored ones."""
     bench.pool.by_place = {103: {"config": {"path": "triton"}}}
     assert comparison_cause(bench.judge(Mode.UPDATE, **CK)).name == "mixed paths"
-    for text, cause in (
-        ("not comparable: workload batch: 2 here, 1 stored", "workload definition"),
-        ("not comparable: processes: 3 stored, at least 7 needed", "too few processes"),
-        ("a baseline is stored for gfx942/mi300a, this is gfx942/mi300x", "another machine"),
-        ("not comparable: power_cap: 500 W here, 700 W stored", "another machine or method"),
+    for kind, cause in (
+        (NoteKind.WORKLOAD, "workload definition"),
+        (NoteKind.PROCESSES, "too few processes"),
+        (NoteKind.OTHER_PRODUCT, "another machine"),
+        (NoteKind.MACHINE, "another machine or method"),
     ):
-        case = CaseResult(
-            bench.case.key, "n", Verdict.INCOMPARABLE, text, reasons=(text.removeprefix("not comparable: "),)
-        )
+        case = CaseResult(bench.case.key, "n", Verdict.INCOMPARABLE, "x", reasons=(Note(kind, "x"),))
         assert comparison_cause(case).name == cause

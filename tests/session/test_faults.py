@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from pytest_attnperf.errors import AttnperfError, BaselineError, CaseFailedError
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.measure.flight_recorder import VARIABLE, WAITING
 from pytest_attnperf.records import CaseKey, Role, Verdict
+from pytest_attnperf.records.notes import NoteKind
 from pytest_attnperf.results import CaseResult, Fault
 from pytest_attnperf.session import faults
 from pytest_attnperf.session.faults import classify, kernel_in, told, with_fault
@@ -34,7 +36,18 @@ def raised(text: str) -> CaseFailedError:
 
 def died(cause: str, log: str = "") -> WorkerError:
     """A process that ended in the middle of a check."""
-    return WorkerError(f"worker worker0-1 died during 'check': {cause}", log)
+    kind = NoteKind.KILLED if "SIGKILL" in cause else NoteKind.DIED
+    return WorkerError(f"worker worker0-1 died during 'check': {cause}", log, kind=kind)
+
+
+def silent(what: str, kind: NoteKind, log: str = "") -> WorkerError:
+    """A process that was killed because it said nothing."""
+    return WorkerError(f"worker worker0-1 {what} and was killed", log, kind=kind)
+
+
+def not_started(**fields: Any) -> WorkerError:
+    """A process that did not come up."""
+    return WorkerError("worker worker0-1 could not start: the suite could not be collected", starting=True, **fields)
 
 
 def poisoned(text: str, log: str = "") -> PoisonedError:
@@ -69,13 +82,16 @@ SAMPLES: tuple[tuple[str, Exception], ...] = (
     ("out of memory", CaseFailedError("out of memory: the call", out_of_memory=True)),
     ("out of memory", raised("OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB")),
     ("out of memory", died("killed by SIGABRT", "HSA_STATUS_ERROR_OUT_OF_RESOURCES: The runtime failed to allocate")),
-    ("hang", WorkerError("worker worker0-1 did not answer 'block' within 5 s and was killed", NO_PAGE)),
-    ("hang", WorkerError("worker worker0-1 did not read 'open' within 30 s and was killed")),
+    ("hang", silent("did not answer 'block' within 5 s", NoteKind.NO_ANSWER, NO_PAGE)),
+    ("hang", silent("did not read 'open' within 30 s", NoteKind.NOT_READ)),
     ("killed", died("killed by SIGKILL", "CUDA out of memory was said by a case before")),
     ("killed", died("exit status 137 (SIGKILL)")),
     ("crash", died("killed by SIGSEGV")),
     ("crash", died("exit status 3")),
-    ("error", WorkerError("worker worker0-1 could not start: the suite could not be collected; see the log")),
+    ("error", not_started()),
+    ("error", not_started(kind=NoteKind.NO_ANSWER)),
+    ("error", not_started(kind=NoteKind.DIED)),
+    ("error", WorkerError("worker worker0-1 answered 'check' with something else: x", NO_PAGE)),
     ("error", poisoned("CUDA error: unknown error")),
     ("", raised("CompilationError: at 3:4")),
     ("", BaselineError("rope.json is not JSON")),
@@ -183,8 +199,8 @@ def test_a_second_run_that_ends_otherwise_accuses_nobody(bench: Bench) -> None:
     pool = pool_of(bench)
     pool.again, pool.launches = raised("no such thing"), "> scale\n"
     assert fault_of(bench, died("killed by SIGSEGV")).how == "a second run ended otherwise: no such thing"
-    pool.again = WorkerError("worker worker998-2 did not answer 'open' within 5 s and was killed")
-    assert fault_of(bench, died("killed by SIGSEGV")).how.startswith("a second run ended otherwise: worker worker998")
+    pool.again = silent("did not answer 'open' within 5 s", NoteKind.NO_ANSWER)
+    assert fault_of(bench, died("killed by SIGSEGV")).how.startswith("a second run ended otherwise: worker worker0-1")
     pool.again, pool.launches = died("killed by SIGSEGV"), "> scale\n< scale\n"
     assert fault_of(bench, died("killed by SIGSEGV")) == Fault("crash", "", f"{faults.OUTSIDE}, behind scale")
 
@@ -199,5 +215,5 @@ def test_a_hundred_broken_cases_do_not_take_an_hour(bench: Bench) -> None:
     fault_of(bench, died("killed by SIGKILL"), "fake.b")
     assert len(pool_of(bench).asked) == 5
     fault_of(bench, CaseFailedError("out of memory: x", out_of_memory=True), "fake.c")
-    fault_of(bench, WorkerError("worker worker0-1 could not start: x"), "fake.c")
+    fault_of(bench, not_started(), "fake.c")
     assert len(pool_of(bench).asked) == 5

@@ -10,7 +10,9 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
-from pytest_attnperf.session.origin import OTHER_COMMIT, other_base, other_commit, require_full
+from pytest_attnperf.session.origin import other_base, other_commit, require_full
+
+OTHER_COMMIT = "of another commit:"
 
 HEAD, MERGE = "a1b2c3d4e5f6" + "0" * 28, "f" * 40
 RUN = RunResult(RESULTS_SCHEMA, "0", "gate", "", "", HEAD[:12], None, None, ())

@@ -74,7 +74,7 @@ def test_code_that_is_not_known_to_be_unchanged_is_not_called_so(
     """Unread code on either side, and any change of launch or code, leave it open what made the time."""
     for now, stored in ((launches, (FORWARD,)), ((FORWARD,), launches)):
         assert not [note for note in with_changes(case(verdict, *now), stored).notes if note.startswith("unchanged")]
-        assert unchanged_note(verdict, now, stored, "as before") == ""
+        assert unchanged_note(verdict, now, stored, "as before") is None
 
 
 def test_unread_code_keeps_the_weaker_words() -> None:
@@ -139,9 +139,9 @@ def test_code_that_may_be_right_is_not_suspicious(twin: str) -> None:
 def test_matrix_instructions_are_asked_of_a_call() -> None:
     """One kernel of several may hold them; where one is unread it may be that one; unpromised nobody asks."""
     plain, matrix = code({"global_store_4B": 1}), code(HONEST, isa_hash="c3", name="gemm")
-    assert suspicious_code((FORWARD, GEMM), {"a1": plain, "c3": matrix}, matrix=True) == ""
-    assert suspicious_code((FORWARD, GEMM), {"a1": plain}, matrix=True) == ""
-    assert suspicious_code((FORWARD,), {"a1": plain}, matrix=False) == ""
+    assert suspicious_code((FORWARD, GEMM), {"a1": plain, "c3": matrix}, matrix=True) is None
+    assert suspicious_code((FORWARD, GEMM), {"a1": plain}, matrix=True) is None
+    assert suspicious_code((FORWARD,), {"a1": plain}, matrix=False) is None
     text = suspicious_code((FORWARD, GEMM), {"a1": plain, "c3": replace(plain, name="gemm")}, matrix=True)
     assert text.endswith("holds one for gfx942: forward, gemm")
 

@@ -14,9 +14,11 @@ from pytest_attnperf.records import DeviceInfo, Launch, Verdict, WorkloadFigures
 from pytest_attnperf.records.profiles import CaseProfile, KernelShape, LiveKernel
 from pytest_attnperf.records.rooflines import BoundClass, DeviceCeilings
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.session.profiling import NOT_PROFILED, PROFILE_PLACE, bound_of, launches_of
+from pytest_attnperf.session.profiling import PROFILE_PLACE, bound_of, launches_of
 from pytest_attnperf.session.settings import Case, Mode
 from pytest_attnperf.testing.fake.device import FakeSubject
+
+NOT_PROFILED = "not profiled:"
 
 if TYPE_CHECKING:
     from tests.session.conftest import Bench

@@ -11,9 +11,12 @@ import pytest
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CaseKey, CheckReport, Verdict
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
-from pytest_attnperf.session.case_records import LOOSENED, under_quarantine
+from pytest_attnperf.session.case_records import under_quarantine
 from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge
+
+LOOSENED = "policy loosened since the baseline:"
 
 if TYPE_CHECKING:
     from tests.session.conftest import Bench
@@ -76,7 +79,8 @@ def run(stored: Bench) -> RunResult:
     """A results file of the stored case, 10 % slower, that claims a quarantine of its own."""
     own = replace(stored.case, policy=Policy(quarantine=LINK, quarantine_until="9999-12-31"))
     case = stored.judge(case=own, time_us=110.0)
-    case = replace(case, notes=(*case.notes, "quarantined until 9999-12-31, and not slower: drop the quarantine"))
+    said = Note(NoteKind.NEEDLESS, "quarantined until 9999-12-31, and not slower: drop the quarantine")
+    case = replace(case, notes=(*case.notes, said))
     assert (case.verdict, case.fails, bool(case.quarantined)) == (Verdict.SLOWER, False, True)
     device = stored.pool.ready(0).device
     return RunResult(RESULTS_SCHEMA, "0", "gate", "", "", "c1", device, None, (case,), selected=1)

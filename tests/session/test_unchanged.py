@@ -12,8 +12,9 @@ from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Fingerprint, Launch, Verdict
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
-from pytest_attnperf.session.case_records import LOOSENED
 from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge
+
+LOOSENED = "policy loosened since the baseline:"
 
 if TYPE_CHECKING:
     from tests.session.conftest import Bench

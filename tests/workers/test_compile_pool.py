@@ -16,6 +16,7 @@ import pytest
 from pytest_attnperf.codeobject.built import object_bytes
 from pytest_attnperf.errors import CaseFailedError, UsageError, WorkerError
 from pytest_attnperf.records import CaseKey, Fingerprint, Role
+from pytest_attnperf.records.notes import NoteKind
 from pytest_attnperf.testing.project import FakeProject
 from pytest_attnperf.workers import compile_pool
 from pytest_attnperf.workers.compile_pool import CompilePool, compile_plan
@@ -237,8 +238,9 @@ def test_a_killed_worker_is_replaced(root: Path, make_pool: MakePool) -> None:
     """Its item is an error that names the signal; the next is compiled by a fresh process."""
     pool = make_pool("dies", "a", "b")
     pool.begin(map(key, ("dies", "a", "b")))
-    with pytest.raises(WorkerError, match="worker compile0-1 died during 'open': killed by SIGKILL"):
+    with pytest.raises(WorkerError, match="worker compile0-1 died during 'open': killed by SIGKILL") as caught:
         pool.compiled(key("dies"))
+    assert (caught.value.kind, caught.value.starting) == (NoteKind.KILLED, False)
     assert pool.compiled(key("a")).built is not None
     assert pool.compiled(key("b")).built is not None
     (_, dead), (_, second), (_, third) = begun(root)

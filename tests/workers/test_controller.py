@@ -12,6 +12,7 @@ import pytest
 
 from pytest_attnperf.errors import WorkerError
 from pytest_attnperf.records import CaseKey, Role
+from pytest_attnperf.records.notes import NoteKind
 from pytest_attnperf.records.pairs import Turn
 from pytest_attnperf.workers import controller
 from pytest_attnperf.workers.command_plan import CommandPlan
@@ -77,6 +78,7 @@ def test_a_banner_is_named(worker: MakeWorker) -> None:
         started.ready(20)
     assert "not JSON: b'Welcome aboard'; a command may print banners on its standard error only" in str(caught.value)
     assert caught.value.log_tail == "about to start"
+    assert (caught.value.kind, caught.value.starting) == (NoteKind.PLAIN, True)
     assert not started.alive
 
 
@@ -87,6 +89,7 @@ def test_a_command_that_dies_at_once(worker: MakeWorker, code: int, cause: str) 
     with pytest.raises(WorkerError, match=rf"base0-1 \(`.*`\) died during 'start': {cause}\n") as caught:
         started.ready(20)
     assert caught.value.log_tail == "no such image"
+    assert (caught.value.kind, caught.value.starting) == (NoteKind.DIED, True)
 
 
 def test_a_command_that_never_answers(worker: MakeWorker) -> None:
@@ -97,6 +100,7 @@ def test_a_command_that_never_answers(worker: MakeWorker) -> None:
     with pytest.raises(WorkerError, match=r"base0-1 \(`.*`\) did not answer 'start' within 0 s") as caught:
         started.ready(0.05)
     assert caught.value.log_tail == "pulling"
+    assert (caught.value.kind, caught.value.starting) == (NoteKind.NO_ANSWER, True)
     assert "case-limit" not in str(caught.value)
     assert not started.alive
 

@@ -11,6 +11,7 @@ import pytest
 
 from pytest_attnperf.errors import CaseFailedError, WorkerError
 from pytest_attnperf.records import CaseKey, NotProvenRightError, Role
+from pytest_attnperf.records.notes import NoteKind
 from pytest_attnperf.testing.project import WORKLOAD, FakeProject
 from pytest_attnperf.workers import controller
 from pytest_attnperf.workers.conversation import BlockPlan, OpenRequest
@@ -170,11 +171,12 @@ def test_a_hang_ends_at_the_limit(attnperf_project: FakeProject, make_pool: Make
     pool.ready(0)
     started = time.monotonic()
     with (
-        pytest.raises(WorkerError, match="did not answer 'check' within"),
+        pytest.raises(WorkerError, match="did not answer 'check' within") as caught,
         pool.case(0, request("fake.a", limit_seconds=0.7)) as case,
     ):
         case.open()
         case.check()
+    assert (caught.value.kind, caught.value.starting) == (NoteKind.NO_ANSWER, False)
     assert time.monotonic() - started < 10
 
 

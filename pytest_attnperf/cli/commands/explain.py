@@ -33,7 +33,6 @@ WIDTH = 80
 WIDTH_LEAST = 40
 SECOND_LOOK = 3
 BASELINE_PROCESSES = 7
-BUDGET = "the budget of"
 """In the summary of a case that the run's time has not reached."""
 
 EPILOG = """WHAT is a node id, a case's key (prefill/triton.flash/prefill-b4-...), a compiled kernel's key, or a part of
@@ -123,6 +122,7 @@ def _with_options(told: Told, again: Recount) -> Facts:
     """What would decide a case that is not decided."""
     from pytest_attnperf.gate.effort import unit_cost
     from pytest_attnperf.records import Verdict
+    from pytest_attnperf.records.notes import NoteKind, of_kind
     from pytest_attnperf.reports.text.figures import format_change
 
     case, facts = told.case, told.facts
@@ -130,7 +130,7 @@ def _with_options(told: Told, again: Recount) -> Facts:
         return facts
     cost = unit_cost(case)
     known = again.ratio is not None and again.z is not None and again.relative_sd is not None
-    if BUDGET in case.summary or not known or again.ratio is None or again.ratio <= 1:
+    if of_kind(case.reasons, NoteKind.BUDGET) or not known or again.ratio is None or again.ratio <= 1:
         return replace(facts, options=tuple(_plain_options(told, cost)))
     options, undecidable = _more_pairs(told, again, cost) if case.pairs else _more_processes(told, again, cost)
     counted = (
@@ -142,13 +142,14 @@ def _with_options(told: Told, again: Recount) -> Facts:
 
 def _plain_options(told: Told, cost: UnitCost) -> list[Option]:
     """Where no number can be computed: what is missing is measured."""
+    from pytest_attnperf.records.notes import NoteKind, of_kind
     from pytest_attnperf.reports.explain import steps
     from pytest_attnperf.reports.explain.facts import Option
 
     case = told.case
     pairs = f"{steps.PAIRS} pairs against {steps.base_of(told)}"
     by_pairs = Option(pairs, _seconds(cost.pair_s, steps.PAIRS, cost.process_s), (steps.paired(told),))
-    if BUDGET in case.summary:
+    if of_kind(case.reasons, NoteKind.BUDGET):
         what = f"both looks of the case alone, {1 + SECOND_LOOK} processes"
         alone = Option(what, _seconds(cost.process_s, 1 + SECOND_LOOK), (steps.gated(case.nodeid),))
         return [alone, by_pairs]

@@ -131,14 +131,14 @@ def read_results(paths: Sequence[Path], bytes_max: int) -> list[tuple[str, RunRe
 
 def failures(joined: Joined, *, strict: bool) -> list[str]:
     """Why the gate fails, in words; empty where it passes."""
+    from pytest_attnperf.records.notes import NoteKind, of_kind
     from pytest_attnperf.reports.run.overview import UNRESOLVED, counted, is_unresolved
-    from pytest_attnperf.session.origin import OTHER_COMMIT
 
     failing: list[CaseResult | CodeResult] = [shown.case for shown in joined.cases if shown.case.fails]
     failing += [result for result in joined.code if result.fails]
     reasons = [counted(failing)] if failing else []
     findings = [finding for run in joined.runs for finding in run.findings]
-    reasons += dict.fromkeys(finding for finding in findings if finding.startswith(OTHER_COMMIT))
+    reasons += dict.fromkeys(of_kind(findings, NoteKind.OTHER_COMMIT))
     if not strict:
         return reasons
     verdicts = [shown.case.verdict for shown in joined.cases if is_unresolved(shown.case)]

@@ -12,6 +12,7 @@ from pytest_attnperf.cli.output import write_forms
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
+    from pytest_attnperf.records.notes import NoteKind
     from pytest_attnperf.reports.files.merged import Merged
     from pytest_attnperf.reports.run.joined import Joined
     from pytest_attnperf.results import RunResult
@@ -105,21 +106,22 @@ def _reasons(merged: Merged, options: argparse.Namespace, *, strict: bool) -> li
 
 def _of_shards(merged: Merged, options: argparse.Namespace) -> list[str]:
     """What the shards do not share, unless that is allowed, and how many are missing."""
-    from pytest_attnperf.reports.files.merged import MISSING
+    from pytest_attnperf.records.notes import Note, NoteKind
 
     found = [] if options.allow_commits else list(merged.mixed)
     there = sum(merged.shards)
     if options.expect is not None and there < options.expect:
-        found.append(f"{MISSING} {there} of {options.expect} runs are there")
+        said = f"shards missing: {there} of {options.expect} runs are there"
+        found.append(Note(NoteKind.MISSING_SHARDS, said))
     return found
 
 
-def _fatal(options: argparse.Namespace) -> tuple[str, ...]:
-    """Beginnings of findings that fail a run, strict or not."""
-    from pytest_attnperf.reports.files.merged import MISSING, MIXED
-    from pytest_attnperf.session.origin import OTHER_COMMIT
+def _fatal(options: argparse.Namespace) -> tuple[NoteKind, ...]:
+    """Kinds of findings that fail a run, strict or not."""
+    from pytest_attnperf.records.notes import NoteKind
 
-    return (MISSING, OTHER_COMMIT, *(() if options.allow_commits else (MIXED,)))
+    mixed = () if options.allow_commits else (NoteKind.MIXED_SHARDS,)
+    return (NoteKind.MISSING_SHARDS, NoteKind.OTHER_COMMIT, *mixed)
 
 
 def _with_findings(one: RunResult, merged: Merged, options: argparse.Namespace) -> RunResult:

@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass
 
 from pytest_attnperf.records import ErrorFigures
+from pytest_attnperf.records.notes import NoteKind, kind_of
 from pytest_attnperf.reports.explain import steps
 from pytest_attnperf.reports.explain.facts import Step, Told, Words
 from pytest_attnperf.reports.text.commands import repeatable
 from pytest_attnperf.reports.text.figures import format_us, one_line
-from pytest_attnperf.results import FOREIGN, CaseResult
+from pytest_attnperf.results import CaseResult
 
 TEXT_LIMIT = 400
 PLANTED = "replay"
@@ -19,16 +20,16 @@ PLANTED = "replay"
 
 @dataclass(frozen=True)
 class Cause:
-    """What a text of the gate tells a reader: `mark` is in the text, the sentences say what it means."""
+    """What a reason of the gate tells a reader: `kind` is that of the reason, the sentences say what it means."""
 
-    mark: str
+    kind: NoteKind
     name: str
     sentences: tuple[str, ...]
 
 
 NOT_COMPARABLE = (
     Cause(
-        FOREIGN,
+        NoteKind.FOREIGN,
         "foreign code",
         (
             "Modules or libraries of another tree were loaded, so the time is not that of this tree's kernels.",
@@ -37,7 +38,7 @@ NOT_COMPARABLE = (
         ),
     ),
     Cause(
-        "a baseline is stored for ",
+        NoteKind.OTHER_PRODUCT,
         "another machine",
         (
             "A baseline exists, of another product of this architecture: times of two products say nothing of each "
@@ -46,7 +47,7 @@ NOT_COMPARABLE = (
         ),
     ),
     Cause(
-        "another path ran: ",
+        NoteKind.OTHER_PATH,
         "another path of a library",
         (
             "The library's dispatcher took another path than for the baseline, and the case is not slower by it: "
@@ -57,7 +58,7 @@ NOT_COMPARABLE = (
         ),
     ),
     Cause(
-        "not every process took the same path",
+        NoteKind.MIXED_PATHS,
         "mixed paths",
         (
             "The processes of one recording took different paths of a library, so no later time is of them all.",
@@ -65,7 +66,7 @@ NOT_COMPARABLE = (
         ),
     ),
     Cause(
-        "workload ",
+        NoteKind.WORKLOAD,
         "workload definition",
         (
             "The workload of this name is not the one that the baseline was recorded with: another shape, mask, "
@@ -75,12 +76,12 @@ NOT_COMPARABLE = (
         ),
     ),
     Cause(
-        "processes: ",
+        NoteKind.PROCESSES,
         "too few processes",
         ("The stored entry has too few processes for its centre to be trusted; record it again.",),
     ),
     Cause(
-        "not comparable with ",
+        NoteKind.BASE_SIDE,
         "the base side",
         (
             "The base side gave no time that this one can be held against: it is wrong there, runs on another "
@@ -93,7 +94,7 @@ NOT_COMPARABLE = (
 """Of INCOMPARABLE, in the order in which they are looked for."""
 
 MACHINE = Cause(
-    "",
+    NoteKind.MACHINE,
     "another machine or method",
     (
         "The baseline was recorded on a machine, or by a method, whose times cannot be held against these: product, "
@@ -103,7 +104,7 @@ MACHINE = Cause(
 )
 
 RAISED_THERE = Cause(
-    "",
+    NoteKind.PLAIN,
     "the base side raised",
     (
         "The case raised on the base side, so that there is nothing to hold this side's time against.",
@@ -113,7 +114,7 @@ RAISED_THERE = Cause(
 
 TOO_GOOD = (
     Cause(
-        "faster than this device can be",
+        NoteKind.BELOW_FLOOR,
         "below the floor",
         (
             "The call took less time than the device needs to move the bytes or to do the arithmetic of the "
@@ -124,7 +125,7 @@ TOO_GOOD = (
         ),
     ),
     Cause(
-        "remembers its results",
+        NoteKind.REMEMBERS,
         "remembered results",
         (
             "The call is fast only while it gets the inputs of the call before: with inputs that change before every "
@@ -133,7 +134,7 @@ TOO_GOOD = (
         ),
     ),
     Cause(
-        "no store of any kind",
+        NoteKind.NO_STORE,
         "no store",
         (
             "The machine code of the kernel holds no instruction that leaves anything behind, so it cannot have "
@@ -142,7 +143,7 @@ TOO_GOOD = (
         ),
     ),
     Cause(
-        "promises matrix instructions",
+        NoteKind.NO_MATRIX,
         "no matrix instructions",
         (
             "The backend promises matrix instructions (MFMA, WMMA), and no kernel of the call holds one for this "
@@ -161,17 +162,17 @@ DIED = (
 
 BROKEN = (
     Cause(
-        "figures contradict each other",
+        NoteKind.CONTRADICTED,
         "contradicting figures",
         ("The results file contradicts itself, so nothing in it is believed: it was edited, or made up.",),
     ),
     Cause(
-        "out of memory",
+        NoteKind.OUT_OF_MEMORY,
         "out of memory",
         ("The device ran out of memory: proving a case takes several times its inputs and outputs beside them.",),
     ),
     Cause(
-        "did not answer",
+        NoteKind.NO_ANSWER,
         "no answer in time",
         (
             "The worker gave no answer within its limit and was ended: it hangs, or compiles for longer than the "
@@ -180,8 +181,8 @@ BROKEN = (
             "is gone.",
         ),
     ),
-    Cause("died during", "the process died", DIED),
-    Cause("ended before", "the process died", DIED),
+    Cause(NoteKind.KILLED, "the process died", DIED),
+    Cause(NoteKind.DIED, "the process died", DIED),
 )
 """Of ERROR."""
 
@@ -277,7 +278,7 @@ def incomparable(told: Told) -> Words:
         f"{_sentence(case.summary)}.",
         *cause.sentences,
     ]
-    next_steps = [steps.side_by_side(told)] if cause.mark != FOREIGN and not case.against else []
+    next_steps = [steps.side_by_side(told)] if cause.kind is not NoteKind.FOREIGN and not case.against else []
     record = steps.recorded(case.nodeid, "if it is to stay so, record a baseline for it:")
     return Words(tuple(sentences), (*next_steps, record, steps.repeated(case)))
 
@@ -311,11 +312,8 @@ def no_baseline(told: Told) -> Words:
 
 def comparison_cause(case: CaseResult) -> Cause:
     """Which of the causes of INCOMPARABLE this is."""
-    texts = (case.summary, *case.reasons)
-    for cause in NOT_COMPARABLE:
-        if any(text.removeprefix("not comparable: ").startswith(cause.mark) for text in texts):
-            return cause
-    return RAISED_THERE if case.against and not case.pairs else MACHINE
+    found = _cause(NOT_COMPARABLE, case)
+    return found or (RAISED_THERE if case.against and not case.pairs else MACHINE)
 
 
 def worst_figures(case: CaseResult) -> ErrorFigures | None:
@@ -388,8 +386,10 @@ def _planted(worst: ErrorFigures) -> list[str]:
 
 
 def _cause(causes: tuple[Cause, ...], case: CaseResult) -> Cause | None:
-    text = " ".join((case.summary, *case.reasons)).lower()
-    return next((cause for cause in causes if cause.mark.lower() in text), None)
+    kinds = {kind_of(reason) for reason in case.reasons}
+    if case.fault is not None and case.fault.kind == NoteKind.OUT_OF_MEMORY.value:
+        kinds.add(NoteKind.OUT_OF_MEMORY)
+    return next((cause for cause in causes if cause.kind in kinds), None)
 
 
 def _sentence(text: str, *, lower: bool = False) -> str:

@@ -4,18 +4,12 @@ said of a case that is not gated."""
 from __future__ import annotations
 
 from pytest_attnperf.records import Verdict
+from pytest_attnperf.records.notes import NoteKind, of_kind
 from pytest_attnperf.reports.explain import steps
 from pytest_attnperf.reports.explain.facts import Step, Told, Words
 from pytest_attnperf.reports.text.figures import format_change, format_us, one_line
 from pytest_attnperf.results import CaseResult
 
-UNCHANGED = "unchanged:"
-CHANGED = ("what ran has changed since the baseline", "what ran differs from the base side")
-RELEASES = "toolchain, base side -> here: "
-"""Begins the note of pairs whose sides stand on two releases."""
-
-BUDGET = "the budget of"
-TOOLCHAIN = "but the toolchain changed"
 NAME_LIMIT = 200
 
 
@@ -67,7 +61,7 @@ def slower(told: Told) -> Words:
 def undecided(told: Told) -> Words:
     """More than allowed, but not for certain; or the noise is not known; or the time ran out."""
     case = told.case
-    if BUDGET in case.summary:
+    if of_kind(case.reasons, NoteKind.BUDGET):
         return _out_of_time(told)
     if case.ratio is None or case.threshold is None:
         return _noise_unknown(told)
@@ -89,8 +83,9 @@ def environment(told: Told) -> Words:
     """Slower, and the machine or the toolchain moved."""
     case = told.case
     sentences = [f"The result is right, and the call takes {_compared(told)}, which is beyond what noise makes."]
-    if TOOLCHAIN in case.summary:
-        changes = one_line(case.summary.partition("toolchain changed: ")[2], NAME_LIMIT)
+    moved = of_kind(case.reasons, NoteKind.TOOLCHAIN)
+    if moved:
+        changes = one_line(moved[0].about, NAME_LIMIT)
         sentences += [
             f"But the toolchain is not the one that the baseline was recorded with: {changes}.",
             "Against a stored time the code and the toolchain cannot be told apart, so the code is not blamed.",
@@ -210,11 +205,11 @@ def _by_pairs(told: Told) -> list[str]:
 def _between_sides(case: CaseResult) -> str:
     """What can be behind a difference of two sides that ran in turns."""
     against = one_line(case.against, NAME_LIMIT)
-    releases = next((note for note in case.notes if note.startswith(RELEASES)), "")
+    releases = of_kind(case.notes, NoteKind.RELEASES)
     if releases:
         return (
             f"It is not the clock, the heat or the day, which both sides shared; it may be the toolchain, which is not "
-            f"that of {against}: {one_line(releases.removeprefix(RELEASES), NAME_LIMIT)}."
+            f"that of {against}: {one_line(releases[0].about, NAME_LIMIT)}."
         )
     return (
         f"It is not the driver, the clock, the heat or the day, which {against} shared: it is what differs between the "
@@ -229,12 +224,12 @@ def _share(told: Told) -> str:
 
 def _machine_code(case: CaseResult) -> list[str]:
     """What the launch identity says of the change."""
-    if any(note.startswith(UNCHANGED) for note in case.notes):
+    if of_kind(case.notes, NoteKind.UNCHANGED):
         return [
             "The machine code and its launches are the same as before, so the kernel's code is not what changed: look "
             "at the machine, at noise, and at the values passed to it."
         ]
-    if any(note.startswith(CHANGED) for note in case.notes):
+    if of_kind(case.notes, NoteKind.CHANGED, NoteKind.CHANGED_SIDE):
         return ["What ran is not what ran before, as listed below: that is the first place to look."]
     known = any(launch.isa_hash for launch in case.launches)
     if case.verdict in (Verdict.SLOWER, Verdict.UNDECIDED) and case.launches and not known:
@@ -243,8 +238,8 @@ def _machine_code(case: CaseResult) -> list[str]:
 
 
 def _another_path(case: CaseResult) -> list[str]:
-    found = [reason for reason in case.reasons if reason.startswith("another path ran: ")]
-    return [f"The library took another path: {one_line(found[0].partition(': ')[2], NAME_LIMIT)}."] if found else []
+    found = of_kind(case.reasons, NoteKind.OTHER_PATH)
+    return [f"The library took another path: {one_line(found[0].about, NAME_LIMIT)}."] if found else []
 
 
 def _out_of_time(told: Told) -> Words:

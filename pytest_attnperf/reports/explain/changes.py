@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pytest_attnperf.records.notes import NoteKind, kind_of
 from pytest_attnperf.reports.explain.facts import Told
 from pytest_attnperf.reports.run.conditions import SHOWN, condition_lines
 from pytest_attnperf.reports.run.overview import device_of
@@ -11,8 +12,10 @@ from pytest_attnperf.results import CaseResult, RunResult
 TEXT_LIMIT = 600
 LAUNCHES_SHOWN = 8
 ENTRIES_SHOWN = 12
-SAID = ("noise:", "threshold ", "in cycles", "the first look saw", "a slowdown of")
-"""Begin reasons whose figures stand in the table."""
+SAID = frozenset(
+    {NoteKind.NOISE, NoteKind.LIMIT, NoteKind.CYCLES, NoteKind.CANARY, NoteKind.FIRST_LOOK, NoteKind.DETECTS}
+)
+"""Reasons whose figures stand in the table."""
 
 
 def change_lines(told: Told) -> list[str]:
@@ -55,7 +58,7 @@ def _reasons(case: CaseResult) -> list[str]:
     return [
         line
         for reason in case.reasons
-        if reason != case.summary and not reason.startswith(SAID) and "canary" not in reason
+        if reason != case.summary and kind_of(reason) not in SAID
         for line in reason.splitlines()[:ENTRIES_SHOWN]
         if line.strip()
     ]

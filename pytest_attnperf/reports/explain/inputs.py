@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from pytest_attnperf.records import ProcessSummary
+from pytest_attnperf.records.notes import NoteKind, of_kind
 from pytest_attnperf.reports.explain.by_proof import excess
 from pytest_attnperf.reports.explain.facts import Told
 from pytest_attnperf.reports.text.figures import format_change, format_interval, format_share, format_us, one_line
@@ -16,8 +17,6 @@ Row = tuple[str, str]
 
 SHOWN = 20
 TEXT_LIMIT = 400
-NOISE, CARDS = "noise:", "cards:"
-LIMIT = "threshold "
 
 
 def inputs_of(told: Told) -> list[Row]:
@@ -138,7 +137,7 @@ def _noise(told: Told) -> list[Row]:
         rows.append(("standard error", f"{_percent(case.standard_error)} of the change{known}"))
     if facts.relative_sd is not None:
         rows.append(("noise", f"{_percent(facts.relative_sd)} per {'pair' if case.pairs else 'process'}"))
-    rows += [("", one_line(reason, TEXT_LIMIT)) for reason in case.reasons if reason.startswith((NOISE, CARDS))]
+    rows += [("", one_line(reason, TEXT_LIMIT)) for reason in of_kind(case.reasons, NoteKind.NOISE, NoteKind.CARDS)]
     if facts.stored is not None and facts.stored.noise:
         rows.append(("", one_line(facts.stored.noise, TEXT_LIMIT)))
     return rows
@@ -150,9 +149,8 @@ def _machine(case: CaseResult) -> list[Row]:
     for name, processes in sorted(case.canary.items()):
         if processes:
             rows.append((f"canary {one_line(name, 20)}", _spread([process.median_us for process in processes])))
-    rows += [
-        ("", one_line(text, TEXT_LIMIT)) for text in case.reasons if "canary" in text or text.startswith("in cycles")
-    ]
+    said = of_kind(case.reasons, NoteKind.CANARY, NoteKind.CYCLES)
+    rows += [("", one_line(text, TEXT_LIMIT)) for text in said]
     looks = (("first look", case.first), ("second look", case.second))
     clocks = [(name, [p.clock_mhz for p in processes if p.clock_mhz is not None]) for name, processes in looks]
     known = [f"{statistics.median(mhz):.0f} MHz in the {name}" for name, mhz in clocks if mhz]

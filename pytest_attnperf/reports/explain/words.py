@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pytest_attnperf.records import Verdict
+from pytest_attnperf.records.notes import NoteKind, of_kind
 from pytest_attnperf.reports.explain import by_proof, by_time
 from pytest_attnperf.reports.explain.facts import Told, Words
 from pytest_attnperf.reports.text.figures import one_line
-from pytest_attnperf.results import EXPIRED
 
 LINK_LIMIT = 300
 
@@ -49,7 +49,7 @@ def _quarantine(told: Told) -> list[str]:
             "not fail "
             "the test until that date."
         ]
-    if case.summary.startswith(EXPIRED):
+    if of_kind(case.reasons, NoteKind.EXPIRED):
         return [
             f"The test fails because its {one_line(case.summary, LINK_LIMIT)}. It fails whatever the time says, "
             "because "

@@ -27,6 +27,8 @@ from pytest_attnperf.records.unique_keys import require_unique_keys
 from pytest_attnperf.reports.files.compact_form import COMPACT_SINCE, compact
 from pytest_attnperf.reports.files.compact_schema import describe_compact
 from pytest_attnperf.reports.files.full_form import BadReferenceError, in_full
+from pytest_attnperf.reports.files.noted import KINDS_SINCE, change_notes, describe_notes, from_value, to_values
+from pytest_attnperf.reports.files.old_texts import classify
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import RESULTS_SCHEMA, RunResult
 
@@ -71,7 +73,7 @@ def encode(run: RunResult) -> bytes:
 
 
 def _values(run: RunResult) -> Json:
-    values = msgspec.to_builtins(run, order="deterministic")
+    values = to_values(run)
     _replace_error_figures(values, _to_text)
     _refuse_not_finite(values, "results: $")
     return {**values, "schema": RESULTS_SCHEMA}
@@ -109,7 +111,16 @@ def _decoded(data: bytes, schema_found: int) -> RunResult:
     if schema_found >= COMPACT_SINCE:
         values = in_full(values)
     _replace_error_figures(values, _from_text)
+    give_kinds(values, schema_found)
     return msgspec.convert(values, RunResult)
+
+
+def give_kinds(values: Json, schema_found: int) -> None:
+    """Make notes of what stands for one in a run's builtins, in place: by their kinds, or as old files told them."""
+    if schema_found >= KINDS_SINCE:
+        change_notes(values, from_value)
+    else:
+        classify(values)
 
 
 def write(path: Path, run: RunResult) -> None:
@@ -127,6 +138,7 @@ def schema() -> dict[str, Json]:
         default = {key: figures[name].pop(key) for key in ("default",) if key in figures[name]}
         figures[name] = {"anyOf": [figures[name], {"enum": list(NOT_FINITE)}], **default}
     described["$defs"][RunResult.__name__]["properties"]["schema"] = {"const": RESULTS_SCHEMA}
+    describe_notes(described["$defs"])
     describe_compact(described["$defs"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

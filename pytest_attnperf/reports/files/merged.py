@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.records.gpus import GpuRecord
+from pytest_attnperf.records.notes import Note, NoteKind, of_kind
 from pytest_attnperf.reports.run.joined import Joined, join
 from pytest_attnperf.reports.run.overview import (
     FAILS_BY_ITSELF,
@@ -25,9 +26,9 @@ from pytest_attnperf.results import CaseResult, RunResult
 
 Named = tuple[str, RunResult]
 
-MIXED, MISSING = "shards of different", "shards missing:"
-"""Begin findings about shards that are not of one thing, or not all there; they fail the whole, strict or not, also
-where the merged file is merged again."""
+FATAL = (NoteKind.MIXED_SHARDS, NoteKind.MISSING_SHARDS)
+"""Findings about shards that are not of one thing, or not all there; they fail the whole, strict or not, also where the
+merged file is merged again."""
 
 GATED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.WORSE})
 NAMES_LIMIT = 600
@@ -67,9 +68,9 @@ def merge(found: Sequence[Named]) -> Merged:
     return Merged(tuple(runs), tuple(len(group) for group in groups.values()), tuple(notes), tuple(_mixed(once)))
 
 
-def why_failed(run: RunResult, *, strict: bool, fatal: Sequence[str] = (MIXED, MISSING)) -> list[str]:
-    """Why a run fails, as it would have by itself; empty where it does not. A finding that begins with one of `fatal`
-    fails it, strict or not; so does what no run writes: a case lost, or a wrong one that is said to have passed."""
+def why_failed(run: RunResult, *, strict: bool, fatal: Sequence[NoteKind] = FATAL) -> list[str]:
+    """Why a run fails, as it would have by itself; empty where it does not. A finding of a kind in `fatal` fails it,
+    strict or not; so does what no run writes: a case lost, or a wrong one that is said to have passed."""
     failing: list[CaseResult | CodeResult] = [
         *(case for case in run.cases if case.fails or _should_fail(case)),
         *(result for result in run.code if result.fails),
@@ -80,7 +81,7 @@ def why_failed(run: RunResult, *, strict: bool, fatal: Sequence[str] = (MIXED, M
         reasons.append("incomplete: a shard ended before all of its cases were judged")
     elif judged < run.selected:
         reasons.append(f"incomplete: {judged} of {run.selected} results are in the file, which says it is complete")
-    reasons += [finding for finding in run.findings if finding.startswith(tuple(fatal))]
+    reasons += of_kind(run.findings, *fatal)
     if not strict or run.mode != "gate":
         return reasons
     open_ones = [case.verdict.value for case in run.cases if is_unresolved(case)]
@@ -123,7 +124,7 @@ def _kind(run: RunResult) -> tuple[str, ...]:
 
 def _mixed(runs: Sequence[Named]) -> list[str]:
     """What all shards should share: the commit, and the version that made the numbers."""
-    found = []
+    found: list[str] = []
     fields: dict[str, Callable[[RunResult], str]] = {
         "commits": lambda run: run.commit[:SHOWN_COMMIT] or UNKNOWN,
         "versions of pytest-attnperf": lambda run: run.version,
@@ -134,7 +135,8 @@ def _mixed(runs: Sequence[Named]) -> list[str]:
             by_value.setdefault(field(run), source)
         if len(by_value) > 1:
             said = ", ".join(f"{value} in {source}" for value, source in by_value.items())
-            found.append(one_line(f"{MIXED} {what}: {said}", NAMES_LIMIT))
+            line = one_line(f"shards of different {what}: {said}", NAMES_LIMIT)
+            found.append(Note(NoteKind.MIXED_SHARDS, line))
     return found
 
 

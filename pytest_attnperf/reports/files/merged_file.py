@@ -1,4 +1,4 @@
-"""Runs of several devices in one file: {"schema": 2, "merged": [run, run, ...]}, each as `json_results` has it."""
+"""Runs of several devices in one file: {"schema": 3, "merged": [run, run, ...]}, each as `json_results` has it."""
 
 from __future__ import annotations
 

@@ -10,15 +10,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.records.notes import NoteKind, of_kind
 from pytest_attnperf.records.unique_keys import require_unique_keys
-from pytest_attnperf.reports.files.json_results import TWICE, ResultsFileError, decode
+from pytest_attnperf.reports.files.json_results import TWICE, ResultsFileError, decode, give_kinds
 from pytest_attnperf.reports.run.overview import rank
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult, RunResult
@@ -31,9 +32,6 @@ LISTED = 20
 NEAREST = 5
 COMPARED_MOST = 200
 """Names that share most words with what was typed, among which the nearest are looked for letter by letter."""
-
-NOT_TIMED = "not timed: its test says"
-"""Begins a note of a case that takes no part in the run's false alarms."""
 
 NAME_LIMIT = 400
 _WORDS = re.compile(r"[^A-Za-z0-9]+")
@@ -48,7 +46,7 @@ class _Named(msgspec.Struct):
     verdict: Verdict
     fails: bool = False
     ratio: float | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,13 +119,14 @@ def read_index(data: bytes, where: str) -> ResultsIndex:
     top = _checked(data, dict[str, msgspec.Raw], where)
     require_unique_keys(data, where, ResultsFileError, TWICE)
     decode(msgspec.json.encode({**top, **{kind: msgspec.Raw(b"[]") for kind in KINDS if kind in top}}), where)
+    schema = msgspec.json.decode(top["schema"], type=int)
     raw: dict[str, list[msgspec.Raw]] = {}
     entries: list[Entry] = []
     for kind in KINDS:
         held = top.get(kind, msgspec.Raw(b"[]"))
         raw[kind] = _checked(held, list[msgspec.Raw], where)
         named = _checked(held, list[_Named], where)
-        entries += [_entry(kind, place, one) for place, one in enumerate(named)]
+        entries += [_entry(kind, place, one, schema) for place, one in enumerate(named)]
     return ResultsIndex(where, tuple(entries), top, raw)
 
 
@@ -138,9 +137,11 @@ def nearest(what: str, names: Sequence[str]) -> list[str]:
     return get_close_matches(what, known[:COMPARED_MOST], NEAREST, 0.5)
 
 
-def _entry(kind: Kind, place: int, one: _Named) -> Entry:
-    timed = not any(note.startswith(NOT_TIMED) for note in one.notes)
-    return Entry(kind, place, one.key, one.nodeid, one.verdict, one.fails, one.ratio, timed)
+def _entry(kind: Kind, place: int, one: _Named, schema: int) -> Entry:
+    notes = {"notes": one.notes}
+    give_kinds(notes, schema)
+    untimed = of_kind(notes["notes"], NoteKind.PROVEN_ONLY)
+    return Entry(kind, place, one.key, one.nodeid, one.verdict, one.fails, one.ratio, timed=not untimed)
 
 
 def _checked(data: bytes | msgspec.Raw, kind: type[_Read], where: str) -> _Read:

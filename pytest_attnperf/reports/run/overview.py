@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.records.notes import NoteKind, of_kind
 from pytest_attnperf.reports.text.figures import format_change, format_interval, one_line
 from pytest_attnperf.results import EXPIRED, CaseResult, RunResult
 
@@ -79,7 +80,8 @@ def word_of(result: CaseResult | CodeResult) -> str:
     """The word that a result is counted under: its verdict's, or, where it does not fail, quarantined or unchanged;
     of one that fails only because its quarantine is over, that."""
     if isinstance(result, CaseResult):
-        if result.fails and result.summary.startswith(EXPIRED) and result.verdict not in FAILS_BY_ITSELF:
+        expired = bool(of_kind(result.reasons, NoteKind.EXPIRED))
+        if result.fails and expired and result.verdict not in FAILS_BY_ITSELF:
             return EXPIRED
         if not result.fails and (result.quarantined or result.unchanged):
             return QUARANTINED if result.quarantined else UNCHANGED

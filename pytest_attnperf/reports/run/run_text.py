@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CODE_SUITE
+from pytest_attnperf.records.notes import NoteKind, of_kind
 from pytest_attnperf.reports.run.code_objects import code_line, code_table
 from pytest_attnperf.reports.run.joined import Joined
 from pytest_attnperf.reports.run.overview import STORED, verdict_line
@@ -23,9 +24,6 @@ MOST_ROWS = 200
 
 LONG = 40
 """Where there are more rows than this, the worst of them stand before the tables."""
-
-NOT_TIMED = "not timed: its test says"
-"""Beginning of the note of a case whose test asked for its proof alone."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ def _runs(joined: Joined) -> Iterator[tuple[RunResult, str]]:
 
 def _only_proven(case: CaseResult) -> bool:
     """Whether all there is to say of a case is that it is right, as of hundreds of a layer's tests."""
-    return case.verdict is Verdict.RIGHT and not case.fails and any(note.startswith(NOT_TIMED) for note in case.notes)
+    return case.verdict is Verdict.RIGHT and not case.fails and bool(of_kind(case.notes, NoteKind.PROVEN_ONLY))
 
 
 def _is_unchanged(case: CaseResult) -> bool:

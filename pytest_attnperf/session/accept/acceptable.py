@@ -19,6 +19,7 @@ from pytest_attnperf.gate.comparable import comparable, looser
 from pytest_attnperf.gate.limits import signed, tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import ProcessSummary, Verdict
+from pytest_attnperf.records.notes import NoteKind, of_kind
 from pytest_attnperf.results import FOREIGN, CaseResult, RunResult
 from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.case_records import with_figures
@@ -29,9 +30,6 @@ from pytest_attnperf.stats.pairs import centre_ratio
 
 RECORDINGS = (Mode.UPDATE.value, Mode.CALIBRATE.value)
 """Runs whose first look is several fresh processes, none of them chosen by what it measured."""
-
-PATH_CHANGED = "another path ran:"
-"""Begins the summary of what `case_records.with_path` made INCOMPARABLE: both times hold, of different kernels."""
 
 NAME_MAX = 100
 """Characters of a commit, which is kept."""
@@ -47,10 +45,6 @@ NEVER = {
 }
 
 
-CANDIDATE = "candidate:"
-"""Begins the note of a run that measured something in place of the working tree."""
-
-
 def require_run(run: RunResult) -> None:
     """Raise UsageError for a run whose cases cannot be accepted from at all."""
     if run.mode not in (Mode.GATE.value, *RECORDINGS):
@@ -62,7 +56,7 @@ def require_run(run: RunResult) -> None:
         raise UsageError("the results are of a run that was interrupted; run it to the end")
     if run.device is None:
         raise UsageError("the results name no device: no worker answered")
-    if any(note.startswith(CANDIDATE) for note in run.notes):
+    if of_kind(run.notes, NoteKind.CANDIDATE):
         raise UsageError(
             "the results are of --attnperf-candidate, which is not the working tree; accept from a run without it"
         )
@@ -190,9 +184,9 @@ def _require_sound(run: RunResult, case: CaseResult, stored: Sequence[ProcessSum
 def _require_verdict(case: CaseResult) -> None:
     if case.verdict in NEVER:
         raise UsageError(f"{case.key} is {case.verdict.value}: {NEVER[case.verdict]} ({case.summary[:200]})")
-    if case.summary.startswith(FOREIGN) or FOREIGN in case.reasons:
+    if of_kind(case.reasons, NoteKind.FOREIGN):
         raise UsageError(f"{case.key}: {FOREIGN}, so that its time is not that of these kernels")
-    if case.verdict is Verdict.INCOMPARABLE and not case.summary.startswith(PATH_CHANGED):
+    if case.verdict is Verdict.INCOMPARABLE and not of_kind(case.reasons, NoteKind.OTHER_PATH):  # where both hold
         raise UsageError(
             f"{case.key} is INCOMPARABLE with its entry ({case.summary[:200]}); record it with pytest "
             "--update-baselines on the machine that it is for"

@@ -24,16 +24,15 @@ from pytest_attnperf.baselines.store import BaselineStore, Found
 from pytest_attnperf.environment.device_specs import spec_for
 from pytest_attnperf.errors import BaselineError, UsageError
 from pytest_attnperf.gate.canary import canary_shift
-from pytest_attnperf.gate.comparable import CREPT
 from pytest_attnperf.gate.decide import Decision, first_look, second_look
 from pytest_attnperf.gate.interleaved import interleaved_look
 from pytest_attnperf.gate.policy import Policy, require_tier
 from pytest_attnperf.records import NotProvenRightError, ProcessSummary, Verdict
+from pytest_attnperf.records.notes import Note, NoteKind, of_kind
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.case_records import (
-    LOOSENED,
     decided,
     median_us_of,
     over_stored,
@@ -41,7 +40,7 @@ from pytest_attnperf.session.case_records import (
     with_creep,
     with_figures,
 )
-from pytest_attnperf.session.consistent import CONTRADICT, contradictions
+from pytest_attnperf.session.consistent import contradicted, contradictions
 from pytest_attnperf.session.origin import other_base, other_commit, require_full
 from pytest_attnperf.session.rejudge import claims
 from pytest_attnperf.session.rejudge.code import rejudged_code
@@ -164,7 +163,8 @@ class _Bench:
         code = tuple(rejudged_code(result, self.store.roots) for result in self.run.code)
         verdicts = [*(case.verdict for case in cases), *(result.verdict for result in code)]
         noted = [(case.key, case.notes) for case in cases] + [(result.key, result.notes) for result in code]
-        said = [f"{key}: {note}" for key, notes in noted for note in notes if note.startswith((LOOSENED, CREPT))]
+        kinds = (NoteKind.LOOSENED, NoteKind.CREPT)
+        said = [f"{key}: {note}" for key, notes in noted for note in of_kind(notes, *kinds)]
         origin = [*other_commit(self.run, self.settings.commits), *other_base(self.run, self.settings.base_has)]
         sides = {case.against for case in cases if case.pairs}
         return replace(
@@ -222,9 +222,9 @@ class _Bench:
             return claims.not_timed(case, base, found)
         assert self.run.device is not None
         stored: tuple[ProcessSummary, ...] = () if found is None else found.entry.processes
-        reasons = [f"{CONTRADICT} {text}" for text in contradictions(case, self.run.device, stored)]
+        reasons = [contradicted(text) for text in contradictions(case, self.run.device, stored)]
         if reasons:
-            return replace(base, verdict=Verdict.ERROR, summary=reasons[0], reasons=tuple(reasons))
+            return replace(base, verdict=Verdict.ERROR, summary=reasons[0].text, reasons=tuple(reasons))
         return claims.not_comparable_by_itself(case, self._timed(case, base, found, policy))
 
     def _timed(self, case: CaseResult, base: CaseResult, found: Found | None, policy: Policy) -> CaseResult:
@@ -244,7 +244,7 @@ class _Bench:
         base = claims.with_file_policy(over_stored(base, found), case, found)
         differences = claims.differences(case, found)
         if differences:
-            text = f"{claims.OTHER_ENTRY}{differences[0]}"
+            text = f"not comparable: {differences[0]}"
             if case.pairs:
                 settled = replace(base, notes=(*base.notes, f"stored baseline: {text}"))
                 return self._by_pairs(case, settled, policy)
@@ -310,8 +310,9 @@ class _Bench:
         arch, product = self.run.device.arch, self.run.device.product
         others = [other for other in self.store.products(arch, base.key.suite) if other != product]
         if others:
-            text = f"{claims.OTHER_PRODUCT}{arch}/{', '.join(others)}, this is {arch}/{product}"
-            return replace(base, verdict=Verdict.INCOMPARABLE, summary=text, reasons=(text,))
+            text = f"a baseline is stored for {arch}/{', '.join(others)}, this is {arch}/{product}"
+            reason = Note(NoteKind.OTHER_PRODUCT, text)
+            return replace(base, verdict=Verdict.INCOMPARABLE, summary=text, reasons=(reason,))
         text = (
             f'no baseline for {base.key} on {arch}/{product}; store one with: pytest --update-baselines "{base.nodeid}"'
         )
@@ -321,6 +322,6 @@ class _Bench:
 def _without_second_look(base: CaseResult, first: Decision, found: Found, judged: Case) -> CaseResult:
     """UNDECIDED, for one look decides nothing. It fails where the look is beyond what noise can make: a run under the
     stored policy would have looked again, and leaving that out must not be a way to pass."""
-    text = f"{first.summary.removesuffix('; a second look decides')}, but {NO_SECOND_LOOK}"
+    text = f"{first.measured or first.summary}, but {NO_SECOND_LOOK}"
     undecided = replace(first, verdict=Verdict.UNDECIDED, summary=text)
     return replace(claims.settled(base, undecided, found, judged), fails=first.verdict is Verdict.SLOWER)

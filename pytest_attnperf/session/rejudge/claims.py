@@ -10,54 +10,42 @@ from typing import Any
 
 from pytest_attnperf.baselines.store import Found
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.gate.comparable import CREPT, comparable
+from pytest_attnperf.gate.comparable import comparable
 from pytest_attnperf.gate.decide import Decision
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CheckReport, DeviceInfo, Fingerprint, Measurement, ProcessSummary, Verdict
+from pytest_attnperf.records.notes import NoteKind, kind_of, of_kind
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.case_records import (
-    DRIFTED,
-    LOOSENED,
-    NEEDLESS,
     decided,
     disappeared,
     first_line,
+    loosened,
     with_notes,
     with_stored,
 )
 from pytest_attnperf.session.consistent import unproven
-from pytest_attnperf.session.interleaved import SAME_FILES
-from pytest_attnperf.session.judge import LOCAL
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.session.unchanged import as_unchanged, why_timed
 
 NOT_COMPARED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.UNDECIDED, Verdict.NO_BASELINE})
 """Verdicts that give way where the run itself says that it compared what cannot be compared."""
 
-OTHER_PRODUCT = "a baseline is stored for "
-OTHER_ENTRY = "not comparable: "
-"""Begin the summaries of INCOMPARABLE cases whose reason is in the figures, and is looked for anew."""
-
-SAME_LAUNCHES = "the same work was launched as when the baseline was recorded"
-"""Begins a note of `plausibility.with_changes`."""
+OF_FIGURES = (NoteKind.OTHER_PRODUCT, NoteKind.MACHINE, NoteKind.WORKLOAD, NoteKind.PROCESSES)
+"""Reasons of INCOMPARABLE that are in the figures, and are looked for anew."""
 
 NOT_REACHED = "the results file holds nothing of it: its budget ended before it was measured, and nothing is proven"
 """Said of a case that a run within a time has left UNDECIDED unseen."""
 
-MADE_ANEW = (
-    LOOSENED,
-    DRIFTED,
-    CREPT,
-    LOCAL,
-    SAME_FILES,
-    plausibility.NEAR_FLOOR,
-    plausibility.CHANGED,
-    plausibility.UNCHANGED,
-    SAME_LAUNCHES,
-    NEEDLESS,
+MADE_ANEW = frozenset(
+    {
+        *(NoteKind.LOOSENED, NoteKind.DRIFTED, NoteKind.CREPT, NoteKind.LOCAL, NoteKind.LOCAL_NEW),
+        *(NoteKind.SAME_FILES, NoteKind.NEAR_FLOOR, NoteKind.CHANGED, NoteKind.UNCHANGED),
+        *(NoteKind.SAME_LAUNCHES, NoteKind.NEEDLESS),
+    }
 )
-"""Beginnings of notes that are made from figures: those of the file are dropped."""
+"""Notes that are made from figures: those of the file are dropped."""
 
 _ACTIVE = re.compile(r'["`$!\\\x00-\x1f\x7f]')
 """What a shell does not take as it stands between double quotes."""
@@ -88,7 +76,7 @@ KEPT = (
 def without_claims(case: CaseResult, policy: Policy) -> CaseResult:
     """What was recorded of a case, under the policy that it is judged by; the verdict is ERROR until one is made."""
     kept: dict[str, Any] = {name: getattr(case, name) for name in KEPT}
-    notes = tuple(note for note in case.notes if not note.startswith(MADE_ANEW))
+    notes = tuple(note for note in case.notes if kind_of(note) not in MADE_ANEW)
     return CaseResult(
         **kept,
         nodeid=plain_nodeid(case.nodeid),
@@ -123,17 +111,16 @@ def not_proven(case: CaseResult, base: CaseResult, found: Found | None) -> CaseR
     if not wrong:
         return None
     verdict = Verdict.INCORRECT if case.checks else Verdict.ERROR
-    return replace(base, verdict=verdict, summary=wrong[0], reasons=tuple(wrong))
+    return replace(base, verdict=verdict, summary=str(wrong[0]), reasons=tuple(wrong))
 
 
 def gone(said: CaseResult, what: str) -> CaseResult:
     """A case that was timed once, and may not cease to be without failing; the measuring run may have said so."""
-    own = replace(
-        said,
-        summary=said.summary.removeprefix(f"{what}: "),
-        reasons=tuple(reason for reason in said.reasons if not reason.startswith(what)),
-    )
-    return disappeared(own, what)
+    for reason in of_kind(said.reasons, NoteKind.GONE):
+        if said.summary == f"{what}: {reason.about}":
+            others = tuple(other for other in said.reasons if other != reason)
+            said = replace(said, summary=reason.about, reasons=others)
+    return disappeared(said, what)
 
 
 def not_timed(case: CaseResult, base: CaseResult, found: Found | None) -> CaseResult:
@@ -158,7 +145,7 @@ def with_file_policy(base: CaseResult, case: CaseResult, found: Found) -> CaseRe
     try:
         theirs = Policy(**{**{name: value for name, value in found.policy.items() if name in known}, **own})
     except UsageError as error:
-        theirs, unreadable = Policy(), (f"{LOOSENED} that of the file is none: {error}",)
+        theirs, unreadable = Policy(), (loosened(f"that of the file is none: {error}"),)
     noted = with_notes(base, Case(case.key, case.nodeid, theirs), found)
     return replace(noted, notes=(*noted.notes, *unreadable))
 
@@ -166,7 +153,7 @@ def with_file_policy(base: CaseResult, case: CaseResult, found: Found) -> CaseRe
 def not_comparable_by_itself(case: CaseResult, result: CaseResult) -> CaseResult:
     """INCOMPARABLE where the run says so for a reason that is not in the figures: code of another tree, a path that
     one process took, a base side that failed. Never in place of a verdict that is worse."""
-    own_reason = case.summary.startswith((OTHER_PRODUCT, OTHER_ENTRY)) and not case.against
+    own_reason = bool(of_kind(case.reasons, *OF_FIGURES)) and not case.against
     if case.verdict is not Verdict.INCOMPARABLE or own_reason or result.verdict not in NOT_COMPARED:
         return result
     return replace(result, verdict=Verdict.INCOMPARABLE, summary=case.summary, reasons=case.reasons)

@@ -19,8 +19,9 @@ from pytest_attnperf.gate.code.policy import CodePolicy
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.results import RunResult
+from pytest_attnperf.session import case_records
 from pytest_attnperf.session.case_records import first_line
-from pytest_attnperf.session.code_session import FAILING, LOOSENED, decided, known_occupancy
+from pytest_attnperf.session.code_session import FAILING, decided, known_occupancy
 from pytest_attnperf.session.rejudge.claims import plain_nodeid, reproduce
 
 NOT_JUDGED = frozenset({Verdict.ERROR, Verdict.UNSUPPORTED})
@@ -118,7 +119,7 @@ def _judged(result: CodeResult, base: CodeResult, found: FoundKernel | None) -> 
         judged = replace(judged, verdict=Verdict.INCOMPARABLE, summary=result.summary)
     if found is None or stored is None:
         return judged
-    loosened = tuple(f"{LOOSENED} {what}" for what in _policy(result.policy).loosened(found.policy))
+    loosened = tuple(case_records.loosened(what) for what in _policy(result.policy).loosened(found.policy))
     return replace(
         judged,
         stored=stored.code,

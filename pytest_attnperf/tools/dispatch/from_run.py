@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Iterable
 
 from pytest_attnperf.records import CaseKey, ProcessSummary, Verdict
-from pytest_attnperf.results import FOREIGN, CaseResult, RunResult
+from pytest_attnperf.records.notes import NoteKind, of_kind
+from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.tools.dispatch.points import LeftOut, Timed
 
 TIMED = frozenset(
@@ -68,7 +69,7 @@ def _processes(case: CaseResult) -> tuple[ProcessSummary, ...]:
 def _why_not(case: CaseResult) -> str:
     if case.verdict not in TIMED:
         return f"{case.verdict.value}: {case.summary}" if case.summary else case.verdict.value
-    if FOREIGN in case.summary:
+    if of_kind(case.reasons, NoteKind.FOREIGN):
         return f"{case.verdict.value}: {case.summary}"
     if not case.checks or not all(check.right for check in case.checks):
         return f"{case.verdict.value}, but no check of its output passed"

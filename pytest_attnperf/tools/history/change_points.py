@@ -18,7 +18,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pytest_attnperf.records.histories import TOO_FEW, CaseHistory, ChangePoint, HistoryPoint
+from pytest_attnperf.records.histories import CaseHistory, ChangePoint, HistoryPoint
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.tools.history.failures import HistoryError
 from pytest_attnperf.tools.history.rank_test import one_sided_p, smallest_p
 from pytest_attnperf.tools.history.series_noise import level_noise, step_noise, without_lone
@@ -56,7 +57,8 @@ def with_changes(history: CaseHistory) -> CaseHistory:
     """
     indices = [index for index, point in enumerate(history.points) if point.verdict not in NOT_COMPARED]
     if len(indices) < MIN_POINTS:
-        note = f"{TOO_FEW}: {len(indices)}, at least {MIN_POINTS}"
+        said = f"too few points to look for changes: {len(indices)}, at least {MIN_POINTS}"
+        note = Note(NoteKind.TOO_FEW_POINTS, said)
         return replace(history, changes=(), notes=(*history.notes, note))
     logs = [math.log(history.points[index].median_us) for index in indices]
     sigma, cuts = _cuts(logs)

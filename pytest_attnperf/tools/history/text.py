@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from pytest_attnperf.records.histories import TOO_FEW, CaseHistory, ChangePoint, HistoryPoint
+from pytest_attnperf.records.histories import CaseHistory, ChangePoint, HistoryPoint
+from pytest_attnperf.records.notes import NoteKind, of_kind
 from pytest_attnperf.reports.text.figures import ABSENT, format_change, format_us, one_line
 from pytest_attnperf.reports.text.text_width import display_width
 from pytest_attnperf.reports.text.wide_tables import Column, Table, terminal
@@ -120,7 +121,7 @@ def _series_text(history: CaseHistory, width: int, shown: int) -> str:
         f"newest {format_us(last.median_us)} us",
         *_notes(history),
     ]
-    if not history.changes and not any(note.startswith(TOO_FEW) for note in history.notes):
+    if not history.changes and not of_kind(history.notes, NoteKind.TOO_FEW_POINTS):
         lines.append("no change found")
     tables = [_changes_table(history)] if history.changes else []
     return terminal(lines, [*tables, _points_table(history, shown)], width)

@@ -20,9 +20,6 @@ from pytest_attnperf.tools.profilers.amdahl import percent
 MATRIX_BUSY = 0.6
 """Share of time with matrix units busy from which on computing binds: less leaves much of it to something else."""
 
-IMPOSSIBLE = "impossible"
-"""Of a verdict on figures that contradict a peak: counters of a run that cannot be decide nothing."""
-
 
 def with_counters(
     verdict: BoundVerdict,
@@ -39,7 +36,7 @@ def with_counters(
     if reading is None:
         return verdict
     said, bound = [], verdict.bound
-    is_open = bound is BoundClass.UNDECIDED and IMPOSSIBLE not in verdict.reason
+    is_open = bound is BoundClass.UNDECIDED and not verdict.impossible
     dram = roofs_of(figures, spec, ceilings).dram
     if reading.traffic_bytes is not None and time_us > 0:
         rate = reading.traffic_bytes / time_us * US_PER_S

@@ -16,6 +16,7 @@ from pytest_attnperf.baselines.writing import merge_entries, new_entry
 from pytest_attnperf.cli.main import main
 from pytest_attnperf.records import CaseKey, CheckReport, ErrorFigures, Launch, Verdict
 from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.stats.noise import NoiseEstimate
@@ -129,7 +130,8 @@ def noise_unknown() -> CaseResult:
 def out_of_time() -> CaseResult:
     """A budget ended before its second look."""
     first = recorded.undecided().first
-    return replace(noise_unknown(), second=(), seconds=2.0, summary="the budget of 1m ended before its second look",
+    why = Note(NoteKind.BUDGET, "the budget of 1m ended before its second look")
+    return replace(noise_unknown(), second=(), seconds=2.0, summary=str(why), reasons=(why,),
                    median_us=first[0].median_us, ratio=None)  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import pytest
 from pytest_attnperf.cli.main import main
 from pytest_attnperf.plugin.report_inputs import read_runs
 from pytest_attnperf.records import Verdict
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.testing.sample_runs import sample_run
 
@@ -67,6 +68,9 @@ def test_devices_stand_beside_each_other(capsys: Captured) -> None:
     assert Path("again.json").read_bytes() == Path("m.json").read_bytes()
 
 
+ANOTHER = Note(NoteKind.OTHER_COMMIT, "of another commit: x")
+
+
 @pytest.mark.parametrize(
     ("fields", "words", "status", "said"),
     [
@@ -75,7 +79,12 @@ def test_devices_stand_beside_each_other(capsys: Captured) -> None:
         ({"commit": "f" * 40}, [], 1, "shards of different commits: "),
         ({"commit": "f" * 40}, ["--allow-commits", "--strict"], 0, "passed"),
         ({"run_id": "1.json", "complete": False}, [], 1, "has the id of 1.json, and is not the same run: both count"),
-        ({"findings": ("of another commit: x",)}, ["--allow-commits"], 1, "of another commit: x"),
+        (
+            {"findings": (ANOTHER,)},
+            ["--allow-commits"],
+            1,
+            "of another commit: x",
+        ),
         ({"findings": ("crept",)}, [], 0, "passed"),
         ({"findings": ("crept",)}, ["--strict"], 1, "strict: 1 findings"),
     ],

@@ -9,6 +9,7 @@ import pytest
 
 from pytest_attnperf.records import CaseKey, DeviceState, Launch, Verdict
 from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.reports.explain.facts import Facts, Option, Stored, Told
 from pytest_attnperf.reports.explain.page import as_values, code_explanation, explanation
 from pytest_attnperf.reports.text.colour import Ink
@@ -94,7 +95,8 @@ def test_nothing_of_a_file_reaches_the_terminal() -> None:
     """Escape sequences in every text of a case, of a kernel and of the run are gone; colours are our own."""
     bad = "x\x1b[31m\x07\u202e"
     case = replace(
-        recorded.slower(), nodeid=bad, summary=bad, reasons=(bad, f"noise: {bad}", f"canary {bad}"), notes=(bad,),
+        recorded.slower(), nodeid=bad, summary=bad, notes=(bad,),
+        reasons=(bad, Note(NoteKind.NOISE, bad), Note(NoteKind.CANARY, bad), Note(NoteKind.OTHER_PATH, bad, bad)),
         key=CaseKey(bad, bad, bad), log=f"{bad}\n{bad}", config={bad: bad}, launches=(Launch(bad),), against=bad,
         stored_commit=bad, stored_at=bad, floor_us=1.0, floor_bound=bad, quarantined=bad, sources={bad: bad},
         policy={"fail_on": [bad], "threshold_percent": bad}, reproduce=bad,

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.records import CaseKey, CheckReport, ErrorFigures, Launch, Verdict
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.reports.explain.facts import Facts, Told
 from pytest_attnperf.reports.explain.words import BY_VERDICT, words_of
-from pytest_attnperf.results import CaseResult
+from pytest_attnperf.results import CaseResult, Fault
 from tests import recorded_cases as recorded
 
 BASE = CaseResult(CaseKey("prefill", "triton.flash", "w"), "suites/test_p.py::test[a b]", Verdict.SAME, "as it was")
@@ -19,6 +20,12 @@ WRONG = ErrorFigures(
     beyond_first=(0, 1, 0, 0), beyond_last=(0, 1, 3, 7),
 )  # fmt: skip
 NOT_TIMED = CheckReport((WRONG,), ("off",))
+PAIRS = recorded.slower_by_pairs().pairs
+
+
+def note(kind: NoteKind, about: str = "") -> Note:
+    """A note of this kind, in words that nobody knows it by."""
+    return Note(kind, "in other words", about)
 
 
 def said(verdict: Verdict, facts: Facts | None = None, **fields: Any) -> str:
@@ -81,22 +88,46 @@ def test_incorrect_says_which_output_by_how_much_and_where() -> None:
 @pytest.mark.parametrize(
     ("verdict", "fields", "part"),
     [
-        (Verdict.SLOWER, {"notes": ("unchanged: the same machine code",)}, "not what changed"),
-        (Verdict.SLOWER, {"notes": ("what ran has changed since the baseline: x",)}, "the first place to look"),
+        (Verdict.SLOWER, {"notes": (note(NoteKind.UNCHANGED),)}, "not what changed"),
+        (Verdict.SLOWER, {"notes": (note(NoteKind.CHANGED),)}, "the first place to look"),
+        (Verdict.SLOWER, {"notes": (note(NoteKind.CHANGED_SIDE),)}, "the first place to look"),
+        (
+            Verdict.SLOWER,
+            {"pairs": recorded.slower_by_pairs().pairs, "notes": (note(NoteKind.RELEASES, "rocm: 6 -> 7"),)},
+            "it may be the toolchain, which is not that of : rocm: 6 -> 7.",
+        ),
         (Verdict.SLOWER, {"launches": (Launch("k"),)}, "the kernels of a library do not tell"),
-        (Verdict.SLOWER, {"reasons": ("another path ran: path: ck here",)}, "took another path: path: ck here"),
-        (Verdict.UNDECIDED, {"summary": "the budget of 10m ended before it was measured"}, "Nothing is proven"),
+        (
+            Verdict.SLOWER,
+            {"reasons": (note(NoteKind.OTHER_PATH, "path: ck here"),)},
+            "took another path: path: ck here",
+        ),
+        (Verdict.UNDECIDED, {"reasons": (note(NoteKind.BUDGET),)}, "Nothing is proven"),
+        (Verdict.ENVIRONMENT, {"reasons": (note(NoteKind.TOOLCHAIN, "driver: 1 -> 2"),)}, "with: driver: 1 -> 2."),
+        (Verdict.ENVIRONMENT, {"reasons": (note(NoteKind.CANARY),)}, "So the machine moved"),
         (Verdict.UNDECIDED, {"ratio": 1.1}, "before the noise is known"),
         (Verdict.RIGHT, {"unchanged": True}, "the very machine code"),
         (Verdict.RECORDED, {"ratio": 1.05}, "+5.0 % against what was stored before"),
         (Verdict.UNSUPPORTED, {"reasons": ("no fp8 here",)}, "no fp8 here"),
         (Verdict.UNSUPPORTED, {"fails": True}, "must not disappear"),
-        (Verdict.SUSPICIOUS, {"summary": "faster than this device can be: 1 us"}, "less time than the device needs"),
-        (Verdict.SUSPICIOUS, {"summary": "k: its code holds no store of any kind"}, "leaves anything behind"),
-        (Verdict.SUSPICIOUS, {"summary": "the backend promises matrix instructions, and"}, "a fallback was compiled"),
-        (Verdict.ERROR, {"summary": "worker 0 did not answer 'open' within 300 s"}, "attnperf warm"),
-        (Verdict.ERROR, {"summary": "out of memory: x"}, "ran out of memory"),
-        (Verdict.ERROR, {"summary": "figures contradict each other: x"}, "contradicts itself"),
+        (Verdict.SUSPICIOUS, {"reasons": (note(NoteKind.BELOW_FLOOR),)}, "less time than the device needs"),
+        (Verdict.SUSPICIOUS, {"reasons": (note(NoteKind.REMEMBERS),)}, "a memory of the result"),
+        (Verdict.SUSPICIOUS, {"reasons": (note(NoteKind.NO_STORE),)}, "leaves anything behind"),
+        (Verdict.SUSPICIOUS, {"reasons": (note(NoteKind.NO_MATRIX),)}, "a fallback was compiled"),
+        (Verdict.ERROR, {"reasons": (note(NoteKind.NO_ANSWER),)}, "attnperf warm"),
+        (Verdict.ERROR, {"reasons": (note(NoteKind.OUT_OF_MEMORY),)}, "ran out of memory"),
+        (Verdict.ERROR, {"fault": Fault("out of memory")}, "ran out of memory"),
+        (Verdict.ERROR, {"reasons": (note(NoteKind.DIED),)}, "ended without an answer"),
+        (Verdict.ERROR, {"reasons": (note(NoteKind.KILLED),)}, "ended without an answer"),
+        (Verdict.ERROR, {"reasons": (note(NoteKind.CONTRADICTED),)}, "contradicts itself"),
+        (Verdict.INCOMPARABLE, {"reasons": (note(NoteKind.FOREIGN),)}, "of another tree were loaded"),
+        (Verdict.INCOMPARABLE, {"reasons": (note(NoteKind.OTHER_PRODUCT),)}, "of another product"),
+        (Verdict.INCOMPARABLE, {"reasons": (note(NoteKind.OTHER_PATH),)}, "dispatcher took another path"),
+        (Verdict.INCOMPARABLE, {"reasons": (note(NoteKind.MIXED_PATHS),)}, "took different paths"),
+        (Verdict.INCOMPARABLE, {"reasons": (note(NoteKind.WORKLOAD),)}, "not the one that the baseline"),
+        (Verdict.INCOMPARABLE, {"reasons": (note(NoteKind.PROCESSES),)}, "too few processes"),
+        (Verdict.INCOMPARABLE, {"reasons": (note(NoteKind.BASE_SIDE),)}, "gave no time that this one"),
+        (Verdict.INCOMPARABLE, {"reasons": (note(NoteKind.MACHINE),)}, "on a machine, or by a method"),
         (Verdict.NO_BASELINE, {"median_us": 12.5}, "12.50 us"),
         (Verdict.NO_BASELINE, {"new": True, "against": "main"}, "main does not have the case"),
         (Verdict.UNSUPPORTED, {"skipped": "no fp8"}, "skips it: no fp8"),
@@ -104,7 +135,7 @@ def test_incorrect_says_which_output_by_how_much_and_where() -> None:
     ],
 )
 def test_causes_are_told_apart(verdict: Verdict, fields: dict[str, Any], part: str) -> None:
-    """By notes, reasons and summary, as gate and session write them."""
+    """By the kinds of notes and reasons: not a word of these is one that the gate or the session writes."""
     assert part in said(verdict, **fields)
 
 
@@ -112,7 +143,8 @@ def test_a_quarantine_is_said_first() -> None:
     """Until when it does not fail; and, where it is over, that it fails by its date."""
     link = "https://example.invalid/7 until 2026-12-31"
     assert said(Verdict.SLOWER, quarantined=link).startswith(f"The case is quarantined ({link})")
-    over = said(Verdict.SAME, summary="quarantine expired on 2026-01-01: #7; mend it", fails=True)
+    text = "quarantine expired on 2026-01-01: #7; mend it"
+    over = said(Verdict.SAME, summary=text, reasons=(Note(NoteKind.EXPIRED, text),), fails=True)
     assert over.startswith("The test fails because its quarantine expired on 2026-01-01")
 
 

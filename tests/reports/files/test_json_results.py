@@ -91,8 +91,8 @@ def test_encoded_runs_are_valid(case: CaseFactory, run: RunFactory) -> None:
     jsonschema.validate(json.loads(data), schema())
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(json.loads(changed(data, "cases", 0, "median_us", to="fast")), schema())
-    with pytest.raises(jsonschema.ValidationError, match="2 was expected"):
-        jsonschema.validate(json.loads(changed(data, "schema", to=3)), schema())
+    with pytest.raises(jsonschema.ValidationError, match="3 was expected"):
+        jsonschema.validate(json.loads(changed(data, "schema", to=4)), schema())
 
 
 def test_errors_of_a_wrong_output_may_be_nan(case: CaseFactory, run: RunFactory) -> None:
@@ -116,8 +116,8 @@ def test_times_may_not_be_nan(case: CaseFactory, run: RunFactory, value: float) 
 @pytest.mark.parametrize(
     ("path", "value", "text"),
     [
-        (("schema",), 3, "r.json: field 'schema' is 3, this version reads up to 2; upgrade pytest-attnperf"),
-        (("schema",), 0, "r.json: field 'schema' is 0; known: 1 to 2"),
+        (("schema",), 4, "r.json: field 'schema' is 4, this version reads up to 3; upgrade pytest-attnperf"),
+        (("schema",), 0, "r.json: field 'schema' is 0; known: 1 to 3"),
         (("schema",), "1", "r.json has no integer field 'schema'; it is no results file of pytest-attnperf"),
         (("schema",), True, "r.json has no integer field 'schema'; it is no results file of pytest-attnperf"),
         (("cases", 0, "median_us"), "fast", r"Expected `float | null`, got `str` - at `$.cases[0].median_us`"),

@@ -9,6 +9,7 @@ import pytest
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import CaseKey, CheckReport, ErrorFigures, Verdict
 from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.reports.files.json_results import ResultsFileError, decode, encode
 from pytest_attnperf.reports.files.one_case import ResultsIndex, held_alone, nearest, read_index
 from pytest_attnperf.results import CaseResult, RunResult
@@ -23,7 +24,7 @@ def run() -> RunResult:
     made = sample_run(60)
     figures = ErrorFigures("c", "out", float("nan"), 1.0, float("nan"), 1.0, nan_count=3)
     wrong = replace(made.cases[7], checks=(CheckReport((figures,), ("NaN",)),))
-    proven = replace(made.cases[8], notes=("not timed: its test says timed=False",))
+    proven = replace(made.cases[8], notes=(Note(NoteKind.PROVEN_ONLY, "not timed: its test says timed=False"),))
     return replace(made, cases=(*made.cases[:7], wrong, proven, *made.cases[9:]), code=(KERNEL,))
 
 
@@ -112,7 +113,7 @@ def test_the_worst_is_what_failed_and_is_slowest(run: RunResult, index: ResultsI
     [
         (b"[]", "r.json"),
         (b"{", "r.json"),
-        (b'{"schema": 99}', "this version reads up to 2"),
+        (b'{"schema": 99}', "this version reads up to 3"),
         (b'{"schema": 1, "cases": 3}', "r.json is no results file of this version"),
         (b"\xff\xfe", "r.json"),
         (encode(sample_run(2)).replace(b'"verdict": "', b'"verdict": "X'), "r.json is no results file of this version"),

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_attnperf.records import Verdict
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.reports.run.joined import join, of_one
 from pytest_attnperf.reports.run.overview import (
     ORDER,
@@ -143,7 +144,8 @@ def test_quarantined_and_unchanged_cases_are_counted_apart(case: Make, run: Make
     ]  # fmt: skip
     assert [verdict_word(of_one(run(one))) for one in (held, right)] == ["QUARANTINED", "PASSED"]
     assert [is_unresolved(one) for one in (unknown, replace(unknown, quarantined=""))] == [False, True]
-    over = case("f", verdict=Verdict.SAME, fails=True, summary="quarantine expired on 2026-02-10: #7")
+    expired = (Note(NoteKind.EXPIRED, "over since 2026-02-10"),)
+    over = case("f", verdict=Verdict.SAME, fails=True, reasons=expired)
     assert (verdict_text(over), counted([over, replace(over, verdict=Verdict.SLOWER)])) == (
         "SAME, quarantine expired", "1 quarantine expired, 1 slower"
     )  # fmt: skip

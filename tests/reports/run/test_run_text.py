@@ -11,8 +11,9 @@ import pytest
 
 from pytest_attnperf.records import CaseKey, DeviceInfo, Verdict
 from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.reports.run.joined import join, of_one
-from pytest_attnperf.reports.run.run_text import NOT_TIMED, run_text, suite_sections
+from pytest_attnperf.reports.run.run_text import run_text, suite_sections
 from pytest_attnperf.reports.run.terminal import closing_lines
 from pytest_attnperf.reports.text.colour import Ink
 from pytest_attnperf.results import CaseResult, RunResult
@@ -110,8 +111,8 @@ def test_a_case_of_two_runs_is_said(case: CaseFactory, run: RunFactory) -> None:
 
 def test_cases_that_are_only_proven_are_counted(case: CaseFactory, run: RunFactory) -> None:
     """Hundreds of tests that ask for no time have a line, not a row each."""
-    assert NOT_TO_BE_TIMED.startswith(NOT_TIMED)
-    proven = {"verdict": Verdict.RIGHT, "fails": False, "median_us": None, "ratio": None, "notes": (NOT_TO_BE_TIMED,)}
+    notes = (Note(NoteKind.PROVEN_ONLY, NOT_TO_BE_TIMED),)
+    proven = {"verdict": Verdict.RIGHT, "fails": False, "median_us": None, "ratio": None, "notes": notes}
     text = run_text(of_one(run(*(case(f"b{index}", **proven) for index in range(3)))), width=80)
     assert text.splitlines()[:2] == ["prefill", "3 cases right, and not timed: their tests say timed=False"]
 

@@ -3,7 +3,8 @@ from dataclasses import replace
 import pytest
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.session.accept.acceptable import CANDIDATE, require_acceptable, require_run
+from pytest_attnperf.records.notes import Note, NoteKind
+from pytest_attnperf.session.accept.acceptable import require_acceptable, require_run
 from pytest_attnperf.testing.sample_runs import sample_run
 
 
@@ -12,7 +13,7 @@ def test_another_tree_is_not_accepted_from() -> None:
     run = replace(sample_run(1), mode="gate", complete=True)
     require_run(run)
     with pytest.raises(UsageError, match="not the working tree; accept from a run without it"):
-        require_run(replace(run, notes=(f"{CANDIDATE} image rocm/pytorch:7.0 (docker)",)))
+        require_run(replace(run, notes=(Note(NoteKind.CANDIDATE, "candidate: image rocm/pytorch:7.0 (docker)"),)))
 
 
 @pytest.mark.parametrize("letter", ["\n::set-output name=a::b", "\x1b", "\x85", "\u202e"])

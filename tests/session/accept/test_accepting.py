@@ -28,8 +28,9 @@ from pytest_attnperf.records import (
     Verdict,
     WorkloadFigures,
 )
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import PairSummary
-from pytest_attnperf.results import FOREIGN, RESULTS_SCHEMA, CaseResult, RunResult
+from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.accept.accepting import Accepted, Request, accept
 from pytest_attnperf.session.case_records import with_path
 from pytest_attnperf.stats.summaries import summarise
@@ -207,12 +208,12 @@ def test_a_calibration_is_enough_and_may_be_the_first(found: Found) -> None:
 def test_a_recording_that_is_stored_already_is_acknowledged(store: BaselineStore, found: Found) -> None:
     """Accepting what --update-baselines has just stored moves the anchor alone, and tells the old one."""
     recorded = case(found, verdict=Verdict.RECORDED, first=found.entry.processes, second=(), baseline_us=100.0)
-    assert crept(found.entry, 1.02, Policy(), "t") != ""
+    assert crept(found.entry, 1.02, Policy(), "t") is not None
     accepted = accepted_of(found, recorded, mode="update")
     assert (accepted.acceptance.before_us, accepted.acceptance.old_commit) == (100.03, "commit1")
     now = put(store, accepted)
     assert now.entry.processes == found.entry.processes
-    assert crept(now.entry, 1.02, Policy(), "t") == ""
+    assert crept(now.entry, 1.02, Policy(), "t") is None
     with pytest.raises(UsageError, match=r"which is not slower than its anchor .*nothing to accept"):
         accepted_of(now, replace(recorded, first=now.entry.processes), mode="update")
 
@@ -242,11 +243,11 @@ def test_another_path_is_an_identity(found: Found) -> None:
 def test_creep_is_acknowledged_without_a_new_time(store: BaselineStore, found: Found) -> None:
     """SAME against its entry, but crept since the anchor: the anchor moves, said in words, and the guard is quiet."""
     same = same_in_time(found, 1.015)
-    assert crept(found.entry, 1.015, Policy(), same.nodeid) != ""
+    assert crept(found.entry, 1.015, Policy(), same.nodeid) is not None
     accepted = accepted_of(found, same)
     assert accepted.acceptance.how == "time kept"
     assert accepted.notes == ("the anchor moves from 100.0 us, 2026-01-01, to 104.0 us",)
-    assert crept(put(store, accepted).entry, 1.015, Policy(), same.nodeid) == ""
+    assert crept(put(store, accepted).entry, 1.015, Policy(), same.nodeid) is None
     with pytest.raises(UsageError, match="it has not crept; there is nothing to accept"):
         accepted_of(found, same_in_time(found, 1.0))
 
@@ -325,7 +326,7 @@ CAPPED = Fingerprint({**HERE.must_match, "power_cap_w": "500"}, {})
         ({"verdict": Verdict.ERROR}, "is ERROR: it was not measured to the end"),
         ({"verdict": Verdict.UNSUPPORTED}, "is UNSUPPORTED: nothing ran"),
         ({"verdict": Verdict.INCOMPARABLE, "summary": "not comparable: timer"}, r"INCOMPARABLE .*--update-baselines"),
-        ({"verdict": Verdict.INCOMPARABLE, "summary": FOREIGN}, "code from another tree ran, so that"),
+        ({"reasons": (Note(NoteKind.FOREIGN, "k.py"),)}, "code from another tree ran, so that"),
         ({"first": ()}, "was not timed and gated in this run"),
         ({"verdict": Verdict.RIGHT, "summary": "in this process"}, r"was not timed and gated .*'in this process'"),
         ({"checks": (WRONG,)}, "is not proven right: seed 1: 'out' is wrong"),

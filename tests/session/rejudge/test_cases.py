@@ -14,9 +14,11 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CaseKey, CheckReport, Fingerprint, Tolerance, Verdict
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
-from pytest_attnperf.session.case_records import LOOSENED
-from pytest_attnperf.session.consistent import CONTRADICT
 from pytest_attnperf.session.rejudge.cases import NO_SECOND_LOOK, RejudgeSettings, rejudge, rejudge_all
+
+CONTRADICT = "figures contradict each other:"
+
+LOOSENED = "policy loosened since the baseline:"
 
 if TYPE_CHECKING:
     from tests.session.conftest import Bench

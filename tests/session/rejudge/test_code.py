@@ -15,9 +15,10 @@ from pytest_attnperf.gate.code.policy import CodePolicy
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.code import CodeResult, KernelCode
 from pytest_attnperf.results import RESULTS_SCHEMA, RunResult
-from pytest_attnperf.session.case_records import LOOSENED
 from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge
 from pytest_attnperf.session.rejudge.code import missing_code, rejudged_code
+
+LOOSENED = "policy loosened since the baseline:"
 
 KEY = CaseKey("code_objects", "triton.flash", "d256-f16", "gfx942")
 CODE = KernelCode(

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_attnperf.records import CaseKey, CheckReport, DeviceInfo, ErrorFigures, Fingerprint, ProcessSummary, Verdict
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.tools.dispatch.from_run import timed_cases
 from pytest_attnperf.tools.dispatch.points import points_of
@@ -46,10 +47,13 @@ def test_a_fast_case_that_is_not_right_never_wins(process: Process, verdict: Ver
     assert points_of(timed)[0][0].fastest.backend == "right"
 
 
+FOREIGN = (Note(NoteKind.FOREIGN, "module k of /x"),)
+
+
 @pytest.mark.parametrize("said", ["code from another tree ran", "not comparable with base: code from another tree ran"])
 def test_the_time_of_another_trees_code_never_wins(process: Process, said: str) -> None:
     """It is right, but not this backend's as it is here."""
-    liar = replace(case("fast", process(0.1), verdict=Verdict.INCOMPARABLE), summary=said)
+    liar = replace(case("fast", process(0.1), verdict=Verdict.INCOMPARABLE), summary=said, reasons=FOREIGN)
     timed, left_out = timed_cases(run(case("right", process(9.0)), liar), "run.json")
     assert [one.backend for one in timed] == ["right"]
     assert left_out[0].why == f"INCOMPARABLE: {said}"

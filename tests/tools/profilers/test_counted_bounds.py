@@ -58,7 +58,7 @@ def test_counters_decide_nothing_that_is_decided_or_impossible() -> None:
     """A class keeps standing with the counters beside it; a time that cannot be is not explained by counters."""
     latency = BoundVerdict(BoundClass.LATENCY, "launches")
     assert counted(TRAFFIC, "MI210", latency).bound is BoundClass.LATENCY
-    beyond = BoundVerdict(BoundClass.UNDECIDED, "120 % of a peak: impossible")
+    beyond = BoundVerdict(BoundClass.UNDECIDED, "120 % of a peak", impossible=True)
     assert counted(replace(TRAFFIC, matrix_busy=0.9), "MI210", beyond).bound is BoundClass.UNDECIDED
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_attnperf.records import Verdict
+from pytest_attnperf.records.notes import NoteKind, of_kind
 from pytest_attnperf.reports.text.figures import one_line
-from pytest_attnperf.results import FOREIGN, CaseResult
+from pytest_attnperf.results import CaseResult
 
 NEVER_GIVEN = frozenset(
     {Verdict.SLOWER, Verdict.WORSE, Verdict.INCORRECT, Verdict.SUSPICIOUS, Verdict.ERROR, Verdict.UNSUPPORTED}
@@ -54,7 +55,8 @@ class ReplayClock:
 def may_be_stored(result: CaseResult) -> bool:
     """Whether a case was proven right, did not fail, and its time is that of this tree's code."""
     right = bool(result.checks) and all(check.right for check in result.checks)
-    return right and not result.fails and result.verdict not in NEVER_GIVEN and FOREIGN not in result.summary
+    foreign = bool(of_kind(result.reasons, NoteKind.FOREIGN))
+    return right and not result.fails and result.verdict not in NEVER_GIVEN and not foreign
 
 
 def rounds_of(result: CaseResult) -> Rounds | None:
