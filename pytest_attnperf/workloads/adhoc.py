@@ -273,7 +273,7 @@ def _only_cpu() -> bool:
     asked for a seed, with a stack of calls as text: milliseconds, where a small problem is made hundreds of times."""
     import torch
 
-    devices = (getattr(torch, name, None) for name in ("cuda", "xpu", "mps", "mtia"))
+    devices: list[Any] = [getattr(torch, name, None) for name in ("cuda", "xpu", "mps", "mtia")]
     return not any(device.is_available() for device in devices if hasattr(device, "is_available"))
 
 
