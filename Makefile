@@ -17,6 +17,8 @@ OUT ?= build/kernels
 VENV := .venv
 RUN := $(VENV)/bin/python -m
 STAMP := $(VENV)/.setup-complete
+STYLE := $(RUN) ruff check . && $(RUN) ruff format --check .
+TYPES := $(RUN) mypy --strict
 
 # Without a GPU a demonstration runs, usually on a few cores shared with others, where the same code differs by tens of
 # per cent between two processes. There the gate looks for gross changes only (twice as slow), and a case that cannot be
@@ -72,8 +74,13 @@ kernels: $(STAMP)
 # Two test processes with a torch thread pool each would share the cores of a small machine four ways.
 test soak: export OMP_NUM_THREADS = 1
 
-test: lint
-	$(RUN) pytest tests/ -m "not soak" $(TEST_FLAGS) $(ARGS)
+# mypy keeps one core busy for half a minute: it runs beside the tests, and what it says is printed below theirs.
+test: $(STAMP)
+	$(STYLE)
+	@said=$$(mktemp); $(TYPES) >"$$said" 2>&1 & types=$$!; status=0; \
+	(set -x; $(RUN) pytest tests/ -m "not soak" $(TEST_FLAGS) $(ARGS)) || status=$$?; \
+	wait $$types || status=$$?; \
+	echo "mypy --strict:"; cat "$$said"; rm -f "$$said"; exit $$status
 
 soak: $(STAMP)
 	$(RUN) pytest tests/ -m soak -p no:randomly $(ARGS)
@@ -85,9 +92,8 @@ images: $(STAMP)
 	$(VENV)/bin/python docs/make_images.py
 
 lint: $(STAMP)
-	$(RUN) ruff check .
-	$(RUN) ruff format --check .
-	$(RUN) mypy --strict
+	$(STYLE)
+	$(TYPES)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -6,6 +6,7 @@ References are taken as their authors wrote them, so that the types they name ar
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Callable
@@ -181,7 +182,7 @@ class AdHoc:
         import torch
 
         with torch.random.fork_rng():
-            torch.manual_seed(seed)
+            (torch.default_generator if _only_cpu() else torch).manual_seed(seed)
             made = _make(self.make_inputs_fn, seed, planted)
         tensors = tuple(made) if isinstance(made, (tuple, list)) else (made,)
         for number, tensor in enumerate(tensors):
@@ -284,6 +285,16 @@ def _own_copies(workload: AdHoc) -> Callable[..., Tensors]:
 def _takes_planted(function: Callable[..., Any]) -> bool:
     """Whether a function makes planted inputs itself."""
     return "planted" in inspect.signature(function).parameters
+
+
+@functools.cache
+def _only_cpu() -> bool:
+    """Whether nothing but the CPU draws. `torch.manual_seed` notes for every kind of device that there is none yet who
+    asked for a seed, with a stack of calls as text: milliseconds, where a small problem is made hundreds of times."""
+    import torch
+
+    devices: list[Any] = [getattr(torch, name, None) for name in ("cuda", "xpu", "mps", "mtia")]
+    return not any(device.is_available() for device in devices if hasattr(device, "is_available"))
 
 
 def _make(function: Callable[..., Any], seed: int, planted: bool) -> Any:

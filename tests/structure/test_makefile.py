@@ -51,3 +51,19 @@ def test_test_and_soak_divide_the_tests() -> None:
     """`make test` runs what is not marked soak, `make soak` the rest."""
     assert 'pytest tests/ -m "not soak"' in _make("--dry-run", "test")
     assert "pytest tests/ -m soak" in _make("--dry-run", "soak")
+
+
+@pytest.mark.parametrize(
+    ("types", "tests", "status"), [("true", "true", 0), ("false", "true", 2), ("true", "false", 2)]
+)
+def test_tests_beside_mypy_fail_where_either_fails(tmp_path: Path, types: str, tests: str, status: int) -> None:
+    """`make test` runs mypy beside pytest, says what mypy said, and fails with either."""
+    run = tmp_path / "python"
+    run.write_text(f"#!/bin/sh\ncase $2 in mypy) echo checked; exec {types};; pytest) exec {tests};; esac\n")
+    run.chmod(0o755)
+    (tmp_path / ".setup-complete").touch()
+    command = ["make", "--no-print-directory", "-f", ROOT / "Makefile", "test"]
+    paths = [f"RUN={run} -m", f"STAMP={tmp_path}/.setup-complete", "--old-file", f"{tmp_path}/.setup-complete"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    done = subprocess.run([*command, *paths], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, "mypy --strict:\nchecked" in done.stdout) == (status, True), done.stdout + done.stderr

@@ -11,6 +11,7 @@ from pytest_attnperf.correctness.judge import Judge
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.errors import UsageError, WorkloadError
 from pytest_attnperf.records import DeviceInfo
+from pytest_attnperf.workloads import adhoc
 from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend, named_outputs
 from pytest_attnperf.workloads.base import Workload
 
@@ -274,3 +275,20 @@ def test_outputs_that_the_reference_does_not_name_are_named_in_a_note() -> None:
     report = judge.check_call("check", prepared.run, seed=1, planted=True)
     assert report.problems == ()
     assert report.notes == ("not judged, because the reference does not name it: 'largest', 'lse'",)
+
+
+@pytest.mark.parametrize("only_cpu", [True, False])
+def test_where_nothing_but_the_cpu_draws_no_other_device_is_seeded(
+    only_cpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The numbers are the same, and other devices get their seed where there is one."""
+    seeded: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: not only_cpu)
+    adhoc._only_cpu.cache_clear()
+    try:
+        (made,) = AdHoc("a", lambda: torch.randn(8), torch.relu).make_inputs(3, "cpu", planted=False)
+    finally:
+        adhoc._only_cpu.cache_clear()
+    assert torch.equal(made, torch.randn(8, generator=torch.Generator().manual_seed(3)))
+    assert seeded == ([] if only_cpu else [3])
