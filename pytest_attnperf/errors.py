@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from pytest_attnperf.records.notes import NoteKind
+if TYPE_CHECKING:
+    from pytest_attnperf.records.notes import NoteKind
 
 LISTED_NAMES = 20
 """More names than this are not listed: only the nearest to what was typed, and how the others begin."""
@@ -61,7 +63,7 @@ class WorkerError(AttnperfError):
         message: str,
         log_tail: str = "",
         *,
-        kind: NoteKind = NoteKind.PLAIN,
+        kind: NoteKind | None = None,
         starting: bool = False,
         side: str = "",
     ) -> None:

@@ -222,7 +222,8 @@ def _broken(bench: Bench, case: Case, error: Exception) -> CaseResult:
 
     result = case_result(case, Verdict.ERROR, first_line(error), reasons=(str(error),))
     if isinstance(error, WorkerError):
-        result = replace(result, reasons=(Note(error.kind, error.summary),), log=error.log_tail)
+        reason = Note(error.kind or NoteKind.PLAIN, error.summary)
+        result = replace(result, reasons=(reason,), log=error.log_tail)
     if isinstance(error, PoisonedError):
         result = replace(result, log=error.log_tail)
     return with_fault(bench, case, result, error)

@@ -274,7 +274,7 @@ class Worker:
         killed = code is not None and (-code if code < 0 else code - 128) in (signal.SIGKILL, signal.SIGTERM)
         return NoteKind.KILLED if killed else NoteKind.DIED
 
-    def _died(self, message: str, kind: NoteKind = NoteKind.PLAIN, *, starting: bool = False) -> WorkerError:
+    def _died(self, message: str, kind: NoteKind | None = None, *, starting: bool = False) -> WorkerError:
         self.kill()
         return WorkerError(message + self.holds(), self.log_tail(), kind=kind, starting=starting)
 

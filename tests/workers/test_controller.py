@@ -78,7 +78,7 @@ def test_a_banner_is_named(worker: MakeWorker) -> None:
         started.ready(20)
     assert "not JSON: b'Welcome aboard'; a command may print banners on its standard error only" in str(caught.value)
     assert caught.value.log_tail == "about to start"
-    assert (caught.value.kind, caught.value.starting) == (NoteKind.PLAIN, True)
+    assert (caught.value.kind, caught.value.starting) == (None, True)
     assert not started.alive
 
 
