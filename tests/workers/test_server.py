@@ -109,7 +109,7 @@ def test_a_case_that_raises_does_not_end_the_worker(tmp_path: Path) -> None:
     error = bench.open()["error"]
     assert error["kind"] == "case"
     assert "RuntimeError: scripted compile error" in error["message"]
-    assert "fake_device.py" in error["traceback"]
+    assert "fake/device.py" in error["traceback"]
     assert error["poisoned"] is False
     assert bench.ask("close")["ok"]["state"] == "finished"
     assert bench.ask("ping")["ok"]["state"] == "IDLE"
