@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -145,9 +145,7 @@ class Bench:
 
     def canary(self, places: Iterable[int]) -> dict[str, tuple[ProcessSummary, ...]]:
         """The canary of these processes, by its name."""
-        taken = [self.pool.canary(place) for place in places]
-        names = sorted({name for canary in taken for name in canary})
-        return {name: tuple(canary[name] for canary in taken if name in canary) for name in names}
+        return by_name([self.pool.canary(place) for place in places])
 
     def plausible(self, base: CaseResult) -> CaseResult:
         """SUSPICIOUS when faster than the device's floor; a note when so close to it that one should look twice."""
@@ -168,3 +166,9 @@ class Bench:
     def device(self, place: int = GATE_PLACE) -> DeviceInfo:
         """What the process in that place runs on."""
         return self.pool.ready(place).device
+
+
+def by_name(taken: Sequence[Mapping[str, ProcessSummary]]) -> dict[str, tuple[ProcessSummary, ...]]:
+    """The canaries of these processes by what was timed."""
+    names = sorted({name for canary in taken for name in canary})
+    return {name: tuple(canary[name] for canary in taken if name in canary) for name in names}

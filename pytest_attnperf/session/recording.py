@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pytest_attnperf.baselines.writing import merge_entries, new_entry
@@ -19,7 +18,7 @@ from pytest_attnperf.session.case_records import (
     recorded_over,
     with_figures,
 )
-from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, Bench
+from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, Bench, by_name
 from pytest_attnperf.session.second_looks import confirmed
 from pytest_attnperf.session.settings import Case, Mode
 from pytest_attnperf.workers.doing import DOING, Unit
@@ -59,7 +58,7 @@ def record(bench: Bench, case: Case) -> CaseResult:
         median_us=median_us_of(measurement.processes),
         checks=measurement.proof,
         peak_memory_bytes=measurement.peak_memory_bytes,
-        canary=_by_name([taken[place][1] for place in places]),
+        canary=by_name([taken[place][1] for place in places]),
     )
     foreign = from_another_tree(base, looks) or of_mixed_paths(base, looks)
     if foreign is not None:
@@ -84,9 +83,3 @@ def record_here(bench: Bench, case: Case) -> CaseResult:
     except OSError as error:
         raise BaselineError(f"nothing was recorded: {error}; make room, or give write permission") from error
     return recorded
-
-
-def _by_name(taken: Sequence[Mapping[str, ProcessSummary]]) -> dict[str, tuple[ProcessSummary, ...]]:
-    """The canaries of these processes by what was timed."""
-    names = sorted({name for canary in taken for name in canary})
-    return {name: tuple(canary[name] for canary in taken if name in canary) for name in names}
