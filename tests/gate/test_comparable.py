@@ -284,8 +284,8 @@ def test_the_policy_says_how_much_is_allowed(allowed_percent: float, found: bool
 
 def test_an_entry_without_an_anchor_is_its_own() -> None:
     """Of an entry that is older than the guard only today's ratio is known; a commit that is not known is not said."""
-    assert crept(anchored(100.0, None), 1.04, Policy(), NODE) == ""
-    assert crept(anchored(100.0, None), 1.08, Policy(), NODE, limit=1.09) == ""
-    assert crept(anchored(100.0, None), 1.10, Policy(), NODE, limit=1.09) != ""
-    assert "100 us on 2026-03-01, commit c9: +6.0 %" in crept(anchored(100.0, None), 1.06, Policy(), NODE)
-    assert "on 2026-01-02: +6.0 %" in crept(anchored(106.0, Anchor(100.0, "2026-01-02", "e")), 1.0, Policy(), NODE)
+    assert crept(anchored(100.0, None), 1.04, Policy(), NODE) is None
+    assert crept(anchored(100.0, None), 1.08, Policy(), NODE, limit=1.09) is None
+    assert crept(anchored(100.0, None), 1.10, Policy(), NODE, limit=1.09) is not None
+    assert "100 us on 2026-03-01, commit c9: +6.0 %" in str(crept(anchored(100.0, None), 1.06, Policy(), NODE))
+    assert "on 2026-01-02: +6.0 %" in str(crept(anchored(106.0, Anchor(100.0, "2026-01-02", "e")), 1.0, Policy(), NODE))

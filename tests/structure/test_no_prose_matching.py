@@ -18,7 +18,7 @@ ALLOWED = {
     ("measure/patching.py", "find_spec"): "no text: names of modules that are being found",
     ("measure/timers/capture.py", "_synchronising_raises"): "torch's text",
     ("plugin/worker_session.py", "_ending"): "pytest's text of a skip",
-    ("plugin/xdist_gpus.py", "busy_text"): "xdist hands on a worker's error as a text only",
+    ("plugin/features/gpus/xdist_gpus.py", "busy_text"): "xdist hands on a worker's error as a text only",
     ("session/faults.py", "told"): "tells nothing: a word that a foreign text has is not said twice",
     ("tools/doctor/power.py", "_clocks"): "the driver's words for why a clock is low",
     ("tools/history/failures.py", "is_passing"): "SQLite's text",
