@@ -1,6 +1,10 @@
 """Print how the package is built: rooms, circles, files with one importer, sizes. Reads the sources, runs nothing.
 
 python benchmarks/house.py [--list] [--root DIR]
+
+Members of a list are counted apart from other files with one importer: files that a constant of another file in their
+folder names one beside the other (a timer, a liar, a probe of the doctor, a claim's rule), as an imported name or as
+the text of their own. Each is a file so that another can be added, and nobody reads them one after the other.
 """
 
 from __future__ import annotations
@@ -71,6 +75,35 @@ class House:
         importers = self.importers()
         files = (name for name in self.package() if self.paths[name].stem != "__init__")
         return sorted(name for name in files if len(importers.get(name, ())) == 1)
+
+    def members_of_lists(self) -> set[str]:
+        """Modules that stand in a constant tuple, list or dictionary of a module in their own folder."""
+        found: set[str] = set()
+        for name in self.package():
+            folder = name if self.paths[name].stem == "__init__" else name.rpartition(".")[0]
+            members = {module for module in self._listed(name, folder) if module.rpartition(".")[0] == folder}
+            found |= members if len(members) > 1 else set()
+        return found
+
+    def _listed(self, name: str, folder: str) -> Iterator[str]:
+        """Modules whose names, or what is imported from them, stand in a constant of `name`."""
+        tree = ast.parse(self.paths[name].read_text())
+        origin = {
+            alias.asname or alias.name: self._known(f"{node.module}.{alias.name}")
+            for node in tree.body
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        for node in tree.body:
+            value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
+            if not isinstance(value, (ast.Tuple, ast.List, ast.Dict)):
+                continue
+            for part in ast.walk(value):
+                module = origin.get(part.id) if isinstance(part, ast.Name) else None
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    module = self._known(f"{folder}.{part.value}") if part.value.isidentifier() else None
+                if module:
+                    yield module
 
     def circles(self) -> list[list[str]]:
         """Groups of modules each of which imports, over others, itself."""
@@ -154,11 +187,18 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=ROOT, help="a checkout (default: this one)")
     options = parser.parse_args()
     house = House(options.root)
-    lines, single, circles = house.line_counts(), house.with_one_importer(), house.circles()
+    lines, circles, members = house.line_counts(), house.circles(), house.members_of_lists()
+    single = [name for name in house.with_one_importer() if name not in members]
+    listed = [name for name in house.with_one_importer() if name in members]
+    importers = house.importers()
+    elsewhere = [name for name in single if _room(name) != _room(next(iter(importers[name])))]
     print(f"rooms in the root    {len(house.rooms())}")
     print(f"arrows between rooms {len(house.arrows())}")
     print(f"circles              {len(circles)} of {sum(map(len, circles))} files")
-    print(f"files, one importer  {len(single)}")
+    print(
+        f"files, one importer  {len(single)} ({len(elsewhere)} of them: in another room); "
+        f"apart: {len(listed)} members of a list"
+    )
     print(
         f"files, lines         {len(lines)}, {sum(lines)} (median {statistics.median(lines):.0f}, longest {lines[-1]})"
     )
@@ -170,7 +210,7 @@ def main() -> None:
             print(f"  {place.path}:{place.line} {place.function}: {place.code}")
         for circle in circles:
             print("\ncircle:", *circle, sep="\n  ")
-        importers = house.importers()
+        print("\nmembers of a list, one importer:", *listed, sep="\n  ")
         print("\none importer:")
         for name in single:
             count = len(house.paths[name].read_text().splitlines())

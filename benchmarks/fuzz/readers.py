@@ -303,7 +303,7 @@ def _manifest(file: Path, _folder: Path) -> None:
 
 
 def _artifact(file: Path, _folder: Path) -> None:
-    from pytest_attnperf.tools.ci.artifact import commit_in, member
+    from pytest_attnperf.tools.ci.fetch_results import commit_in, member
 
     commit_in(member(file.read_bytes()))
 

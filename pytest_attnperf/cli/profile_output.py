@@ -1,14 +1,22 @@
-"""How `attnperf profile` prints: tables for a terminal, Markdown, JSON, and rooflines as files."""
+"""How `attnperf profile` prints: tables for a terminal, Markdown, JSON, and rooflines as files.
+
+What `attnperf profile --json` prints: the records field by field, under a version of their own.
+"""
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from pytest_attnperf.cli.output import columns_shown
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.reports.text.figures import printable_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +29,9 @@ WIDTH = 120
 
 SHOWN = 15
 """Kernels in a table, unless --all asks for every one."""
+
+PROFILE_FORMAT = 1
+"""Version of the JSON; a field that is renamed or changes its meaning raises it."""
 
 
 def write(options: argparse.Namespace, above: Sequence[str], tables: Sequence[Table], below: Sequence[str]) -> None:
@@ -37,7 +48,6 @@ def write(options: argparse.Namespace, above: Sequence[str], tables: Sequence[Ta
 
 def write_json(content: dict[str, object]) -> None:
     """Records field by field."""
-    from pytest_attnperf.tools.profilers.json_form import profile_json
 
     sys.stdout.write(profile_json(content))
 
@@ -53,3 +63,19 @@ def write_roofline(path: Path, named: Sequence[tuple[str, BoundVerdict | None]],
         raise UsageError("--plot: nothing has both a time and known work, so there is no point to draw")
     write_plot(path, points, title)
     sys.stderr.write(f"wrote {path}\n")
+
+
+def profile_json(content: Mapping[str, object]) -> str:
+    """Indented JSON with keys in the order of the records. A gain without limit is the string "Infinity"."""
+    values = _finite({"format": PROFILE_FORMAT, **msgspec.to_builtins(dict(content))})
+    return printable_json(msgspec.json.format(msgspec.json.encode(values), indent=2).decode()) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value

@@ -1,4 +1,7 @@
-"""`attnperf profile results.json`: what binds the cases that pytest profiled, and the kernels of each."""
+"""`attnperf profile results.json`: what binds the cases that pytest profiled, and the kernels of each.
+
+Profiles that `pytest --attnperf --attnperf-profile` left in results.json, in the form that every reader gives.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,11 @@ from typing import TYPE_CHECKING
 
 from pytest_attnperf.cli.profile_output import SHOWN, write, write_json, write_roofline
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records import DeviceInfo
+from pytest_attnperf.records.profiles import Agent, CaseProfile, Source
+from pytest_attnperf.results import CaseResult
+from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
+from pytest_attnperf.tools.profilers.profile import Profile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +82,6 @@ def _case_summary(
     case: CaseResult, profile: CaseProfile, options: argparse.Namespace, device: DeviceInfo | None
 ) -> ProfileSummary:
     from pytest_attnperf.tools.profilers.devices import spec_by
-    from pytest_attnperf.tools.profilers.from_results import profile_of_case
     from pytest_attnperf.tools.profilers.kernel_families import Rules
     from pytest_attnperf.tools.profilers.summary import summarise
 
@@ -98,4 +105,34 @@ def _device(results: RunResult) -> str:
     device = results.device
     return (
         "a device that is not known" if device is None else one_line(f"{device.name or device.product} ({device.arch})")
+    )
+
+
+def profile_of_case(case: CaseResult, profile: CaseProfile, where: str, device: DeviceInfo | None = None) -> Profile:
+    """One case's profile. Dispatches of a kernel stand one behind the other: when they began is not in the file.
+
+    device   that the run measured on; it stands for the agents that the kernels name
+    """
+    builder = DispatchesBuilder()
+    now = 0
+    for kernel in profile.kernels:
+        number = builder.number_of(kernel.shape)
+        for duration in kernel.durations_ns:
+            builder.add(number, now, now + duration)
+            now += duration
+    return Profile(
+        name=f"{case.key}",
+        sources=(Source(where, "torch.profiler", profile.device, len(builder)),),
+        dispatches=builder.dispatches(),
+        agents=_agents(profile, device),
+        notes=(f"{profile.calls} calls behind the warm-up; the order of kernels within a call is not kept",),
+    )
+
+
+def _agents(profile: CaseProfile, device: DeviceInfo | None) -> tuple[Agent, ...]:
+    if device is None or device.kind == "cpu":
+        return ()
+    names = dict.fromkeys(kernel.shape.agent for kernel in profile.kernels if kernel.shape.kind == "kernel")
+    return tuple(
+        Agent(name, "gpu", device.arch, device.name or device.product, device.compute_units or None) for name in names
     )

@@ -2,6 +2,11 @@
 
 Autotuners run their first configuration: timing an interpreter chooses nothing. Triton's driver says that it is an
 interpreter, torch's CUDA device of a tensor on the CPU is none, and libdevice is computed on the CPU.
+
+CUDA's and ROCm's libraries of functions for kernels, computed on the CPU where Triton interprets.
+
+In `triton.language.extra.libdevice` a function is an empty one, which the compiler replaces; interpreted it would give
+None without a word.
 """
 
 from __future__ import annotations
@@ -12,8 +17,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pytest_attnperf.measure import interpreted_libdevice, interpreter_driver
+from pytest_attnperf.measure import interpreter_driver
 from pytest_attnperf.measure.autotuners import TRITON
+from pytest_attnperf.measure.interpreter_driver import NeedsGpuError
 from pytest_attnperf.measure.patching import EVERY_FUNCTION, Patch, Patches
 
 INTERPRETER = "triton.runtime.interpreter"
@@ -24,6 +30,40 @@ NOT_TIMED = "interpreted: Triton runs without compiling here; its time says noth
 
 NO_DEVICE = -1
 """An index that makes torch's `torch.cuda.device(...)` do nothing."""
+
+NUMPY_NAMES = {
+    **{
+        name: name
+        for name in ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "cbrt", "floor", "ceil")
+    },
+    **{
+        name: name
+        for name in ("trunc", "rint", "sin", "cos", "tan", "sinh", "cosh", "tanh", "copysign", "fmod", "hypot")
+    },
+    "abs": "abs",
+    "asin": "arcsin",
+    "acos": "arccos",
+    "atan": "arctan",
+    "atan2": "arctan2",
+    "asinh": "arcsinh",
+    "acosh": "arccosh",
+    "atanh": "arctanh",
+    "pow": "power",
+    "div_rn": "divide",
+    "fast_dividef": "divide",
+    "fast_expf": "exp",
+    "fast_logf": "log",
+    "fast_log2f": "log2",
+    "fast_sinf": "sin",
+    "fast_cosf": "cos",
+    "fast_tanhf": "tanh",
+    "fast_powf": "power",
+    "sqrt_rn": "sqrt",
+}
+"""libdevice's name -> numpy's, of the functions that both have for float32 and float64."""
+
+FLOATS = ("fp32", "fp64")
+"""Types that libdevice has these functions for."""
 
 
 class Interpreted:
@@ -72,7 +112,7 @@ def _patches() -> list[Patch]:
         Patch(*TRITON, "_bench", lambda previous: _not_benchmarked),
         Patch(INTERPRETER, "InterpretedFunction", "run", _saying_what_was_warmed),
         Patch(INTERPRETER, "", "_implicit_cvt", _floats_as_tensors),
-        Patch(LIBDEVICE, "", EVERY_FUNCTION, interpreted_libdevice.interpreted),
+        Patch(LIBDEVICE, "", EVERY_FUNCTION, interpreted),
         Patch("torch.cuda", "device", "__init__", _without_device),
     ]
 
@@ -140,3 +180,42 @@ def _without_device(previous: Callable[..., Any]) -> Callable[..., Any]:
         previous(context, NO_DEVICE if on_cpu or device is None else device)
 
     return init
+
+
+def interpreted(stub: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that a stub of libdevice stands for, on the tensors of Triton's interpreter."""
+    name = stub.__name__
+
+    @functools.wraps(stub)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if name != "rsqrt" and name not in NUMPY_NAMES:
+            raise NeedsGpuError(f"libdevice.{name}")
+        return _computed(name, (*args, *kwargs.values()))
+
+    return call
+
+
+def _computed(name: str, args: tuple[Any, ...]) -> Any:
+    """The value of the function; its first tensor decides the type. Raises TypeError for other types than `FLOATS`."""
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    tensors = [arg for arg in args if isinstance(arg, tl.tensor)]
+    for tensor in tensors:
+        if str(tensor.dtype) not in FLOATS:
+            raise TypeError(f"libdevice.{name} takes {' or '.join(FLOATS)}, got {tensor.dtype}; convert it with .to()")
+    if not tensors:
+        raise TypeError(f"libdevice.{name} takes a tensor of {' or '.join(FLOATS)}, got {args}")
+    values = [_value(arg, tl, tensors[0].handle.data.dtype) for arg in args]
+    numpy: Any = interpreter.np  # whichever it computes with itself
+    with numpy.errstate(all="ignore"):
+        data = 1 / numpy.sqrt(values[0]) if name == "rsqrt" else getattr(numpy, NUMPY_NAMES[name])(*values)
+    dtype = tensors[0].dtype
+    shape = list(data.shape) if any(tensor.type.is_block() for tensor in tensors) else []
+    return tl.tensor(interpreter.TensorHandle(data, dtype), tl.block_type(dtype, shape) if shape else dtype)
+
+
+def _value(arg: Any, tl: Any, dtype: Any) -> Any:
+    if isinstance(arg, tl.tensor):
+        return arg.handle.data
+    return dtype.type(arg.value if isinstance(arg, tl.constexpr) else arg)

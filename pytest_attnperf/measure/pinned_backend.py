@@ -1,15 +1,41 @@
-"""A backend with a stored configuration in place of what it and its autotuners would choose (--attnperf-pin-config)."""
+"""A backend with a stored configuration in place of what it and its autotuners would choose (--attnperf-pin-config).
+
+Replays what autotuners chose when a baseline was stored (`chosen_configs.py`): `--attnperf-pin-config`.
+
+A backend needs to know nothing of it: the choice is put where its autotuner keeps its own, so that nothing stands
+between the timed call and its kernel. Nothing is written to a cache on disk.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import functools
+import importlib
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.backends import Pinnable, pinned
-from pytest_attnperf.measure.autotuners import PREFIX
-from pytest_attnperf.measure.pinning import Pins, pinning
+from pytest_attnperf.measure.autotuners import (
+    INDUCTOR,
+    OPTIONS,
+    PAD_KERNEL,
+    PADDED,
+    PADDING,
+    PREFIX,
+    TRITON,
+    Use,
+    config_text,
+    inductor_text,
+    inductor_use,
+    padding_use,
+    parsed,
+    triton_use,
+    value_of,
+)
+from pytest_attnperf.measure.patching import Patch, Patches
 from pytest_attnperf.records import DeviceInfo, Tolerance
 
 if TYPE_CHECKING:
@@ -18,6 +44,9 @@ if TYPE_CHECKING:
 
 PINNED_KEY = "pinned"
 """Entry of a pinned case's configuration: what was replayed, and what could not be."""
+
+NOTHING_TIMED_MS = (0.0, 0.0, 0.0)
+"""Median and two quantiles that Triton's autotuner is given for the only configuration it has left."""
 
 
 def pin(backend: Backend, config: Mapping[str, str]) -> Backend:
@@ -85,3 +114,200 @@ class PinnedBackend:
             return f"not all that is stored: {'; '.join(missed)}"
         any_entry = any(name.startswith(PREFIX) for name in self.config)
         return "as stored" if self.replayed or any_entry else "nothing: the stored configuration holds no choice"
+
+
+class CannotPinError(Exception):
+    """A kernel cannot be given the stored configuration; the text says why."""
+
+
+class Pins:
+    """What is to be replayed, and what became of it."""
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        self._stored = {name: text for name, text in config.items() if name.startswith(PREFIX)}
+        self._met: set[str] = set()
+        self._failed: dict[str, str] = {}
+        self._undo: dict[int, Callable[[], None]] = {}
+        self._only: list[Any] = []
+
+    @property
+    def unmet(self) -> list[str]:
+        """Entries whose kernel has not run yet."""
+        return sorted(self._stored.keys() - self._met)
+
+    @property
+    def decided(self) -> dict[str, str]:
+        """Stored entries that were answered in place of whoever decides, so that no recording saw them."""
+        return {name: self._stored[name] for name in sorted(self._met) if name.startswith(f"{PREFIX}{PAD_KERNEL}")}
+
+    def stores(self, kernel: str) -> bool:
+        """Whether any choice is stored for a kernel of this name."""
+        return any(name == f"{PREFIX}{kernel}" or name.startswith(f"{PREFIX}{kernel}(") for name in self._stored)
+
+    def missed(self) -> list[str]:
+        """What could not be pinned, each with its reason; empty when every stored choice runs."""
+        unmet = [f"{name.removeprefix(PREFIX)}: nothing of this name ran or was decided" for name in self.unmet]
+        return [*(f"{kernel}: {why}" for kernel, why in sorted(self._failed.items())), *unmet]
+
+    def release(self) -> None:
+        """Let the autotuners that were pinned choose for themselves again."""
+        for undo in self._undo.values():
+            undo()
+        self._undo.clear()
+        self._only.clear()
+
+    def stored_for(self, use: Use) -> str | None:
+        """The stored choice of a use; None where none is stored."""
+        for name in use.entries:
+            if name in self._stored:
+                self._met.add(name)
+                return self._stored[name]
+        return None
+
+    def forget_choices(self, autotuner: Any) -> None:
+        """Make one of Triton's autotuners choose anew, once: a case before this one may have tuned it."""
+        if id(autotuner) not in self._undo and self.stores(autotuner.base_fn.__name__):
+            autotuner.cache.clear()
+            self._undo[id(autotuner)] = autotuner.cache.clear
+
+    def only_choice(self, autotuner: Any, kwargs: Mapping[str, Any], offered: list[Any]) -> list[Any]:
+        """What Triton's autotuner has left to choose from: the stored configuration, or all that it offers."""
+        use = triton_use(autotuner, {**autotuner.nargs, **kwargs})
+        wanted = self.stored_for(use)
+        if wanted is None:
+            return offered
+        for config in [*offered, *autotuner.configs]:
+            if config_text(config) == wanted:
+                self._only.append(config)
+                return [config]
+        self._failed[use.kernel] = f"'{wanted}' is stored, and its autotuner no longer offers it"
+        return offered
+
+    def is_only_choice(self, config: Any) -> bool:
+        """Whether a configuration needs no timing, because it is the stored one."""
+        return any(config is known for known in self._only)
+
+    def launch_stored(self, autotuner: Any) -> None:
+        """Give a kernel that Inductor wrote the launcher of its stored configuration, once."""
+        if id(autotuner) in self._undo:
+            return
+        use = inductor_use(autotuner)
+        wanted = self.stored_for(use)
+        if wanted is None:
+            return
+        try:
+            if not autotuner.launchers:
+                autotuner.precompile()
+            before = list(autotuner.launchers)
+            launcher = _launcher(autotuner, wanted)
+            # What coordinate descent or the tuning of combined kernels has found is not tuned again.
+            launcher.config.found_by_coordesc = launcher.config.found_by_combo_autotune = True
+            _launch(autotuner, [launcher])
+            self._undo[id(autotuner)] = functools.partial(_launch, autotuner, before)
+        except Exception as error:  # CannotPinError, a failed compilation, internals of another version of torch
+            why = str(error) if isinstance(error, CannotPinError) else f"{type(error).__name__}: {error}"
+            self._failed[use.kernel] = why
+            self._undo[id(autotuner)] = lambda: None
+
+
+def _launch(autotuner: Any, launchers: list[Any]) -> None:
+    autotuner.launchers = launchers
+    if hasattr(autotuner, "_cached_launcher"):  # torch 2.13: the launcher of its last call
+        autotuner._cached_launcher = None
+
+
+def _launcher(autotuner: Any, wanted: str) -> Any:
+    """A launcher with the stored configuration: one that Inductor has compiled, or a new one."""
+    for launcher in autotuner.launchers:
+        if inductor_text(autotuner, launcher.config) == wanted:
+            return launcher
+    config = _config_with(autotuner, parsed(wanted))
+    if autotuner.fn.fn is None:  # it was compiled in another process, as Inductor does
+        autotuner.fn = autotuner._reload_kernel().fn
+    return autotuner._precompile_config(config).make_launcher()
+
+
+def _config_with(autotuner: Any, wanted: Mapping[str, str]) -> Any:
+    """A configuration of this kernel with the stored values. Raises CannotPinError."""
+    config = copy.deepcopy(autotuner.launchers[0].config)
+    own = parsed(inductor_text(autotuner, config))
+    if own.keys() != wanted.keys():
+        raise CannotPinError(f"it now has {sorted(own)}, stored is {sorted(wanted)}")
+    for name, text in wanted.items():
+        if name in config.kwargs:
+            config.kwargs[name] = value_of(text)
+        if name in OPTIONS:
+            setattr(config, name, value_of(text))
+        elif name not in config.kwargs and own[name] != text:
+            raise CannotPinError(f"{name} is a constant of its source: {own[name]} here, {text} stored")
+    return config
+
+
+@contextlib.contextmanager
+def pinning(config: Mapping[str, str]) -> Iterator[Pins]:
+    """Kernels that run inside, and have an 'autotuned.' entry in `config`, get that choice and keep it afterwards.
+
+    A kernel tuned again for other sizes after the context ended chooses for itself. `Pins.missed` says what could not
+    be replayed, `Pins.release` ends it. Nothing happens where `config` has no such entry.
+    """
+    pins = Pins(config)
+    patches = [
+        Patch(*TRITON, "run", functools.partial(_pinning_run, pins)),
+        Patch(*TRITON, "prune_configs", functools.partial(_pinning_prune, pins)),
+        Patch(*TRITON, "_bench", functools.partial(_pinning_bench, pins)),
+        Patch(*INDUCTOR, "run", functools.partial(_pinning_inductor, pins)),
+        Patch(*PADDING, "_should_pad", functools.partial(_pinning_padding, pins)),
+    ]
+    with contextlib.ExitStack() as stack:
+        if pins.unmet:
+            stack.enter_context(Patches(patches))
+        if pins.stores(PAD_KERNEL):
+            stack.enter_context(_traced_anew())
+        yield pins
+
+
+def _traced_anew() -> contextlib.AbstractContextManager[None]:
+    """AOTAutograd's cache holds graphs that are padded already: neither use it, nor store what was pinned in it."""
+    settings: Any = importlib.import_module("torch._functorch.config")
+    patched: contextlib.AbstractContextManager[None] = settings.patch(enable_autograd_cache=False)
+    return patched
+
+
+def _pinning_run(pins: Pins, previous: Callable[..., Any]) -> Callable[..., Any]:
+    def run(autotuner: Any, *args: Any, **kwargs: Any) -> Any:
+        pins.forget_choices(autotuner)
+        return previous(autotuner, *args, **kwargs)
+
+    return run
+
+
+def _pinning_prune(pins: Pins, previous: Callable[..., Any]) -> Callable[..., Any]:
+    def prune_configs(autotuner: Any, kwargs: dict[str, Any]) -> Any:
+        return pins.only_choice(autotuner, kwargs, previous(autotuner, kwargs))
+
+    return prune_configs
+
+
+def _pinning_bench(pins: Pins, previous: Callable[..., Any]) -> Callable[..., Any]:
+    def bench(autotuner: Any, *args: Any, config: Any, **meta: Any) -> Any:
+        if pins.is_only_choice(config):
+            return list(NOTHING_TIMED_MS)
+        return previous(autotuner, *args, config=config, **meta)
+
+    return bench
+
+
+def _pinning_inductor(pins: Pins, previous: Callable[..., Any]) -> Callable[..., Any]:
+    def run(autotuner: Any, *args: Any, **kwargs: Any) -> Any:
+        pins.launch_stored(autotuner)
+        return previous(autotuner, *args, **kwargs)
+
+    return run
+
+
+def _pinning_padding(pins: Pins, previous: Callable[..., Any]) -> Callable[..., Any]:
+    def should_pad(match: Any, left: Any, right: Any, operator: Any, *further: Any, **named: Any) -> Any:
+        stored = pins.stored_for(padding_use(left, right, operator))
+        return previous(match, left, right, operator, *further, **named) if stored is None else stored == PADDED
+
+    return should_pad

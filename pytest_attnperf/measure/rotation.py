@@ -2,28 +2,56 @@
 
 Timed inputs repeat, so that a kernel that remembers its results, or returns one when its inputs look familiar, is
 right in every check and fast in every block. Only time gives it away.
+
+Inputs that change a little before every call, at a cost that does not grow with their size.
+
+Some 64-bit words of each input, spread over it, count: the bits that change are those of a mantissa, so that values
+stay finite, normal and of their size. What is 0, infinite, NaN or denormal stays, because a mask or an empty cache is
+what it is. Integers stay as well: an index that changes may point anywhere.
+
+Whatever a kernel tells contents apart by must change. The first element of every word counts the turns, and the number
+of words is odd: the sum and the exclusive or of all bits are new in every turn until that mantissa starts again. For
+narrow types the second elements hold how often it did, spread so that their sum grows by one, and the others of the
+first word hold it as digits, so that 64-bit words are still told apart. In every word but the first of an input the
+first element changes places with one that is drawn: a kernel cannot rely on elements that never change.
 """
 
 from __future__ import annotations
 
 import contextlib
+import random
+from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.measure.timers import choose
-from pytest_attnperf.measure.turning import Turning
 from pytest_attnperf.records import Rotation
-from pytest_attnperf.workloads.input_memory import each_once
+from pytest_attnperf.workloads.input_memory import as_integers, each_once, span
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import torch
+
     from pytest_attnperf.backends import Prepared
 
 ROUNDS = 7
 CALLS_PER_BLOCK = 8
 
+WORD_BYTES = 8
+WORDS_LEAST = 513
+"""Sums of bf16 are new for 65,000 turns, and a turn takes some ten microseconds on a CPU."""
+
+WORDS_PER_US = {"cpu": 4}
+WORDS_PER_US_ELSEWHERE = 1000
+"""For each microsecond of the call: turning so many words takes about a tenth of it."""
+
+WORDS_MOST = 1 << 17
+"""They take 16 MiB or more beside an input."""
+
 
 def rotate(prepared: Prepared, torch_device: str, block_us: float, call_us: float) -> Rotation:
-    """Time calls whose inputs stay, and calls before each of which every floating-point input changes (`turning`).
+    """Time calls whose inputs stay, and calls before each of which every floating-point input changes.
 
     What the change itself takes is measured alone and subtracted. The three take turns, so that a machine that is busy
     for a while is so for all of them. The inputs change where they were timed, because a kernel may remember results
@@ -61,3 +89,131 @@ def _rotate(prepared: Prepared, torch_device: str, block_us: float, call_us: flo
         turn_us=median(turns),
         noise_us=max(0.0, rotating_us) - max(0.0, min(both) - max(turns)),
     )
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The words of one input that count, one row each; bits are `fixed | ((turn + start) >> shift) & free`.
+
+    target   a view of the input's memory, as integers of the elements' width
+    free     the bits that change; 0 for an element that stays
+    """
+
+    target: torch.Tensor
+    fixed: torch.Tensor
+    free: torch.Tensor
+    start: torch.Tensor
+    shift: torch.Tensor
+
+
+class Turning:
+    """Changes every floating-point input in place, each time it is called; a captured call changes them, too.
+
+    call_us   how long the call beside it takes
+    """
+
+    def __init__(self, tensors: Iterable[torch.Tensor], call_us: float) -> None:
+        import torch
+
+        floats = [_real(tensor.detach()) for tensor in tensors]
+        self._samples = [
+            sample_of(tensor, words_for(tensor, call_us))
+            for tensor in floats
+            if tensor.is_floating_point() and tensor.numel()
+        ]
+        if not self._samples:
+            return
+        # One computation for all inputs: an operator takes as long as some thousand elements.
+        self._fixed, self._free, self._start, self._shift = (
+            torch.cat([getattr(sample, name).flatten() for sample in self._samples])
+            for name in ("fixed", "free", "start", "shift")
+        )
+        self._turn = torch.zeros((), dtype=torch.int64, device=self._fixed.device)
+        self._bits = torch.empty_like(self._fixed)
+        sizes = [sample.target.numel() for sample in self._samples]
+        parts = torch.split(self._bits, sizes)
+        self._parts = [part.view(one.target.shape) for part, one in zip(parts, self._samples, strict=True)]
+
+    def __call__(self) -> None:
+        """One turn."""
+        import torch
+
+        if not self._samples:
+            return
+        torch.add(self._start, self._turn.add_(1), out=self._bits)
+        self._bits.bitwise_right_shift_(self._shift).bitwise_and_(self._free).bitwise_or_(self._fixed)
+        for sample, part in zip(self._samples, self._parts, strict=True):
+            sample.target.copy_(part)
+
+
+def words_for(tensor: torch.Tensor, call_us: float) -> int:
+    """How many words of a tensor may count."""
+    affordable = int(WORDS_PER_US.get(tensor.device.type, WORDS_PER_US_ELSEWHERE) * call_us)
+    return min(WORDS_MOST, max(WORDS_LEAST, affordable))
+
+
+def sample_of(tensor: torch.Tensor, most: int) -> Sample:
+    """At most so many words of a floating-point tensor, the first one among them; however it lies in memory."""
+    import torch
+
+    width, mantissa = tensor.element_size(), _mantissa_bits(tensor.dtype)
+    target = _words(tensor, most)
+    lanes, count = target.shape[-1], target.shape[:-1].numel()
+    drawn = random.SystemRandom().randrange(lanes)
+    bits = _swapped(target.to(torch.int64).reshape(count, lanes), drawn)
+    free = torch.full_like(bits, (1 << mantissa) - 1)
+    free[1:, 2:] = 0
+    free *= _normal(bits, width, mantissa)
+    if count > 1 and int(free[:, 0].count_nonzero()) % 2 == 0:
+        free[free[:, 0].nonzero()[-1:], 0] = 0  # an even number of equal bits would leave the exclusive or as it was
+    start, shift = torch.zeros_like(free), torch.zeros_like(free)
+    for lane in range(2, lanes):
+        shift[:, lane] = mantissa * (lane - 1)
+    if lanes > 1:
+        # Of 2^n elements, each 2^n turns of the first elements behind the one before it: one of them grows each time.
+        place = (free[:, 1] > 0).cumsum(0) - 1
+        halvings = max(1, int(place[-1]) + 1).bit_length() - 1
+        free[:, 1].masked_fill_(place >= 1 << halvings, 0)
+        start[:, 1], shift[:, 1] = place << mantissa, mantissa + halvings
+    return Sample(target, *(_swapped(each, drawn) for each in (bits & ~free, free, start, shift)))
+
+
+def _swapped(words: torch.Tensor, other: int) -> torch.Tensor:
+    """The first element of every word but the first has changed places with another one."""
+    swapped = words.clone()
+    swapped[1:, 0], swapped[1:, other] = words[1:, other], words[1:, 0]
+    return swapped
+
+
+def _words(tensor: torch.Tensor, most: int) -> torch.Tensor:
+    """Integer views of at most so many words (..., elements of a word), that hold no element twice."""
+    bits = each_once(as_integers(tensor))
+    reach = span(bits)
+    if reach > bits.numel():  # memory between the elements is not the input's
+        while bits.numel() > most:
+            longest = max(range(bits.dim()), key=bits.shape.__getitem__)
+            bits = bits[(slice(None),) * longest + (slice(None, None, 2),)]
+        return bits.unsqueeze(-1)
+    lanes = min(WORD_BYTES // bits.element_size(), reach)
+    count = min(most, reach // lanes)
+    return bits.as_strided((count, lanes), (reach // lanes // count * lanes, 1), bits.storage_offset())
+
+
+def _normal(bits: torch.Tensor, width: int, mantissa: int) -> torch.Tensor:
+    """Where the exponent is neither the least, of 0 and denormals, nor the greatest, of infinity and NaN."""
+    most = (1 << (8 * width - 1 - mantissa)) - 1
+    exponent = (bits >> mantissa) & most
+    return (exponent > 0) & (exponent < most)
+
+
+def _mantissa_bits(dtype: torch.dtype) -> int:
+    """Stored bits behind the exponent: eps is what the last of them is worth beside 1."""
+    import torch
+
+    return round(-torch.log2(torch.tensor(torch.finfo(dtype).eps, dtype=torch.float64)).item())
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor

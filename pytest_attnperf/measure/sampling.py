@@ -14,7 +14,7 @@ from pytest_attnperf.measure.timers.base import Timer
 from pytest_attnperf.records import Samples
 
 if TYPE_CHECKING:
-    from pytest_attnperf.measure.hidden_check import HiddenCheck
+    from pytest_attnperf.measure.timing import HiddenCheck
 
 
 def sample(timer: Timer, rule: StoppingRule, watch: CompileWatch, hidden: HiddenCheck | None = None) -> Samples:

@@ -1,4 +1,11 @@
-"""How one proven case is timed: its timer, its places in memory, and the proof of every replay before it counts."""
+"""How one proven case is timed: its timer, its places in memory, and the proof of every replay before it counts.
+
+A block among those that are timed whose inputs nobody has announced, and whose last result is judged.
+
+A call can find out that it is checked, and not timed: by who calls it, by whether Python's collector runs, by what
+came before, by planted elements. So one block of each process runs from the very place where all others do, on inputs
+as the timed ones are, of another seed. Its time is not used.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +17,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pytest_attnperf.correctness.judge import Checking, Judge, advance
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import placements, torch_settings
 from pytest_attnperf.measure.cold_cache import cold_size
 from pytest_attnperf.measure.copies import Copies, copy_inputs, make_copies
-from pytest_attnperf.measure.hidden_check import HiddenCheck
 from pytest_attnperf.measure.proving import TimedWrongError
 from pytest_attnperf.measure.rejection import CompileWatch
 from pytest_attnperf.measure.rotation import rotate
@@ -28,7 +35,7 @@ from pytest_attnperf.measure.timers.host import HostTimer
 from pytest_attnperf.measure.timers.replay import ReplayTimer
 from pytest_attnperf.measure.twins import Twins
 from pytest_attnperf.measure.warm_up import warm_device, warm_up
-from pytest_attnperf.records import Rotation, Samples
+from pytest_attnperf.records import CheckReport, Rotation, Samples
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 
 if TYPE_CHECKING:
@@ -42,6 +49,8 @@ COLD_BLOCKS_MOST = 12
 
 HIDDEN_TURNS = 4
 """One of so many first turns is followed by a block that is judged."""
+
+INSIDE = "inside a timed block"
 
 
 class Timing:
@@ -247,3 +256,52 @@ class _Places:
         for twin in self.timers[1:]:
             twin.close()
         self.timers, self.kept = [], []
+
+
+class HiddenCheck:
+    """Judges the last result of one block.
+
+    judge    of the case that is timed
+    seed     of its inputs
+    last     what the last call of the last block returned
+    after    number of blocks that are measured before
+    loaded   called once the inputs have changed, and once they are the timed ones again
+    restore  puts the timed inputs back
+    report   what was found; None before
+    """
+
+    def __init__(
+        self,
+        judge: Judge,
+        seed: int,
+        last: Callable[[], Any],
+        after: int,
+        *,
+        restore: Callable[[], None],
+        loaded: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._judge = judge
+        self._seed = seed
+        self._last = last
+        self._after = after
+        self._restore = restore
+        self._loaded = loaded
+        self._checking: Checking | None = None
+        self.report: CheckReport | None = None
+
+    def begin(self, blocks: int) -> bool:
+        """Load the inputs if the next block is the one; `blocks` were measured before it."""
+        if self.report is not None or blocks < self._after:
+            return False
+        self._checking = self._judge.checking(INSIDE, seed=self._seed, planted=False, poisoned=False)
+        self.report = advance(self._checking)
+        self._loaded()
+        return self.report is None
+
+    def end(self) -> None:
+        """Judge what the last call of that block returned, and put the timed inputs back."""
+        assert self._checking is not None, "begin() comes first"
+        self.report = advance(self._checking, self._last())
+        assert self.report is not None, "a case that has passed its check needs one call"
+        self._restore()
+        self._loaded()

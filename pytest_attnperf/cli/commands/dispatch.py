@@ -209,7 +209,7 @@ def _source(path: Path, table: str) -> Source:
 def _results(path: Path) -> Source:
     """Raises UsageError for results without a device, and for those of a CPU or an interpreter."""
     from pytest_attnperf.reports.files import json_results
-    from pytest_attnperf.tools.dispatch.from_run import timed_cases
+    from pytest_attnperf.tools.dispatch.points import timed_cases
 
     run = json_results.read(path)
     device = run.device
@@ -225,8 +225,7 @@ def _results(path: Path) -> Source:
 
 def _baselines(path: Path) -> Source:
     from pytest_attnperf.baselines import schema
-    from pytest_attnperf.tools.dispatch.from_run import median_of
-    from pytest_attnperf.tools.dispatch.points import Timed
+    from pytest_attnperf.tools.dispatch.points import Timed, median_of
 
     file = schema.decode(_content(path), str(path))
     _require_gpu(path, file.arch)

@@ -1,22 +1,30 @@
-"""`attnperf doctor`: what this machine and these packages do to the numbers, and the command that mends each."""
+"""`attnperf doctor`: what this machine and these packages do to the numbers, and the command that mends each.
+
+The machine, the project and the environment that the doctor was started in.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
 import sys
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.cli.output import columns_shown, ink_shown
+from pytest_attnperf.environment import kfd
+from pytest_attnperf.environment.gpus import visible_gpus
+from pytest_attnperf.environment.system import System
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.tools.doctor.probes import Surroundings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pytest_attnperf.reports.text.colour import Ink
     from pytest_attnperf.tools.doctor.engine import Report
-    from pytest_attnperf.tools.doctor.probes import Surroundings
 
 GROUP = "first hour"
 ORDER = 10
@@ -43,6 +51,11 @@ examples:
 exit status: 0 no problem found, 1 a problem found, 2 the command or a file is off, or it was stopped
 """
 
+PROMISED_S = 72.0
+"""All of the doctor on a GPU, with some seconds to write what it found, takes less than 75 s."""
+
+_NVIDIA_NODE = re.compile(r"nvidia\d+")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what can be typed behind the command."""
@@ -65,7 +78,6 @@ def run(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     from pytest_attnperf.tools.doctor.bundle import refuse_bad_name
     from pytest_attnperf.tools.doctor.engine import run_probes
-    from pytest_attnperf.tools.doctor.here import surroundings_here
     from pytest_attnperf.tools.doctor.probe_list import NOISE, PROBES
 
     if options.bundle is not None:
@@ -124,3 +136,40 @@ def _write(report: Report, here: Surroundings, options: argparse.Namespace) -> N
             + "names of people and machines, folders, addresses, tokens and ids of devices were taken out by rules; "
             "look into\nit before you send it: names of your packages, tests and kernels are in it\n"
         )
+
+
+def surroundings_here() -> Surroundings:
+    """Of this process: the current folder is the project. Reads device nodes only; no device is touched."""
+    system, environ = System(), dict(os.environ)
+    return Surroundings(
+        system=system,
+        environ=environ,
+        root=Path.cwd(),
+        python=sys.executable,
+        clock=time.monotonic,
+        has_gpu=has_gpu(system, environ),
+        vendor=vendor_of(system),
+        ends_s=time.monotonic() + PROMISED_S,
+    )
+
+
+def has_gpu(system: System, environ: Mapping[str, str]) -> bool:
+    """Whether a GPU can be opened by its device node and is not hidden by this environment."""
+    try:
+        return bool(visible_gpus(environ, system.root))
+    except OSError:
+        return False
+
+
+def vendor_of(system: System) -> str:
+    """'nvidia', 'amd' or '': whose driver shows a GPU here, device node or not.
+
+    A container that was started without its devices still shows the driver of the machine.
+    """
+    dev = system.root / "dev"
+    if any(_NVIDIA_NODE.fullmatch(node.name) for node in dev.glob("nvidia*")):
+        return "nvidia"
+    if kfd.architectures(system):
+        return "amd"
+    gpus = system.root / "proc/driver/nvidia/gpus"
+    return "nvidia" if gpus.is_dir() and any(gpus.iterdir()) else ""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from tabulate import tabulate
-
 from pytest_attnperf.reports.text.figures import ABSENT, one_line
+from pytest_attnperf.reports.text.wide_tables import plain_table
 
 NAME_LIMIT = 72
 
@@ -54,7 +53,7 @@ def calibration_table(cases: Sequence[CalibratedCase]) -> str:
     ]
     headers = ["case", "sd", "95 %", "noise 1st", "noise 2nd", "suspect", "SLOWER", "least threshold"]
     aligns = ("left", *("right" for _ in headers[1:]))
-    return tabulate(rows, headers, tablefmt="simple", colalign=aligns, disable_numparse=True)
+    return plain_table(headers, rows, aligns)
 
 
 def tighter_lines(cases: Sequence[CalibratedCase]) -> list[str]:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports.text.colour import PLAIN, Ink
 from pytest_attnperf.reports.text.figures import ABSENT
-from pytest_attnperf.reports.text.text_width import both_ends, cut, display_width, distinct
+from pytest_attnperf.reports.text.text_width import GAP, both_ends, cut, display_width, distinct, padded, plain_line
 
-GAP = 2
 NAME = -1
 LEAST_NAME = 8
 NAME_SHARE = 0.4
@@ -93,17 +92,15 @@ class _Layout:
         parts = []
         for index, width, align in zip(self.slots, self.widths, self.aligns, strict=True):
             text = name if index == NAME else cells[index]
-            fill = " " * (width - display_width(text))
-            painted = self.ink.verdict(text, verdict) if index == 0 else text
-            parts.append(painted + fill if align == "left" else fill + painted)
-        return (" " * GAP).join(parts).rstrip()
+            parts.append(padded(text, width, align, self.ink.verdict(text, verdict) if index == 0 else text))
+        return plain_line(parts)
 
 
 def _lines(
     groups: Sequence[Group], columns: Sequence[Column], layout: _Layout, corner: str, width: int
 ) -> Iterable[str]:
     yield layout.ink.bold(layout.line(cut(corner, layout.name_width), [column.header for column in columns]))
-    yield layout.ink.dim((" " * GAP).join("-" * size for size in layout.widths))
+    yield layout.ink.dim(plain_line("-" * size for size in layout.widths))
     headings = distinct((group.heading for group in groups if group.heading), width)
     for group in groups:
         if group.heading:

@@ -1,4 +1,4 @@
-"""How wide a text stands in a terminal, and how foreign text is cut and wrapped to a width."""
+"""How wide a text stands in a terminal, how it is padded in a table, and how foreign text is cut and wrapped."""
 
 from __future__ import annotations
 
@@ -13,11 +13,25 @@ ENDS = 200
 """Characters kept of either end of a name that is longer than both."""
 
 CUT = "..."
+GAP = 2
+"""Spaces between two columns of a table."""
 
 
 def display_width(text: str) -> int:
     """Terminal cells: 2 of an East Asian wide character, 0 of a mark that combines with the one before it."""
     return len(text) if text.isascii() else sum(map(_cells, text))
+
+
+def padded(text: str, width: int, align: str, painted: str | None = None) -> str:
+    """Fill a text up to `width` cells, 'left' or 'right'; `painted` is the same with what takes no room: colours."""
+    fill = " " * (width - display_width(text))
+    shown = text if painted is None else painted
+    return shown + fill if align == "left" else fill + shown
+
+
+def plain_line(parts: Iterable[str]) -> str:
+    """Put padded texts of a table beside each other, without spaces at the end."""
+    return (" " * GAP).join(parts).rstrip()
 
 
 def both_ends(name: str) -> str:

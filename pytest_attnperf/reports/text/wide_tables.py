@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tabulate import tabulate
-
-from pytest_attnperf.reports.text.text_width import wrapped
+from pytest_attnperf.reports.text.text_width import display_width, padded, plain_line, wrapped
 
 WIDTH = 100
 """Columns of a terminal that every table and line fits, except for a name that is longer by itself."""
+
+HEADER_ROOM = 2
+"""Cells that a column is wider than its header, at least."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def markdown(lines: Sequence[str], tables: Sequence[Table]) -> str:
     for table in tables:
         every = range(len(table.columns))
         heading = f"### {_escaped(table.title)}" if table.title else ""
-        blocks += [heading, _tabulated(_escaped_table(table), every, "pipe"), _listed(table.notes)]
+        blocks += [heading, _pipes(*_cells(_escaped_table(table), every)), _listed(table.notes)]
     return "\n\n".join(block for block in blocks if block)
 
 
@@ -71,15 +72,43 @@ def _parts(table: Table, width: int) -> list[list[int]]:
 
 
 def _plain(table: Table, part: Sequence[int]) -> str:
-    return _tabulated(table, part, "simple")
+    return plain_table(*_cells(table, part))
 
 
-def _tabulated(table: Table, part: Sequence[int], form: str) -> str:
-    """Rows that have nothing in these columns are left out, unless they are a heading of others."""
+def _cells(table: Table, part: Sequence[int]) -> tuple[list[str], list[list[str]], list[str]]:
+    """Headers, rows and alignments. Rows that have nothing in these columns are left out, but headings of others."""
     shown = [[row[0], *(row[index + 1] for index in part)] for row in table.rows if _belongs(row, part)]
     headers = [table.corner, *(table.columns[index].header for index in part)]
-    aligns = ["left", *(table.columns[index].align for index in part)]
-    return tabulate(shown, headers, tablefmt=form, colalign=aligns if shown else None, disable_numparse=True)
+    return headers, shown, ["left", *(table.columns[index].align for index in part)]
+
+
+def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]], aligns: Sequence[str]) -> str:
+    """Lay rows out under their headers, for a terminal; `aligns` are 'left' or 'right'."""
+    widths, head, *body = _laid_out(headers, rows, aligns)
+    return "\n".join(map(plain_line, [head, widths, *body]))
+
+
+def _pipes(headers: Sequence[str], rows: Sequence[Sequence[str]], aligns: Sequence[str]) -> str:
+    """Lay rows out as a table of Markdown."""
+    widths, *lines = _laid_out(headers, rows, aligns)
+    ends = [(":", "-") if align == "left" else ("-", ":") for align in aligns] if rows else [("-", "-")] * len(widths)
+    rule = "|".join(f"{left}{each}{right}" for (left, right), each in zip(ends, widths, strict=True))
+    head, *body = (f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join([head, f"|{rule}|", *body])
+
+
+def _laid_out(headers: Sequence[str], rows: Sequence[Sequence[str]], aligns: Sequence[str]) -> list[list[str]]:
+    """Pad headers and rows to the widths of their columns. The first line is dashes, as wide as the columns are."""
+    body = [[cell.strip() for cell in row] for row in rows]
+    widths = [display_width(header) + HEADER_ROOM for header in headers]
+    for row in body:
+        widths = [max(width, display_width(cell)) for width, cell in zip(widths, row, strict=True)]
+    columns = list(zip(widths, aligns if body else ["left"] * len(widths), strict=True))
+    padded_lines = [
+        [padded(cell, width, align) for cell, (width, align) in zip(line, columns, strict=True)]
+        for line in (headers, *body)
+    ]
+    return [["-" * width for width in widths], *padded_lines]
 
 
 def _belongs(row: Sequence[str], part: Sequence[int]) -> bool:

@@ -2,22 +2,30 @@
 
 For the judging workflow: finds the pull request of the measured commit and the newest commit of its base branch, and
 takes results.json out of the run's artifacts. Nothing that the run wrote chooses a pull request, a base or a path.
+
+Takes one named file out of a zip archive that an untrusted job made. Nothing of the archive chooses a path.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import re
+import stat
 import sys
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from pytest_attnperf.errors import AttnperfError, UsageError
 from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.reports.text.figures import one_line
-from pytest_attnperf.tools.ci import artifact, pulls
+from pytest_attnperf.tools.ci import pulls
 from pytest_attnperf.tools.ci.github import GitHub, from_environment, full_sha, repository, understood
 
 EPILOG = """Every --artifact must be there for the run to count as measured. Each is written to INTO/NAME/results.json.
@@ -33,6 +41,14 @@ exit status: 0 done, whatever was found; 1 GitHub refused or did not answer; 2 t
 """
 MOST_SHOWN = 300
 PULL_EVENTS = ("pull_request", "push", "workflow_dispatch")
+
+MEMBER = "results.json"
+MEMBER_LIMIT = 200_000_000
+ARCHIVE_LIMIT = 100_000_000
+MOST_MEMBERS = 1_000
+PACKED_BY = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""What an upload is packed by. Other methods may ask for gigabytes to unpack a byte, and fail in ways of their own."""
+_CHUNK = 1 << 20
 
 
 def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> int:
@@ -76,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--max-bytes",
         type=int,
-        default=artifact.MEMBER_LIMIT,
+        default=MEMBER_LIMIT,
         metavar="N",
         help="most bytes of a file (default %(default)s)",
     )
@@ -111,12 +127,12 @@ def _fetch(github: GitHub, repo: str, sha: str, options: argparse.Namespace) -> 
             continue
         try:
             data = _downloaded(github, repo, found, name, options.max_bytes)
-        except artifact.ArtifactError as error:
+        except ArtifactError as error:
             sys.stderr.write(f"{error}\n")
             state = "broken"
             continue
-        write_atomically(options.into / name / artifact.MEMBER, data)
-        claimed = artifact.commit_in(data)
+        write_atomically(options.into / name / MEMBER, data)
+        claimed = commit_in(data)
         if not any(known.startswith(claimed) for known in commits):
             merge = pulls.merge_of(github, repo, claimed, sha)
             commits += [merge] if merge else []
@@ -135,11 +151,11 @@ def _newest(github: GitHub, repo: str, run_id: int) -> dict[str, dict[str, Any]]
 def _downloaded(github: GitHub, repo: str, found: dict[str, Any], name: str, limit: int) -> bytes:
     """Raises ArtifactError and GitHubError."""
     size = int(found.get("size_in_bytes") or 0)
-    if size > artifact.ARCHIVE_LIMIT:
-        most = f"{artifact.ARCHIVE_LIMIT:,}"
-        raise artifact.ArtifactError(f"artifact {name} is {size:,} bytes long; at most {most} are read")
-    archive = github.download(f"repos/{repo}/actions/artifacts/{int(found['id'])}/zip", artifact.ARCHIVE_LIMIT)
-    return artifact.member(archive, limit=limit, where=f"artifact {name}")
+    if size > ARCHIVE_LIMIT:
+        most = f"{ARCHIVE_LIMIT:,}"
+        raise ArtifactError(f"artifact {name} is {size:,} bytes long; at most {most} are read")
+    archive = github.download(f"repos/{repo}/actions/artifacts/{int(found['id'])}/zip", ARCHIVE_LIMIT)
+    return member(archive, limit=limit, where=f"artifact {name}")
 
 
 def _require_plain(names: Sequence[str]) -> None:
@@ -155,3 +171,60 @@ def _say_error(error: AttnperfError, status: int) -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+class ArtifactError(AttnperfError):
+    """An archive of results cannot be used; the message says what was found in it and what is expected."""
+
+
+def member(archive: bytes, name: str = MEMBER, *, limit: int = MEMBER_LIMIT, where: str = "the artifact") -> bytes:
+    """The bytes of the regular file `name`, which must be there exactly once, at the top.
+
+    The size that the archive claims is not believed: unpacking stops at `limit`. Raises ArtifactError.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+            entry = _entry(opened, name, where)
+            return _unpacked(opened, entry, limit, where)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError) as error:
+        raise ArtifactError(f"{where} is no readable zip archive: {one_line(str(error))}") from None
+
+
+class _Commit(msgspec.Struct):
+    commit: str = ""
+
+
+def commit_in(results: bytes) -> str:
+    """The commit that a results file says it is of; '' where it says none or is no results file."""
+    try:
+        return msgspec.json.decode(results, type=_Commit).commit
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return ""
+
+
+def _entry(opened: zipfile.ZipFile, name: str, where: str) -> zipfile.ZipInfo:
+    entries = opened.infolist()
+    if len(entries) > MOST_MEMBERS:
+        raise ArtifactError(f"{where} holds {len(entries):,} files; {name} alone is expected")
+    named = [entry for entry in entries if entry.filename == name]
+    if len(named) != 1:
+        inside = ", ".join(one_line(entry.filename, 60) for entry in entries[:10]) or "nothing"
+        raise ArtifactError(f"{where} must hold {name} once, at its top, and holds {len(named)} of it; in it: {inside}")
+    (entry,) = named
+    kind = stat.S_IFMT(entry.external_attr >> 16)
+    if entry.is_dir() or kind not in (0, stat.S_IFREG):
+        raise ArtifactError(f"{name} in {where} is no regular file")
+    if entry.compress_type not in PACKED_BY:
+        raise ArtifactError(f"{name} in {where} is packed by method {entry.compress_type}; 0 and 8 (deflate) are known")
+    return entry
+
+
+def _unpacked(opened: zipfile.ZipFile, entry: zipfile.ZipInfo, limit: int, where: str) -> bytes:
+    parts, size = [], 0
+    with opened.open(entry) as stream:
+        while chunk := stream.read(_CHUNK):
+            size += len(chunk)
+            if size > limit:
+                raise ArtifactError(f"{entry.filename} in {where} is longer than {limit:,} bytes")
+            parts.append(chunk)
+    return b"".join(parts)

@@ -9,10 +9,16 @@ JASA 107, 2012), with outliers put to their neighbours' median first. A candidat
 - and it is a step: with one slope for both sides at least half of it is left, so that no drift is cut into steps.
 
 docs/history.md has the rates of false alarms and of detection; benchmarks/history_cost.py measures them again.
+
+Mann and Whitney's rank test with its exact distribution, so that three points against thirty are judged rightly.
+
+How far a case's points lie from their level, estimated robustly, and points that lie alone.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 import statistics
 from collections.abc import Sequence
@@ -21,8 +27,6 @@ from dataclasses import dataclass, replace
 from pytest_attnperf.records.histories import CaseHistory, ChangePoint, HistoryPoint
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.tools.history.failures import HistoryError
-from pytest_attnperf.tools.history.rank_test import one_sided_p, smallest_p
-from pytest_attnperf.tools.history.series_noise import level_noise, step_noise, without_lone
 
 MIN_POINTS = 8
 MIN_SEGMENT = 3
@@ -39,6 +43,17 @@ DRIFT_POINTS = 18
 
 NOT_COMPARED = frozenset({"INCORRECT", "ERROR", "SUSPICIOUS"})
 """The time of a wrong result says nothing of the right one's."""
+
+NOISE_FLOOR = 0.003
+"""Relative: fresh processes of unchanged code lie at least so far apart on one machine; days lie further."""
+
+MAD_TO_SD = 1.4826
+"""Median absolute deviation of normal values, to their standard deviation."""
+
+NEIGHBOURS = 2
+"""On each side of a point, of those that it is compared with."""
+
+ALONE_SIGMAS = 4.0
 
 
 @dataclass(frozen=True)
@@ -177,3 +192,64 @@ def _drift_note(logs: Sequence[float], sigma: float) -> tuple[str, ...]:
         f"drifts: {way} by about {abs(percent):.2g} % per run over the last {len(logs)} runs, {course:+.1f} % in all; "
         "no single run is where it changed",
     )
+
+
+def one_sided_p(lower: Sequence[float], higher: Sequence[float]) -> float:
+    """The chance of ranks at least as much in favour of `higher` being higher, if both are alike.
+
+    Ties count half; half a rank is then given away, so that p is rather too large. Raises ValueError for an empty side.
+    """
+    if not lower or not higher:
+        raise ValueError(f"{len(lower)} and {len(higher)} values cannot be compared; both sides need one")
+    against = sum((low > high) + 0.5 * (low == high) for low in lower for high in higher)
+    counts = _counts(*sorted((len(lower), len(higher))))
+    # `against` is U; a half is rounded up.
+    return sum(counts[: int(against + 0.5) + 1]) / sum(counts)
+
+
+def smallest_p(lower: int, higher: int) -> float:
+    """What complete separation of so many values gives."""
+    return 1 / sum(_counts(*sorted((lower, higher))))
+
+
+@functools.lru_cache(maxsize=256)
+def _counts(fewer: int, more: int) -> tuple[int, ...]:
+    """How many orders of both samples have U = 0, 1, 2 ...: coefficients of the Gaussian binomial."""
+    size = fewer * more + 1
+    counts = [1] + [0] * (size - 1)
+    for step in range(1, fewer + 1):
+        # Times (1 - q^(more + step)), then divided by (1 - q^step).
+        for index in range(size - 1, more + step - 1, -1):
+            counts[index] -= counts[index - more - step]
+        for index in range(step, size):
+            counts[index] += counts[index - step]
+    return tuple(counts)
+
+
+def step_noise(logs: Sequence[float]) -> float:
+    """Standard deviation of a point around its level, from differences of successive points, which few changes touch.
+
+    At least NOISE_FLOOR. Raises ValueError for fewer than two points.
+    """
+    if len(logs) < 2:
+        raise ValueError(f"noise needs two points, got {len(logs)}")
+    differences = [abs(after - before) for before, after in itertools.pairwise(logs)]
+    return max(NOISE_FLOOR, MAD_TO_SD * statistics.median(differences) / math.sqrt(2))
+
+
+def level_noise(logs: Sequence[float], bounds: Sequence[int]) -> float:
+    """The same, from distances to the medians of levels that end before each of `bounds`; sees slow waves, too."""
+    distances: list[float] = []
+    for start, end in zip((0, *bounds), bounds, strict=False):
+        centre = statistics.median(logs[start:end])
+        distances += [abs(value - centre) for value in logs[start:end]]
+    return max(NOISE_FLOOR, MAD_TO_SD * statistics.median(distances))
+
+
+def without_lone(logs: Sequence[float], sigma: float) -> list[float]:
+    """Points far from all their neighbours are put at these neighbours' median: one outlier, or two, are no level."""
+    cleaned = []
+    for index, value in enumerate(logs):
+        around = statistics.median(logs[max(0, index - NEIGHBOURS) : index + NEIGHBOURS + 1])
+        cleaned.append(around if abs(value - around) > ALONE_SIGMAS * sigma else value)
+    return cleaned

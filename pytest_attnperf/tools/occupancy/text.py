@@ -8,6 +8,7 @@ from typing import Protocol
 
 from pytest_attnperf.records.code import Occupancy
 from pytest_attnperf.reports.text.figures import one_line
+from pytest_attnperf.reports.text.wide_tables import plain_table
 
 PLOT_COLUMNS = 64
 """VGPRs of a wave (256) and LDS of a workgroup (64 KiB, 160 KiB) divide by it; with the axis a plot is 69 wide."""
@@ -147,7 +148,7 @@ def named_limiters(found: Occupancy) -> str:
 def use_table(rows: Sequence[UseRow]) -> str:
     """One line per resource of a workgroup."""
     cells = [(row.resource, row.asks, row.gets) for row in rows]
-    return _table(cells, ("a workgroup", "asks for", "is given"), ("left", "left", "left"))
+    return plain_table(("a workgroup", "asks for", "is given"), cells, ("left", "left", "left"))
 
 
 def limit_table(rows: Sequence[LimitRow], block: str) -> str:
@@ -159,7 +160,7 @@ def limit_table(rows: Sequence[LimitRow], block: str) -> str:
         for row in rows
     ]
     kept = len(headers) if any(row.binds for row in rows) else len(headers) - 1
-    return _table([line[:kept] for line in cells], headers[:kept], aligns[:kept])
+    return plain_table(headers[:kept], [line[:kept] for line in cells], aligns[:kept])
 
 
 def savings_lines(goal: str, ways: Sequence[Sequence[Saving]]) -> list[str]:
@@ -214,14 +215,6 @@ def _draw_step(rows: list[list[str]], column: int, before: int, level: int, ink:
         rows[between][column] = ink.down
 
 
-def _table(cells: Sequence[Sequence[str]], headers: Sequence[str], aligns: Sequence[str]) -> str:
-    # This module is imported wherever any command is typed, also where `attnperf worker` runs without our dependencies.
-    from tabulate import tabulate
-
-    text = tabulate(cells, headers, tablefmt="simple", colalign=aligns, disable_numparse=True)
-    return "\n".join(line.rstrip() for line in text.splitlines())
-
-
 def _at(stairs: Sequence[Stair], value: int) -> Stair:
     return next((stair for stair in stairs if value <= stair.last), stairs[-1])
 
@@ -240,8 +233,6 @@ def _saving_text(saving: Saving) -> str:
 
 def overview_table(rows: Sequence[OverviewRow]) -> str:
     """A line per kernel: what it asks for, waves per SIMD in both forms, and what limits them."""
-    from tabulate import tabulate
-
     headers = ["kernel", "arch", "VGPRs", "AGPRs", "SGPRs", "LDS bytes", "threads", "waves/SIMD", "whole", "limited by"]
     body = [
         [
@@ -259,4 +250,4 @@ def overview_table(rows: Sequence[OverviewRow]) -> str:
         for row in rows
     ]
     aligns = ["left", "left", *["right"] * 7, "left"]
-    return tabulate(body, headers, tablefmt="simple", colalign=aligns, disable_numparse=True)
+    return plain_table(headers, body, aligns)

@@ -1,30 +1,50 @@
-"""One profile summed up: where time goes, how it spreads, what is warm-up, and what follows from it."""
+"""One profile summed up: where time goes, how it spreads, what is warm-up, and what follows from it.
+
+The time of every kernel, of traces and of statistics; shares are added by who knows the whole.
+
+When the GPU worked and when it waited: one sweep over the dispatches in the order they began.
+"""
 
 from __future__ import annotations
 
+import statistics
 from array import array
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import sub
 
 from pytest_attnperf.environment.device_specs import DeviceSpec
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.records.profiles import FamilyTime, FirstCalls, KernelTime, ProfileSummary
+from pytest_attnperf.records.profiles import (
+    Agent,
+    FamilyTime,
+    FirstCalls,
+    KernelShape,
+    KernelTime,
+    ProfileSummary,
+    Source,
+    Spread,
+)
 from pytest_attnperf.tools.profilers.advice import advise
 from pytest_attnperf.tools.profilers.amdahl import gains
 from pytest_attnperf.tools.profilers.contradictions import contradictions
+from pytest_attnperf.tools.profilers.dispatches import Dispatches
 from pytest_attnperf.tools.profilers.first_calls import WarmUp, first_calls_of, host_times, warm_up_given, warm_up_of
 from pytest_attnperf.tools.profilers.kernel_families import ATTENTION, OTHER, Rules
-from pytest_attnperf.tools.profilers.kernel_times import from_stats, from_trace
 from pytest_attnperf.tools.profilers.passes import Calls, PassesFound, find_passes
 from pytest_attnperf.tools.profilers.profile import Profile
-from pytest_attnperf.tools.profilers.timeline import Timeline, timeline_of
-from pytest_attnperf.tools.profilers.traced import Traced
+from pytest_attnperf.tools.profilers.resources import shape_time
+from pytest_attnperf.tools.profilers.spreads import added, joined, spread_of
+from pytest_attnperf.tools.profilers.traced import KERNELS, Traced, TracedKernel
 
 UNKNOWN_SHARE = 0.05
 """Of GPU time in kernels of no known family, from which on it is said."""
 
 STATS_WARM_UP = "unknown: statistics count every dispatch, warm-up included, and do not tell their order"
+
+WITHOUT_DISPATCHES = ("stats", "agent_info", "counter_collection", "api_trace", "memory_copy_trace")
+"""Within the form of a source that tells nothing of kernels' resources."""
 
 
 def summarise(
@@ -163,3 +183,138 @@ def _notes(
             "file can name theirs (--families)"
         )
     return tuple(notes)
+
+
+def from_trace(traced: Traced, warm_up: WarmUp, profile: Profile) -> tuple[KernelTime, ...]:
+    """Every kernel of a trace, with its sizes, the longest size first."""
+    before = Counter(traced.dispatches.shape[: warm_up.before])
+    form = _form(profile.sources)
+    found = []
+    for kernel in traced.kernels:
+        times = [
+            shape_time(shape, spread_of(traced.durations[at]), _agent(shape, profile.agents), form=form)
+            for at, shape in ((at, traced.dispatches.shapes[at]) for at in kernel.shapes)
+        ]
+        whole = times[0].spread if len(times) == 1 else spread_of(joined(traced.durations[at] for at in kernel.shapes))
+        found.append(
+            KernelTime(
+                name=kernel.name,
+                family=kernel.family,
+                kind=kernel.kind,
+                spread=whole,
+                share=0.0,
+                steady=_steady(traced, kernel, whole, before, warm_up),
+                first_ns=traced.durations[kernel.first][0],
+                shapes=tuple(sorted(times, key=lambda time: -time.spread.total_ns)),
+            )
+        )
+    return tuple(found)
+
+
+def _steady(
+    traced: Traced, kernel: TracedKernel, whole: Spread, before: Counter[int], warm_up: WarmUp
+) -> Spread | None:
+    skipped = {at: before[at] for at in kernel.shapes if before[at]}
+    if kernel.name in warm_up.first_of and kernel.kind in KERNELS:
+        skipped[kernel.first] = max(1, skipped.get(kernel.first, 0))
+    if not skipped:
+        return whole
+    rest = joined(traced.durations[at][skipped.get(at, 0) :] for at in kernel.shapes)
+    return spread_of(rest) if rest else None
+
+
+def _form(sources: Sequence[Source]) -> str:
+    """What wrote the resources of kernels; '' where several kinds of file did."""
+    forms = {source.form for source in sources if not any(part in source.form for part in WITHOUT_DISPATCHES)}
+    return forms.pop() if len(forms) == 1 else ""
+
+
+def _agent(shape: KernelShape, agents: Sequence[Agent]) -> Agent | None:
+    """The device of a dispatch by its name, or the only one there is where dispatches name none."""
+    named = next((agent for agent in agents if agent.name == shape.agent), None)
+    gpus = [agent for agent in agents if agent.kind == "gpu"]
+    return named or (gpus[0] if len(gpus) == 1 and not shape.agent else None)
+
+
+def from_stats(profile: Profile, traced: Traced, rules: Rules) -> tuple[KernelTime, ...]:
+    """Kernels and copies of statistics, where a trace holds none of that kind."""
+    spreads: dict[tuple[str, str], list[Spread]] = {}
+    for row in profile.stats:
+        if (row.domain == "kernel" and not traced.holds_kernels) or (row.domain == "copy" and not traced.holds_copies):
+            spreads.setdefault((row.name, row.domain), []).append(row.spread)
+    return tuple(
+        KernelTime(name, rules.family(name, kind).name, kind, added(each), 0.0)
+        for (name, kind), each in spreads.items()
+    )
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Nanoseconds. All devices and queues of a profile together: where two work at once, the time counts once.
+
+    span_ns      from the first start to the last end
+    busy_ns      in which at least one dispatch ran
+    work_ns      durations added up, overlapping ones each in full
+    gaps         times in which nothing ran between two dispatches
+    median_gap_ns, longest_gap_ns   of these, None where there are none
+    """
+
+    span_ns: int
+    busy_ns: int
+    work_ns: int
+    gaps: int
+    median_gap_ns: float | None = None
+    longest_gap_ns: int | None = None
+
+    @property
+    def idle_ns(self) -> int:
+        """Within the span, in which nothing ran: all gaps added up."""
+        return self.span_ns - self.busy_ns
+
+    @property
+    def overlap_ns(self) -> int:
+        """By which the durations added up exceed the time in which something ran."""
+        return self.work_ns - self.busy_ns
+
+    @property
+    def idle_share(self) -> float:
+        """Of the span; 0 for an empty one."""
+        return self.idle_ns / self.span_ns if self.span_ns else 0.0
+
+    def __str__(self) -> str:
+        text = (
+            f"the GPU idles for {self.idle_share:.1%} of the {self.span_ns / 1e6:.6g} ms from first start to last end"
+        )
+        if self.median_gap_ns is not None and self.longest_gap_ns is not None:
+            text += (
+                f": {self.gaps:,} gaps between dispatches, median {self.median_gap_ns / 1e3:.4g} us, "
+                f"longest {self.longest_gap_ns / 1e3:.4g} us"
+            )
+        if self.overlap_ns:
+            text += f"; dispatches overlap by {self.overlap_ns / 1e6:.4g} ms"
+        return text
+
+
+def timeline_of(dispatches: Dispatches) -> Timeline | None:
+    """Of dispatches ordered by their start, as `Dispatches` are; None without any."""
+    if not len(dispatches):
+        return None
+    first = dispatches.start_ns[0]
+    reached, busy = first, 0
+    gaps = array("q")
+    for start, end in zip(dispatches.start_ns, dispatches.end_ns, strict=True):
+        if start > reached:
+            gaps.append(start - reached)
+            busy += end - start
+            reached = end
+        elif end > reached:
+            busy += end - reached
+            reached = end
+    return Timeline(
+        span_ns=reached - first,
+        busy_ns=busy,
+        work_ns=dispatches.total_ns,
+        gaps=len(gaps),
+        median_gap_ns=statistics.median(gaps) if gaps else None,
+        longest_gap_ns=max(gaps, default=None),
+    )

@@ -18,7 +18,6 @@ from pytest_attnperf.tools.tuner.confirm import confirm
 from pytest_attnperf.tools.tuner.decide import TuneDecision, decide
 from pytest_attnperf.tools.tuner.job import Served, TuneJob, TunePools
 from pytest_attnperf.tools.tuner.journal import Journal
-from pytest_attnperf.tools.tuner.machine_code import SAME_CODE, light, without_repeats
 from pytest_attnperf.tools.tuner.progress import Paced, WatchedBench
 from pytest_attnperf.tools.tuner.pruning import prune, static_figures
 from pytest_attnperf.tools.tuner.resuming import (
@@ -31,7 +30,7 @@ from pytest_attnperf.tools.tuner.resuming import (
 from pytest_attnperf.tools.tuner.search import search, strategy_for
 from pytest_attnperf.tools.tuner.settings import SearchResult, trials_allowed
 from pytest_attnperf.tools.tuner.space import candidates
-from pytest_attnperf.tools.tuner.static_rank import rank
+from pytest_attnperf.tools.tuner.static_rank import SAME_CODE, light, rank, without_repeats
 from pytest_attnperf.tools.tuner.warming import warm
 from pytest_attnperf.tools.tuner.worker_bench import WorkerBench, started
 from pytest_attnperf.tuning_records import (

@@ -1,8 +1,13 @@
-"""What a tuning run leaves in its folder: configuration files, the report, and the whole result."""
+"""What a tuning run leaves in its folder: configuration files, the report, and the whole result.
+
+What a tuning run shows: what was tried, the best candidates, and the winner against the default by workload.
+"""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +16,30 @@ import msgspec
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.records.regular_file import read_regular
-from pytest_attnperf.reports.text.wide_tables import markdown, terminal
-from pytest_attnperf.tools.tuner.text import header_lines, tables
-from pytest_attnperf.tuning_records import TuneResult
+from pytest_attnperf.reports.text.figures import ABSENT, format_change, format_interval, format_us, one_line
+from pytest_attnperf.reports.text.wide_tables import Column, Table, markdown, terminal
+from pytest_attnperf.tuning_records import (
+    STATIC_ONLY,
+    Candidate,
+    Excluded,
+    StaticFigures,
+    TuneResult,
+    Value,
+    WorkloadChange,
+)
 
 RESULT, REPORT = "tune.json", "report.md"
 BYTES_MAX = 1 << 28
+
+SHOWN = 10
+"""Candidates of the ranking that a table holds, the default beside them."""
+
+_FIGURES = ("registers", "spills", "scratch B", "LDS B", "waves/SIMD")
+"""What is said of a candidate's code objects."""
+
+REASONS_SHOWN = 4
+NAME_LIMIT = 90
+NOT_TIMED = "NOTHING WAS TIMED: candidates are ranked by their code objects, which says what to time first, no more"
 
 
 def written(result: TuneResult, out: Path) -> str:
@@ -73,3 +96,128 @@ def _earlier(result: Path) -> list[tuple[str, str]]:
         ]
     except (UsageError, OSError, ValueError, KeyError, TypeError, RecursionError):
         return []
+
+
+def header_lines(result: TuneResult) -> list[str]:
+    """The verdict first, then what was tuned where, what was tried, and what was left out before timing."""
+    device = result.device
+    where = f"{device.name or device.product} ({result.arch})" if device is not None else f"{result.arch}, not present"
+    timed = {(trial.candidate.id) for trial in result.trials}
+    lines = [f"{result.verdict}: {one_line(result.summary, 400)}"]
+    if result.verdict == STATIC_ONLY:
+        lines.append(NOT_TIMED)
+    lines.append(f"tuned: {result.backend}, kernel {result.kernel}, on {one_line(where)}")
+    lines.append(f"workloads: {', '.join(one_line(name, NAME_LIMIT) for name in result.workloads)}")
+    lines.append(
+        f"searched ({result.strategy}): {result.candidates} candidates, {len(timed)} of them timed in "
+        f"{len(result.trials)} trials (one candidate on one workload in one process), {result.seconds:.0f} s in all"
+    )
+    lines += _excluded_lines(result.excluded)
+    return [*lines, *(one_line(note, 400) for note in result.notes)]
+
+
+def tables(result: TuneResult) -> list[Table]:
+    """The best candidates, and the changes by workload."""
+    found = [ranking_table(result)] if result.ranking else []
+    return [*found, changes_table(result.changes)] if result.changes else found
+
+
+def ranking_table(result: TuneResult) -> Table:
+    """The best candidates by rank beside the default: cost, values, and what their code objects say, a column each.
+    Values that all share are said below, and figures that are known of none are left out.
+    """
+    places = list(enumerate(result.ranking, start=1))
+    shown = places[:SHOWN]
+    shown += [place for place in places[SHOWN:] if place[1][0].id == result.default.id]
+    shared = _shared([candidate for _, (candidate, _) in shown])
+    names = sorted({name for _, (candidate, _) in shown for name in candidate.values if name not in shared})
+    columns = {
+        "vs default": [ABSENT if cost is None else f"{cost:.3f}" for _, (_, cost) in shown],
+        **{name: [str(candidate.values.get(name, ABSENT)) for _, (candidate, _) in shown] for name in names},
+    }
+    figures = [_static_cells(result.static.get(candidate.id)) for _, (candidate, _) in shown]
+    columns |= dict(zip(_FIGURES, map(list, zip(*figures, strict=True)), strict=True))
+    known = {name: cells for name, cells in columns.items() if any(cell != ABSENT for cell in cells)}
+    marks = [_marked(rank, candidate, result) for rank, (candidate, _) in shown]
+    notes = [f"all of these: {_values(shared)}"] if shared else []
+    if len(result.ranking) > len(shown):
+        notes.append(f"{len(result.ranking) - len(shown)} further candidates are in the JSON file")
+    rows = tuple(zip(marks, *known.values(), strict=True))
+    return Table("candidates", "rank", tuple(Column(one_line(name, 40)) for name in known), rows, tuple(notes))
+
+
+def changes_table(changes: Sequence[WorkloadChange]) -> Table:
+    """The winner against the default, worst first: one rule serves all these workloads, and the worst decides."""
+    ordered = sorted(changes, key=lambda change: -(change.ratio if change.ratio is not None else float("inf")))
+    rows = [
+        (
+            one_line(change.workload, NAME_LIMIT),
+            format_us(change.default_us),
+            format_us(change.winner_us),
+            format_change(change.ratio),
+            format_interval(change.interval95).removeprefix("95 %: ") or ABSENT,
+            str(len(change.pairs)) if change.pairs else ABSENT,
+            "yes" if change.tuned else "no",
+            change.verdict,
+        )
+        for change in ordered
+    ]
+    columns = [Column(name) for name in ("default us", "winner us", "change", "95 %", "pairs", "tuned")]
+    notes = [f"{one_line(change.workload, NAME_LIMIT)}: {one_line(change.note)}" for change in ordered if change.note]
+    title = "winner against default, in fresh pairs of processes, worst first"
+    return Table(title, "workload", (*columns, Column("verdict", "left")), tuple(rows), tuple(notes))
+
+
+def _excluded_lines(excluded: Sequence[Excluded]) -> list[str]:
+    """How many candidates were left out at each stage, with the most frequent kinds of reasons: those that differ in
+    figures only are one kind, told by its first.
+    """
+    lines = []
+    for stage in dict.fromkeys(one.stage for one in excluded):
+        reasons = [one.reason for one in excluded if one.stage == stage]
+        kinds = Counter(map(_kind, reasons))
+        examples = {_kind(reason): reason for reason in reversed(reasons)}
+        differ = {_kind(reason) for reason in reasons if reason != examples[_kind(reason)]}
+        said = [
+            f"{count} x {'e.g. ' if kind in differ else ''}{one_line(examples[kind], 120)}"
+            for kind, count in kinds.most_common(REASONS_SHOWN)
+        ]
+        more = len(kinds) - len(said)
+        rest = [f"{more} other reasons"] if more > 0 else []
+        lines.append(f"left out ({stage}): {len(reasons)}: {'; '.join([*said, *rest])}")
+    return lines
+
+
+def _kind(reason: str) -> str:
+    """A reason without its figures."""
+    return "".join(letter for letter in reason if not letter.isdigit() and letter not in ",.")
+
+
+def _marked(rank: int, candidate: Candidate, result: TuneResult) -> str:
+    """A candidate's rank, and what it is: one of the library's, the winner, the default."""
+    marks = [candidate.label] if candidate.label else []
+    if result.winner is not None and candidate.id == result.winner.id:
+        marks.append("first" if result.verdict == STATIC_ONLY else "winner")
+    if candidate.id == result.default.id:
+        marks.append("default")
+    return one_line(" ".join([str(rank), ", ".join(marks)]).rstrip(), NAME_LIMIT)
+
+
+def _shared(candidates: Sequence[Candidate]) -> dict[str, Value]:
+    """Values that all these candidates have; none where there is one candidate only."""
+    if len(candidates) < 2:
+        return {}
+    first = candidates[0].values
+    return {name: first[name] for name in first if all(other.values.get(name) == first[name] for other in candidates)}
+
+
+def _values(values: dict[str, Value]) -> str:
+    return " ".join(f"{name}={values[name]}" for name in sorted(values))
+
+
+def _static_cells(figures: StaticFigures | None) -> tuple[str, ...]:
+    if figures is None:
+        return (ABSENT,) * len(_FIGURES)
+    spills = ABSENT if figures.spills is None else str(figures.spills)
+    occupancy = ABSENT if figures.occupancy is None else f"{figures.occupancy:g}"
+    return (str(figures.registers), spills, str(figures.scratch_bytes), str(figures.lds_bytes), occupancy)

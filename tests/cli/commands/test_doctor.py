@@ -13,14 +13,18 @@ from typing import Any
 
 import pytest
 
+from pytest_attnperf.cli.commands import doctor as doctor_here
+from pytest_attnperf.cli.commands.doctor import has_gpu, surroundings_here, vendor_of
 from pytest_attnperf.cli.main import main
 from pytest_attnperf.environment.gpus import visible_gpus_here
-from pytest_attnperf.tools.doctor import here as doctor_here
+from pytest_attnperf.environment.system import System
 from pytest_attnperf.tools.doctor import probe_list
 from pytest_attnperf.tools.doctor.finding import Finding, Status
 from pytest_attnperf.tools.doctor.probes import Probe, Surroundings
 
 DOCS = Path(__file__).parents[3] / "docs/doctor.md"
+
+NODE = "sys/class/kfd/kfd/topology/nodes/1"
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ def test_fields_of_the_json_are_documented(done: Done) -> None:
 def typed(monkeypatch: pytest.MonkeyPatch, probes: Sequence[Probe], here: Surroundings, *arguments: str) -> int:
     """Exit status of the command over other probes and surroundings."""
     monkeypatch.setattr(probe_list, "PROBES", tuple(probes))
-    monkeypatch.setattr("pytest_attnperf.tools.doctor.here.surroundings_here", lambda: here)
+    monkeypatch.setattr("pytest_attnperf.cli.commands.doctor.surroundings_here", lambda: here)
     monkeypatch.setenv("COLUMNS", "80")
     return main(["doctor", *arguments])
 
@@ -182,3 +186,46 @@ def test_doctor_with_a_gpu_is_as_fast_as_promised() -> None:
     unknown = [each for each in written["findings"] if each["status"] == "unknown"]
     assert [each for each in unknown if each["group"] == "Measuring" or each["name"] == each["probe"]] == []
     assert {"noise of softmax", "noise of attention", "noise of gemm"} <= statuses.keys()
+
+
+def system_with(root: Path, *files: str) -> System:
+    """A machine with these files; an AMD node says gfx942."""
+    for name in files:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("gfx_target_version 90402\n" if name.endswith("properties") else "7\n")
+    return System(root)
+
+
+@pytest.mark.parametrize(
+    ("files", "vendor", "seen"),
+    [
+        ((), "", False),
+        (("dev/nvidia0", "dev/nvidiactl"), "nvidia", True),
+        (("dev/nvidiactl",), "", False),
+        (("dev/kfd", f"{NODE}/gpu_id", f"{NODE}/properties"), "amd", True),
+        ((f"{NODE}/gpu_id", f"{NODE}/properties"), "amd", False),
+        (("proc/driver/nvidia/gpus/0000:01:00.0/information",), "nvidia", False),
+    ],
+)
+def test_vendor_is_the_drivers_and_a_gpu_is_a_node(
+    tmp_path: Path, files: tuple[str, ...], vendor: str, seen: bool
+) -> None:
+    """A container without device nodes still shows whose driver the machine has, and has no GPU."""
+    system = system_with(tmp_path, *files)
+    assert vendor_of(system) == vendor
+    assert has_gpu(system, {}) is seen
+
+
+def test_hidden_gpu_is_none(tmp_path: Path) -> None:
+    """A variable that hides the GPU hides it from the doctor, too."""
+    assert not has_gpu(system_with(tmp_path, "dev/nvidia0"), {"CUDA_VISIBLE_DEVICES": ""})
+
+
+def test_project_is_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The doctor looks at the folder that it is started in, and at this process's environment."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ATTNPERF_DOCTOR_TEST", "1")
+    here = surroundings_here()
+    assert here.root == tmp_path.resolve()
+    assert here.environ["ATTNPERF_DOCTOR_TEST"] == "1"

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.tools.doctor import bundle, identity
+from pytest_attnperf.tools.doctor import bundle
+from pytest_attnperf.tools.doctor.bundle import private_here
 from pytest_attnperf.tools.doctor.engine import Examined, Report
 from pytest_attnperf.tools.doctor.finding import Finding, Status
-from pytest_attnperf.tools.doctor.identity import private_here
 
 UUID = "5f2c1d3e-0a1b-4c2d-8e9f-001122334455"
 TOKEN = "ghp_" + "z" * 36
@@ -42,8 +42,8 @@ def here(make_here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
     """A project of one user, every source of whose bundle has the line planted, in texts, names and keys."""
     home = str(tmp_path / "annika")
     account = SimpleNamespace(pw_name="annika", pw_gecos="Annika Lind,,,", pw_dir=home)
-    monkeypatch.setattr(identity, "_account", lambda: account)
-    monkeypatch.setattr(identity.os, "uname", lambda: SimpleNamespace(nodename="gpu-node-17.zebra.example"))
+    monkeypatch.setattr(bundle, "_account", lambda: account)
+    monkeypatch.setattr(bundle.os, "uname", lambda: SimpleNamespace(nodename="gpu-node-17.zebra.example"))
     made = make_here()
     line = planted(home, str(made.root))
     environ = {

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import math
 import random
 from collections.abc import Sequence
@@ -10,7 +11,15 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
-from pytest_attnperf.tools.history.change_points import with_changes
+from pytest_attnperf.tools.history.change_points import (
+    NOISE_FLOOR,
+    level_noise,
+    one_sided_p,
+    smallest_p,
+    step_noise,
+    with_changes,
+    without_lone,
+)
 from pytest_attnperf.tools.history.failures import HistoryError
 
 NOISE = 0.003
@@ -120,3 +129,68 @@ def test_missing_ruptures_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(builtins, "__import__", fake)
     with pytest.raises(HistoryError, match=r"change points need ruptures .*pip install 'pytest-attnperf\[history\]'"):
         with_changes(history([100.0] * 8))
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (2, 3), (3, 4), (4, 4)])
+def test_probabilities_are_shares_of_all_orders(sizes: tuple[int, int]) -> None:
+    """Against counting every order of so few ranks."""
+    ranks = range(sum(sizes))
+    orders = [
+        (lower, [rank for rank in ranks if rank not in lower]) for lower in itertools.combinations(ranks, sizes[0])
+    ]
+
+    def inversions(lower: tuple[int, ...], higher: list[int]) -> int:
+        return sum(low > high for low in lower for high in higher)
+
+    for lower, higher in orders:
+        seen = inversions(lower, higher)
+        share = sum(inversions(*order) <= seen for order in orders) / len(orders)
+        assert one_sided_p(lower, higher) == pytest.approx(share)
+
+
+def test_complete_separation_is_the_smallest() -> None:
+    """Of 20 and 20 values one of C(40, 20) orders."""
+    assert smallest_p(20, 20) == pytest.approx(1 / math.comb(40, 20))
+    assert one_sided_p(range(20), range(20, 40)) == smallest_p(20, 20)
+    assert smallest_p(3, 17) == smallest_p(17, 3) == pytest.approx(1 / math.comb(20, 3))
+
+
+def test_ties_make_no_difference_look_larger() -> None:
+    """Equal values prove nothing."""
+    assert one_sided_p([1.0] * 5, [1.0] * 5) > 0.5
+    assert one_sided_p([1, 2, 3], [3, 4, 5]) >= one_sided_p([1, 2, 3], [4, 5, 6])
+
+
+def test_an_empty_side_is_refused() -> None:
+    """There is nothing to compare."""
+    with pytest.raises(ValueError, match="0 and 2 values cannot be compared"):
+        one_sided_p([], [1.0, 2.0])
+
+
+def test_noise_is_that_of_the_points_whatever_the_levels() -> None:
+    """Within a tenth, over 400 points with a step and a few outliers."""
+    draw = random.Random(1)
+    logs = [0.2 * (number >= 200) + draw.gauss(0, 0.02) for number in range(400)]
+    logs[50] = logs[300] = 5.0
+    assert step_noise(logs) == pytest.approx(0.02, rel=0.15)
+    assert level_noise(logs, [200, 400]) == pytest.approx(0.02, rel=0.1)
+    assert level_noise(logs, [400]) > 0.05
+
+
+def test_equal_points_have_the_floor() -> None:
+    """A case that repeats to the digit still differs from day to day."""
+    assert step_noise([1.0] * 8) == level_noise([1.0] * 8, [8]) == NOISE_FLOOR
+
+
+def test_two_points_are_needed() -> None:
+    """One has no spread."""
+    with pytest.raises(ValueError, match="noise needs two points, got 1"):
+        step_noise([1.0])
+
+
+def test_lone_points_are_put_to_their_neighbours_and_levels_stay() -> None:
+    """One outlier or two beside each other go; three are a level, and a step keeps its place."""
+    assert without_lone([0, 0, 0, 1, 0, 0, 0], 0.01) == [0] * 7
+    assert without_lone([0, 0, 0, 1, 1, 0, 0, 0], 0.01) == [0] * 8
+    assert without_lone([0, 0, 0, 1, 1, 1, 0, 0, 0], 0.01) == [0, 0, 0, 1, 1, 1, 0, 0, 0]
+    assert without_lone([0, 0, 0, 0, 1, 1, 1, 1], 0.01) == [0, 0, 0, 0, 1, 1, 1, 1]

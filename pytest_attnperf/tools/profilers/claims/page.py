@@ -24,6 +24,12 @@ from pytest_attnperf.tools.profilers.claims.figures import Figure
 from pytest_attnperf.tools.profilers.claims.records import CLAIMS_SCHEMA, Claims
 from pytest_attnperf.tools.profilers.claims.rules import known_of
 
+RULES = (
+    *(claim_rules_device.check, claim_rules_occupancy.check, claim_rules_work.check),
+    *(claim_rules_bound.check, claim_rules_table.check, claim_rules_arithmetic.check),
+)
+"""What is checked of the document alone, in the order of the findings. A new rule is a file here and a name in it."""
+
 MOST_BYTES = 2**20
 YAML_ENDINGS = (".yaml", ".yml")
 
@@ -34,14 +40,7 @@ _STEP = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def check_claims(claims: Claims, summary: ProfileSummary | None = None) -> tuple[Finding, ...]:
     """Every check that the document allows, and with a profile beside it those against the profile."""
     known = known_of(claims)
-    found = [
-        *claim_rules_device.check(known),
-        *claim_rules_occupancy.check(known),
-        *claim_rules_work.check(known),
-        *claim_rules_bound.check(known),
-        *claim_rules_table.check(known),
-        *claim_rules_arithmetic.check(known),
-    ]
+    found = [one for check in RULES for one in check(known)]
     if summary is not None:
         found += claim_rules_profile.check(known, summary)
     return tuple(found)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from pytest_attnperf.tools.profilers.safe_patterns import MAX_REPEATS, pattern_risk
+from pytest_attnperf.tools.profilers.kernel_families import MAX_REPEATS, pattern_risk
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from pytest_attnperf.records.profiles import Agent, KernelShape, KernelTime, Sou
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
 from pytest_attnperf.tools.profilers.first_calls import WarmUp
 from pytest_attnperf.tools.profilers.kernel_families import Rules
-from pytest_attnperf.tools.profilers.kernel_times import from_stats, from_trace
 from pytest_attnperf.tools.profilers.profile import Profile
 from pytest_attnperf.tools.profilers.spreads import spread_of
+from pytest_attnperf.tools.profilers.summary import from_stats, from_trace
 from pytest_attnperf.tools.profilers.traced import Traced
 
 MI300X = Agent("Agent 4", arch="gfx942", compute_units=304, wave_size=64)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 import math
 
+from pytest_attnperf.cli.profile_output import PROFILE_FORMAT, profile_json
 from pytest_attnperf.records.profiles import Gain, Spread, StatsRow
-from pytest_attnperf.tools.profilers.json_form import PROFILE_FORMAT, profile_json
 
 
 def test_records_field_by_field_under_a_format() -> None:
