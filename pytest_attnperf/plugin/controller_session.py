@@ -15,7 +15,7 @@ from pytest_attnperf.plugin.config import RunConfig, run_config
 from pytest_attnperf.plugin.device_here import DeviceHere
 from pytest_attnperf.plugin.following import next_case
 from pytest_attnperf.plugin.gathered import SELECTED, describe, encoded
-from pytest_attnperf.plugin.keys import build_key, case_key
+from pytest_attnperf.plugin.keys import PLANNED, build_key, case_key
 from pytest_attnperf.plugin.notices import notice
 from pytest_attnperf.plugin.policy_settings import plan_cases
 from pytest_attnperf.plugin.refusals import (
@@ -156,7 +156,9 @@ class ControllerSession:
         """
         cases = [item for item in session.items if case_key(item) is not None]
         builds = [item for item in session.items if build_key(item) is not None]
-        if (cases or builds) and not self._config.getoption("collectonly"):
+        # Called also behind an error that ended collecting before everything was planned; pytest then says that error.
+        planned = all(PLANNED in item.stash for item in cases)
+        if planned and (cases or builds) and not self._config.getoption("collectonly"):
             with usage_errors():
                 self._start(cases, builds)
         else:
