@@ -153,7 +153,7 @@ def harness_digest() -> str:
 def meaning(config: pytest.Config, settings: RunSettings) -> dict[str, str]:
     """Settings that change what a verdict is made from, by the option's name."""
     asked = run_config(config)
-    found = {options.BY_NAME[name].flag: asked.text(name) for name in MEANT}
+    found = {f"--attnperf-{name}": asked.text(name) for name in MEANT}
     for name in MEANT_FLAGS:
         found[f"--attnperf-{name.replace('_', '-')}"] = "given" if getattr(asked, name) else ""
     found["--attnperf-override"] = ", ".join(asked.override)
