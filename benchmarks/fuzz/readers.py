@@ -109,7 +109,7 @@ def _of_profiles(tables: list[tuple[str, bytes]], scratch: Path) -> list[Reader]
     counting = [command("profile", "{beside}/kernel_trace.csv", "--counters", "{file}")]
     traces = samples.chrome_traces()
     packed = [gzip.compress(trace) for trace in traces]
-    rules = [(samples.REPOSITORY / "pytest_attnperf" / "tools/profilers/kernel_families.json").read_bytes()]
+    rules = [(samples.REPOSITORY / "pytest_attnperf" / "tools" / "profilers" / "kernel_families.json").read_bytes()]
     families = [command("profile", "{beside}/kernel_trace.csv", "--families", "{file}")]
     claims = [file.read_bytes() for file in sorted((samples.DATA / "claims").glob("*.json"))]
     claimed = [
@@ -282,7 +282,7 @@ def _lines(file: Path, _folder: Path) -> None:
 
 
 def _listing(file: Path, _folder: Path) -> None:
-    from pytest_attnperf.codeobject.assembly_text import read_assembly
+    from pytest_attnperf.codeobject.decoding import read_assembly
     from pytest_attnperf.codeobject.disassembly import listing_of
     from pytest_attnperf.codeobject.nvdisasm import cubin_listing_of
 

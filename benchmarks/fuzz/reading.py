@@ -33,7 +33,7 @@ def command(*words: str) -> Read:
         from pytest_attnperf.cli.main import main as cli
 
         places = {"file": str(file), "folder": str(folder), "beside": str(folder.parent / "beside")}
-        console(lambda: cli.main([word.format(**places) for word in words]))
+        console(lambda: cli([word.format(**places) for word in words]))
 
     return typed
 

@@ -1,22 +1,33 @@
-"""Counts of instructions by class, inside loops and by source line, of one kernel of a code object."""
+"""Counts of instructions by class, inside loops and by source line, of one kernel of a code object.
+
+Where no disassembler is found, an AMD kernel is read from the assembler text that Triton keeps (`asm["amdgcn"]`).
+Padding that the assembler adds (`.p2align`) is not in it, so that it may have fewer s_nop than the object; every other
+instruction is the object's.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import PurePosixPath
 
 from pytest_attnperf.codeobject import amdgcn, sass
-from pytest_attnperf.codeobject.assembly_text import read_assembly
+from pytest_attnperf.codeobject.amdgcn import classify, falls_through
 from pytest_attnperf.codeobject.disassembly import disassemble
-from pytest_attnperf.codeobject.instructions import CLASSES, Listing, Place
+from pytest_attnperf.codeobject.instructions import CLASSES, Instruction, Listing, Place
 from pytest_attnperf.codeobject.loops import find_loops
 from pytest_attnperf.codeobject.nvdisasm import disassemble_cubin
 from pytest_attnperf.codeobject.source_lines import source_lines
 from pytest_attnperf.codeobject.tools import Tool, cuda_tools, objdumps
 from pytest_attnperf.errors import CodeObjectError, ToolMissingError
 from pytest_attnperf.records.code import SourceLine
+
+_LABEL = re.compile(r'("?)([\w.$@]+)\1:')
+_FILE = re.compile(r'\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"(?:\s+"((?:[^"\\]|\\.)*)")?')
+_LOC = re.compile(r"\.loc\s+(\d+)\s+(\d{1,9})\b")
 
 
 @dataclass(frozen=True)
@@ -111,3 +122,65 @@ def _counted(listing: Listing | None, classify: Callable[[str, str], str], reaso
 def _in_order(classes: Sequence[str]) -> dict[str, int]:
     counts = Counter(classes)
     return {name: counts[name] for name in CLASSES if counts[name]}
+
+
+@dataclass
+class _Reading:
+    """What was read of the kernel so far: instructions by index, and the index that each label stands before."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    place: Place | None = None
+    instructions: list[Instruction] = field(default_factory=list)
+    labels: dict[str, int] = field(default_factory=dict)
+
+
+def read_assembly(text: str, symbol: str) -> Listing:
+    """The instructions of the function `symbol`; their addresses are indices.
+
+    A text without it leaves a reason in an empty listing.
+    """
+    reading = _Reading()
+    inside = ended = False
+    for line in (raw.strip() for raw in text.splitlines()):
+        if found := _FILE.match(line):
+            reading.files[found[1]] = str(PurePosixPath(found[2]) / found[3]) if found[3] else found[2]
+        elif label := _LABEL.match(line):
+            inside = inside or label[2] == symbol
+            ended = inside and label[2].startswith(".Lfunc_end")
+            reading.labels.setdefault(label[2], len(reading.instructions))
+        elif inside:
+            ended = bool(re.match(rf"\.size\s+\"?{re.escape(symbol)}\b", line))
+            _read(line, reading)
+        if ended:
+            break
+    if not reading.instructions:
+        return Listing((), f"the assembler text holds no function {symbol!r}")
+    return Listing(tuple(_resolved(one, reading.labels) for one in reading.instructions))
+
+
+def _read(line: str, reading: _Reading) -> None:
+    """One line inside the function: a place, an instruction, or nothing of interest."""
+    if loc := _LOC.match(line):
+        reading.place = (reading.files[loc[1]], int(loc[2])) if loc[1] in reading.files else None
+    code = line.partition(";")[0].partition("//")[0].strip()
+    if not code or code.startswith((".", "#")):
+        return
+    mnemonic, *rest = code.split(None, 1)
+    reading.instructions.append(
+        Instruction(
+            mnemonic,
+            rest[0] if rest else "",
+            len(reading.instructions),
+            None,
+            reading.place,
+            falls_through(mnemonic),
+        )
+    )
+
+
+def _resolved(one: Instruction, labels: dict[str, int]) -> Instruction:
+    """The instruction with the index of its target, where it jumps to a label."""
+    target = labels.get(one.operands.rpartition(",")[2].strip())
+    if target is None or classify(one.mnemonic) not in ("branch", "call"):
+        return one
+    return replace(one, target=target)
