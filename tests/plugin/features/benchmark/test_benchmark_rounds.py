@@ -10,8 +10,9 @@ import pytest
 
 from pytest_attnperf.plugin.features.benchmark import benchmark_rounds
 from pytest_attnperf.records import CaseKey, CheckReport, ErrorFigures, Fingerprint, ProcessSummary, Verdict
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import PairSummary
-from pytest_attnperf.results import FOREIGN, CaseResult
+from pytest_attnperf.results import CaseResult
 
 
 def process(name: str, block_us: tuple[float, ...]) -> ProcessSummary:
@@ -42,7 +43,7 @@ def made(**changes: Any) -> CaseResult:
         ({"verdict": Verdict.UNDECIDED, "fails": True}, False),
         ({"verdict": Verdict.SLOWER}, False),
         ({"verdict": Verdict.SUSPICIOUS}, False),
-        ({"verdict": Verdict.INCOMPARABLE, "summary": FOREIGN}, False),
+        ({"verdict": Verdict.INCOMPARABLE, "reasons": (Note(NoteKind.FOREIGN, "k.py"),)}, False),
         ({"checks": ()}, False),
         ({"checks": (CheckReport(problems=("wrong",)),)}, False),
     ],
