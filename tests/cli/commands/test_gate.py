@@ -78,15 +78,10 @@ def _run(*cases: CaseResult) -> RunResult:
 def _store(root: Path, *names: str, us: float = 100.0) -> None:
     """Baselines of these backends under `root`."""
     for name in names:
-        recorded = replace(
-            _case(us, name),
-            verdict=Verdict.RECORDED,
-            first=tuple(_process(us, number) for number in range(7)),
-            checks=(RIGHT,) * 7,
-        )
-        merge_entries(
-            BaselineStore(root), root, "fake", "fake1", "prefill", {recorded.key.entry: new_entry(recorded, "c0")}
-        )
+        first = tuple(_process(us, number) for number in range(7))
+        recorded = replace(_case(us, name), verdict=Verdict.RECORDED, first=first, checks=(RIGHT,) * 7)
+        entry = {recorded.key.entry: new_entry(recorded, "c0")}
+        merge_entries(BaselineStore(root), root, "fake", "fake1", "prefill", entry)
 
 
 @pytest.fixture
