@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -40,16 +40,23 @@ def test_same(attnperf_project, monkeypatch):
 
 
 class Watch:
-    """The files whose functions are entered while it is on, in every thread that starts meanwhile."""
+    """The functions that are entered while it is on, as 'file:function' in the order of their first call, in every
+    thread that starts meanwhile. `collected` are those up to `mark`, `functions` those from there on.
+    """
 
     def __init__(self) -> None:
-        self.files: set[str] = set()
+        self.collected: dict[str, None] = {}
+        self.functions: dict[str, None] = {}
         self._importing = threading.local()
 
     def begin(self) -> None:
         """Watch from here on."""
         threading.setprofile(self._see)
         sys.setprofile(self._see)
+
+    def mark(self) -> None:
+        """Count from here on; what was entered before is `collected`."""
+        self.collected, self.functions = self.functions, {}
 
     def end(self) -> None:
         """Watch no longer."""
@@ -63,17 +70,24 @@ class Watch:
         if frame.f_code.co_name == "<module>":
             self._importing.depth = depth + (1 if event == "call" else -1)
         elif event == "call" and depth == 0:
-            self.files.add(frame.f_code.co_filename)
+            name = getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
+            self.functions.setdefault(f"{frame.f_code.co_filename}:{name}")
 
 
 _WATCH = Watch()
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection_finish() -> Generator[None, object, object]:
-    """Begin before the run starts its workers."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart() -> None:
+    """Begin before suites are read."""
     if LISTED in os.environ:
         _WATCH.begin()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_finish() -> Generator[None, object, object]:
+    """Count before the run starts its workers."""
+    _WATCH.mark()
     return (yield)
 
 
@@ -85,11 +99,13 @@ def pytest_pyfunc_call() -> Generator[None, object, object]:
     finally:
         _WATCH.end()
         if LISTED in os.environ:
-            Path(os.environ[LISTED]).write_text("\n".join(sorted(_WATCH.files)))
+            Path(os.environ[LISTED]).write_text("\n".join([*_WATCH.collected, "", *_WATCH.functions]))
 
 
-def entered(*words: str) -> list[str]:
-    """Files of the package, from its folder, that a case with these options of pytest's enters."""
+def entered(*words: str) -> tuple[list[str], list[str]]:
+    """Functions of the package, 'file:function' with the file from its folder, that a case with these options of
+    pytest's enters: while it is collected, and from there to its verdict.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "test_one_case.py").write_text(TEST.format(words=words))
@@ -100,13 +116,20 @@ def entered(*words: str) -> list[str]:
         done = subprocess.run(command, env=environ, cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode or not listed.exists():
             raise RuntimeError(done.stdout + done.stderr)
-        found = map(Path, listed.read_text().splitlines())
-        return [path.relative_to(PACKAGE).as_posix() for path in found if path.is_relative_to(PACKAGE)]
+        collected, _, judged = listed.read_text().partition("\n\n")
+        return of_package(collected.splitlines()), of_package(judged.splitlines())
+
+
+def of_package(functions: Iterable[str]) -> list[str]:
+    """Those in the package, with the file from its folder."""
+    prefix = f"{PACKAGE}{os.sep}"
+    return [name.removeprefix(prefix) for name in functions if name.startswith(prefix)]
 
 
 def main() -> None:
     """Print the number, and the files."""
-    files = entered(*sys.argv[1:])
+    _, functions = entered(*sys.argv[1:])
+    files = sorted({name.partition(":")[0] for name in functions})
     print(f"files entered {len(files)}", *files, sep="\n  ")
 
 
