@@ -4,6 +4,7 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,8 @@ from pytest_attnperf.cli.commands.run_kernel import launch_lines, run_case, work
 from pytest_attnperf.cli.main import main, parser_of
 from pytest_attnperf.errors import UnknownNameError, UnsupportedError, UsageError, WorkloadError
 from pytest_attnperf.kernel_builds import KernelRegistry
+from pytest_attnperf.measure import interpreting
+from pytest_attnperf.plugin.config import RUN_CONFIG, RunConfig
 from pytest_attnperf.plugin.registered import Registered
 from pytest_attnperf.records import DeviceInfo, Launch, Tolerance
 from pytest_attnperf.workloads.families import FAMILIES
@@ -56,14 +59,15 @@ class Unbuilt(Backend):
 
 
 @pytest.fixture
-def registered(monkeypatch: pytest.MonkeyPatch) -> Registered:
+def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registered]:
     """The native backends and two of this file, on a machine that is asked for its CPU."""
     monkeypatch.setenv("TRITON_INTERPRET", "1")  # the command sets it for the rest of its process
     registry = Registry()
     registry.add(*NATIVE, Backend("wrong.q"), Backend("cannot.run", reasons=("needs more", "needs less")))
     registry.add(Unbuilt("cannot.build"))
-    config: Any = SimpleNamespace(getoption=lambda name, default=None: "cpu", getini=lambda name: "")
-    return Registered(config, registry, FAMILIES, KernelRegistry())
+    config: Any = SimpleNamespace(stash={RUN_CONFIG: RunConfig(device="cpu")})
+    yield Registered(config, registry, FAMILIES, KernelRegistry())
+    interpreting.end()
 
 
 def options(backend: str, workload: str = SMALL, **given: Any) -> argparse.Namespace:
