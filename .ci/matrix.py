@@ -33,7 +33,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "compatibility.md"
 BEGIN, END = "<!-- cells: begin -->", "<!-- cells: end -->"
-SHOWN = ("pytest", "msgspec", "tabulate", "filelock", "torch", "triton")
+SHOWN = ("pytest", "msgspec", "filelock", "torch", "triton")
 INSTALL_LIMIT_S, SMOKE_LIMIT_S, TESTS_LIMIT_S = 1200, 300, 600
 
 TOOLS = (

@@ -54,7 +54,7 @@ def test_a_base_image_is_an_argument_with_a_pinned_default(name: str) -> None:
 def test_torch_and_aiter_are_never_installed_by_pip(name: str) -> None:
     """What pip takes from an index is pinned and small; the wheel goes in without its needs; torch is compared."""
     pinned, wheel = installs(name)
-    assert {word.partition("==")[0] for word in pinned} == {"pytest", "tabulate", "msgspec", "filelock"}
+    assert {word.partition("==")[0] for word in pinned} == {"pytest", "msgspec", "filelock"}
     assert all(re.fullmatch(r"\w+==[\d.]+", word) for word in pinned)
     assert wheel[0] == "--no-deps"
     assert 'test "$before" = "$(python3 -c \'import torch; print(torch.__version__)\')"' in str(

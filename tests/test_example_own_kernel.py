@@ -24,7 +24,7 @@ WORKFLOW = EXAMPLE / ".github" / "workflows" / "perf.yml"
 LINES_MAX = 15
 WHEEL_BYTES_MAX = 2_000_000
 UNFINISHED = frozenset({"deselected", "skipped", "xfailed"})
-CORE = ("pytest", "tabulate", "msgspec", "filelock")
+CORE = ("pytest", "msgspec", "filelock")
 TORCH = (*CORE, "torch", "triton", "numpy")
 EVERYTHING = (
     *(*TORCH, "jinja2", "vl-convert-python", "sqlalchemy", "ruptures"),
@@ -97,11 +97,11 @@ def test_the_wheel_holds_the_whole_package_and_nothing_else(wheel: Path) -> None
     assert wheel.stat().st_size < WHEEL_BYTES_MAX
 
 
-def test_the_wheel_needs_four_packages_and_never_torch(wheel: Path) -> None:
-    """Without extras: pytest, tabulate, msgspec and filelock. No extra names torch, triton or aiter."""
+def test_the_wheel_needs_three_packages_and_never_torch(wheel: Path) -> None:
+    """Without extras: pytest, msgspec and filelock. No extra names torch, triton or aiter."""
     required = metadata(wheel).get_all("Requires-Dist", [])
     core = {re.split(r"[^A-Za-z0-9_.-]", one)[0] for one in required if "extra ==" not in one}
-    assert core == {"pytest", "tabulate", "msgspec", "filelock"}
+    assert core == {"pytest", "msgspec", "filelock"}
     assert not [one for one in required if re.match(r"(torch|triton|pytorch|aiter|amd-aiter)\b", one, re.IGNORECASE)]
 
 

@@ -228,7 +228,7 @@ def test_help_loads_no_command() -> None:
     """`attnperf --help` waits for no command's imports: it loads this file and the errors, and nothing installed."""
     program = (
         "import atexit, sys\n"
-        "wanted = ('pytest_attnperf', 'msgspec', 'tabulate', 'filelock', 'torch', 'pytest', 'json', 'dataclasses')\n"
+        "wanted = ('pytest_attnperf', 'msgspec', 'filelock', 'torch', 'pytest', 'json', 'dataclasses')\n"
         "atexit.register(lambda: print('LOADED', *sorted(m for m in sys.modules if m.startswith(wanted))))\n"
         "from pytest_attnperf.cli.main import main\n"
         "main(['--help'])\n"
@@ -245,7 +245,7 @@ def test_a_worker_needs_none_of_our_dependencies() -> None:
     """A far interpreter that has pytest only can run `attnperf worker`, and no command needs more to be declared."""
     program = (
         "import sys\n"
-        "sys.modules.update(dict.fromkeys(['msgspec', 'tabulate', 'filelock', 'torch', 'shtab']))\n"
+        "sys.modules.update(dict.fromkeys(['msgspec', 'filelock', 'torch', 'shtab']))\n"
         "from pytest_attnperf.cli.main import main, whole_parser\n"
         "whole_parser()\n"
         "sys.exit(main(['worker']))\n"

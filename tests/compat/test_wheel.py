@@ -14,7 +14,7 @@ import pytest
 
 from tests.elsewhere import ROOT, built_wheel, environment_of
 
-CORE = ("pytest", "tabulate", "msgspec", "filelock")
+CORE = ("pytest", "msgspec", "filelock")
 
 USERS_FILE = """
 from collections.abc import Sequence

@@ -15,7 +15,7 @@ from pytest_attnperf.tools.doctor.finding import Finding, Status
 from pytest_attnperf.tools.doctor.probes import Surroundings
 
 OURS = "pytest_attnperf.plugin.main"
-NEEDED = ("pytest", "msgspec", "tabulate", "filelock")
+NEEDED = ("pytest", "msgspec", "filelock")
 OLDEST_PYTEST = 8
 
 DISTURBING = {

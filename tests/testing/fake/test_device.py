@@ -183,3 +183,13 @@ def test_the_canary_is_scripted(script: Path) -> None:
     script.write_text(json.dumps({"backends": {}, "process_sd": 0.01, "device": {"canary": {"gemm": 50.0}}}))
     medians = [FakeDevice(script, "cpu", f"w{n}").canary()["gemm"].block_us[0] for n in range(40)]
     assert statistics.stdev(medians) / 50 == pytest.approx(0.0025, rel=0.3)
+
+
+def test_the_plugin_has_its_name_of_before() -> None:
+    """A conftest that names `pytest_attnperf.testing.fake_device` gets the same hooks."""
+    from pytest_attnperf.testing import fake_device
+    from pytest_attnperf.testing.fake import device
+
+    hooks = [name for name in vars(device) if name.startswith("pytest_")]
+    assert hooks
+    assert all(getattr(fake_device, name) is getattr(device, name) for name in hooks)
