@@ -10,27 +10,20 @@ Each is an op family, so that one kernel can be proven and timed without the oth
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.workloads.base import DTYPE_BYTES, TORCH_DTYPES
-from pytest_attnperf.workloads.fields import Grammar, id_words, require_dtype, require_positive
+from pytest_attnperf.workloads.family_workload import FamilyWorkload
+from pytest_attnperf.workloads.fields import Grammar, require_grouped_heads, require_head_dim
 
 if TYPE_CHECKING:
     import torch
-    from typing_extensions import Self
-
-    from pytest_attnperf.backends import Outputs, Tensors
 
 DTYPES = ("f16", "bf16", "f32")
 SCORE_BYTES = 4
 """Of a score, which is fp32."""
-HEAD_DIM_MAX = 512
 _SIZES = {"b": "batch", "s": "seq_q", "kv": "seq_kv", "h": "heads"}
-_SAME_UNLESS_GIVEN = {"kv": "s", "hk": "h"}
 
 
 def grammar(
@@ -44,11 +37,12 @@ def grammar(
         required=("s", "h", "d") if product else ("s", "h"),
         flags=flags,
         dtypes=dtypes,
+        same={"seq_kv": "seq_q", **({"kv_heads": "heads"} if product else {})},
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionStage(abc.ABC):
+class AttentionStage(FamilyWorkload):
     """One stage of attention on (batch, heads, seq_q, seq_kv) pairs; subclasses give what it computes.
 
     batch     B
@@ -69,60 +63,6 @@ class AttentionStage(abc.ABC):
     seq_kv: int = 0
     dtype: str = "f16"
 
-    def __post_init__(self) -> None:
-        # Equal problems must be equal and hash equal, however they were written.
-        for short, same in _SAME_UNLESS_GIVEN.items():
-            name = self.grammar().numbers.get(short, "")
-            if name and getattr(self, name) == 0:
-                object.__setattr__(self, name, getattr(self, self.grammar().numbers[same]))
-        require_positive(self.family, ((name, getattr(self, name)) for name in self.grammar().numbers.values()))
-        require_dtype(self.family, self.dtype, self.grammar().dtypes)
-
-    @classmethod
-    @abc.abstractmethod
-    def grammar(cls) -> Grammar:
-        """What ids and lines may hold."""
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """The workload of an id. Raises WorkloadError, also for an id whose words are in another order."""
-        workload = cls(**cls.grammar().parse_id(text))
-        if workload.id != text:
-            raise WorkloadError(f"{workload.family} workload id {text!r} is not in its one form; write {workload.id!r}")
-        return workload
-
-    @classmethod
-    def parse_line(cls, text: str) -> Self:
-        """The workload of a line such as `s=512,h=8,bf16`, fields in any order; b is 1 unless given. Raises
-        WorkloadError."""
-        return cls(**{"batch": 1, **cls.grammar().parse_line(text)})
-
-    @property
-    def family(self) -> str:
-        """The family's name."""
-        return self.grammar().family
-
-    @property
-    def id(self) -> str:
-        """Readable and parsed back by `parse`; kv is left out where it is s, and hk where it is h."""
-        held = self.grammar()
-        sizes: dict[str, int] = {short: getattr(self, name) for short, name in held.numbers.items()}
-        same = (short for short, other in _SAME_UNLESS_GIVEN.items() if short in sizes and sizes[short] == sizes[other])
-        left_out = set(same)
-        numbers = ((short, None if short in left_out else size) for short, size in sizes.items())
-        flags = [flag for flag in held.flags if getattr(self, flag)]
-        return "-".join([held.family, *id_words(numbers), self.dtype, *flags])
-
-    @property
-    def cache_state(self) -> str:
-        """'hot'."""
-        return "hot"
-
-    @property
-    def non_finite_outputs(self) -> frozenset[str]:
-        """None."""
-        return frozenset()
-
     @property
     def pairs(self) -> int:
         """(query, key) pairs of all heads of all sequences."""
@@ -134,45 +74,6 @@ class AttentionStage(abc.ABC):
         unseen_by_first = max(0, self.seq_kv - self.seq_q)
         seen = self.seq_kv * (self.seq_kv + 1) // 2 - unseen_by_first * (unseen_by_first + 1) // 2
         return self.batch * self.heads * seen
-
-    @property
-    def element_bytes(self) -> int:
-        """Bytes of an element of the dtype."""
-        return DTYPE_BYTES[self.dtype]
-
-    @property
-    def stored_as(self) -> torch.dtype:
-        """The torch dtype of the dtype."""
-        import torch
-
-        dtype: torch.dtype = getattr(torch, TORCH_DTYPES[self.dtype])
-        return dtype
-
-    @property
-    @abc.abstractmethod
-    def flops(self) -> float:
-        """Operations of one call; of pairs that a mask hides none."""
-
-    @property
-    @abc.abstractmethod
-    def bytes_min(self) -> float:
-        """Bytes that one call must move; of inputs that a mask hides none."""
-
-    def definition(self) -> dict[str, Any]:
-        """Every field, as builtins."""
-        return {"family": self.family, **asdict(self)}
-
-    @abc.abstractmethod
-    def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """What the stage before it has written, and keys or values."""
-
-    @abc.abstractmethod
-    def reference(self, inputs: Tensors) -> Outputs:
-        """The truth for the stored inputs."""
-
-    @abc.abstractmethod
-    def plain(self, inputs: Tensors) -> Outputs:
-        """The plain computation in the dtype."""
 
     def hidden(self, device: torch.device | str) -> torch.Tensor:
         """(Sq, Skv), True where a causal row does not see a key."""
@@ -198,13 +99,8 @@ class ProductStage(AttentionStage):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.heads % self.kv_heads:
-            raise WorkloadError(
-                f"{self.family} workload: heads must be a multiple of kv_heads, got heads={self.heads} and "
-                f"kv_heads={self.kv_heads}"
-            )
-        if self.head_dim > HEAD_DIM_MAX:
-            raise WorkloadError(f"{self.family} workload: head_dim must be at most {HEAD_DIM_MAX}, got {self.head_dim}")
+        require_grouped_heads(self.family, self.heads, self.kv_heads)
+        require_head_dim(self.family, self.head_dim)
 
     @property
     def group(self) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import attention_gradients, attention_math, planted_keys
-from pytest_attnperf.workloads.base import DTYPE_BYTES, TORCH_DTYPES
-from pytest_attnperf.workloads.fields import Grammar, id_words, require_dtype, require_positive
+from pytest_attnperf.workloads.family_workload import FamilyWorkload
+from pytest_attnperf.workloads.fields import Grammar, require_grouped_heads, require_head_dim
 
 if TYPE_CHECKING:
     import torch
@@ -17,19 +17,11 @@ if TYPE_CHECKING:
 
 DTYPES = ("f32", "f16", "bf16")
 """What gradients are computed in; tf32 and the 8-bit formats have no backward pass here."""
-HEAD_DIM_MAX = 512
 _LSE_BYTES = 4
-_GRAMMAR = Grammar(
-    family="backward",
-    numbers={"b": "batch", "s": "seq_q", "kv": "seq_kv", "h": "heads", "hk": "kv_heads", "d": "head_dim"},
-    required=("s", "h", "d"),
-    flags=("causal", "cold"),
-    dtypes=DTYPES,
-)
 
 
 @dataclass(frozen=True)
-class Backward:
+class Backward(FamilyWorkload):
     """One backward pass of attention; id e.g. `backward-b1-s512-kv2048-h8-hk2-d64-bf16-causal`.
 
     batch      B
@@ -52,6 +44,16 @@ class Backward:
     would be zero everywhere, and nothing could be told from them.
     """
 
+    grammar = Grammar(
+        family="backward",
+        numbers={"b": "batch", "s": "seq_q", "kv": "seq_kv", "h": "heads", "hk": "kv_heads", "d": "head_dim"},
+        required=("s", "h", "d"),
+        flags=("causal", "cold"),
+        dtypes=DTYPES,
+        same={"seq_kv": "seq_q", "kv_heads": "heads"},
+        unsaid=("cold",),
+    )
+
     batch: int
     seq_q: int
     heads: int
@@ -63,66 +65,14 @@ class Backward:
     cold: bool = False
 
     def __post_init__(self) -> None:
-        # Equal problems must be equal and hash equal, however they were written.
-        object.__setattr__(self, "seq_kv", self.seq_q if self.seq_kv == 0 else self.seq_kv)
-        object.__setattr__(self, "kv_heads", self.heads if self.kv_heads == 0 else self.kv_heads)
-        require_positive("backward", ((name, getattr(self, name)) for name in _GRAMMAR.numbers.values()))
-        require_dtype("backward", self.dtype, DTYPES)
-        if self.heads % self.kv_heads:
-            raise WorkloadError(
-                f"backward workload: heads must be a multiple of kv_heads, got heads={self.heads} and "
-                f"kv_heads={self.kv_heads}"
-            )
-        if self.head_dim > HEAD_DIM_MAX:
-            raise WorkloadError(f"backward workload: head_dim must be at most {HEAD_DIM_MAX}, got {self.head_dim}")
+        super().__post_init__()
+        require_grouped_heads("backward", self.heads, self.kv_heads)
+        require_head_dim("backward", self.head_dim)
         if self.seq_kv == 1:
             raise WorkloadError(
                 f"backward workload: seq_kv must be at least 2, got {self.seq_kv}: a single key has the weight 1 "
                 "whatever q and k are, so dq and dk are zero everywhere and prove nothing"
             )
-
-    @classmethod
-    def parse(cls, text: str) -> Backward:
-        """The workload of an id. Raises WorkloadError, also for an id whose words are in another order."""
-        workload = cls(**_GRAMMAR.parse_id(text))
-        if workload.id != text:
-            raise WorkloadError(f"backward workload id {text!r} is not in its one form; write {workload.id!r}")
-        return workload
-
-    @classmethod
-    def parse_line(cls, text: str) -> Backward:
-        """The workload of a line such as `b=1,s=512,h=8,d=64,causal,f16`, fields in any order; b is
-        1 and dtype f16 unless given. Raises WorkloadError."""
-        return cls(**{"batch": 1, **_GRAMMAR.parse_line(text)})
-
-    @property
-    def family(self) -> str:
-        """'backward'."""
-        return "backward"
-
-    @property
-    def cache_state(self) -> str:
-        """'hot' unless `cold`: dout was just written by the layer after it."""
-        return "cold" if self.cold else "hot"
-
-    @property
-    def non_finite_outputs(self) -> frozenset[str]:
-        """None: the gradients of a row that sees no key are zero, though its lse is -inf."""
-        return frozenset()
-
-    @property
-    def id(self) -> str:
-        """Readable and parsed back by `parse`; words that say nothing new (kv = s, hk = h) are left out."""
-        numbers = (
-            ("b", self.batch),
-            ("s", self.seq_q),
-            ("kv", self.seq_kv if self.seq_kv != self.seq_q else None),
-            ("h", self.heads),
-            ("hk", self.kv_heads if self.kv_heads != self.heads else None),
-            ("d", self.head_dim),
-        )
-        flags = [flag for flag in _GRAMMAR.flags if getattr(self, flag)]
-        return "-".join(["backward", *id_words(numbers), self.dtype, *flags])
 
     @property
     def visible_pairs(self) -> int:
@@ -148,15 +98,10 @@ class Backward:
         """q, k, v, out, dout and lse (fp32) read once; dq, dk and dv written once."""
         rows = self.batch * self.seq_q * self.heads
         keys = self.batch * self.seq_kv * self.kv_heads
-        return float(4 * (rows + keys) * self.head_dim * DTYPE_BYTES[self.dtype] + rows * _LSE_BYTES)
+        return float(4 * (rows + keys) * self.head_dim * self.element_bytes + rows * _LSE_BYTES)
 
-    def definition(self) -> dict[str, Any]:
-        """Every field (`cold` only where it is), the scale and the alignment of the mask, as builtins."""
-        fields = asdict(self)
-        if not self.cold:
-            del fields["cold"]
-        alignment = "bottom-right" if self.causal else "none"
-        return {"family": self.family, **fields, "scale": "1/sqrt(head_dim)", "mask_alignment": alignment}
+    def _conventions(self) -> dict[str, Any]:
+        return {"scale": "1/sqrt(head_dim)", "mask_alignment": "bottom-right" if self.causal else "none"}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """(q, k, v, dout, out, lse) on `device`: the first four from N(0, 1), the others from the exact forward pass.
@@ -167,7 +112,6 @@ class Backward:
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
-        dtype = getattr(torch, TORCH_DTYPES[self.dtype])
         query_shape = (self.batch, self.seq_q, self.heads, self.head_dim)
         key_shape = (self.batch, self.seq_kv, self.kv_heads, self.head_dim)
         q, k, v, dout = (
@@ -176,7 +120,7 @@ class Backward:
         )
         if planted:
             planted_keys.plant(q, k, causal=self.causal, seed=seed)
-        return self._with_forward(q.to(dtype), k.to(dtype), v.to(dtype), dout.to(dtype))
+        return self._with_forward(*(tensor.to(self.stored_as) for tensor in (q, k, v, dout)))
 
     def _with_forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor) -> Tensors:
         forward = attention_math.reference(q, k, v, causal=self.causal, lse=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.workloads.base import DTYPE_BYTES, TORCH_DTYPES
+from pytest_attnperf.workloads.family_workload import FamilyWorkload
 from pytest_attnperf.workloads.fields import Grammar, require_dtype
 
 if TYPE_CHECKING:
@@ -29,19 +29,10 @@ SCALAR = 3.0
 CHUNK_ELEMENTS = 2**24
 """Elements that a reference computes at once: 128 MiB in fp64 or int64."""
 _KIB_PER_MIB = 1024
-_GRAMMAR = Grammar(
-    family="bandwidth",
-    numbers={"mib": "mib", "kib": "kib"},
-    required=("kind",),
-    flags=(),
-    dtypes=DTYPES,
-    id_required=(),
-    choices={"kind": KINDS},
-)
 
 
 @dataclass(frozen=True)
-class Bandwidth:
+class Bandwidth(FamilyWorkload):
     """Arrays of one size, moved once; id e.g. `bandwidth-copy-mib256-f32`, `bandwidth-triad-kib96-f16`.
 
     kind     'copy'    a = b, bit by bit
@@ -58,6 +49,16 @@ class Bandwidth:
 
     Raises WorkloadError for an unknown kind or dtype, and for sizes that are not positive integers or are given twice.
     """
+
+    grammar = Grammar(
+        family="bandwidth",
+        numbers={"mib": "mib", "kib": "kib"},
+        required=("kind",),
+        flags=(),
+        dtypes=DTYPES,
+        id_required=(),
+        choices={"kind": KINDS},
+    )
 
     kind: str
     mib: int = 0
@@ -78,37 +79,13 @@ class Bandwidth:
             )
         # Equal problems must be equal and hash equal, however they were written.
         if self.kib % _KIB_PER_MIB == 0:
-            object.__setattr__(self, "mib", self.mib + self.kib // _KIB_PER_MIB)
-            object.__setattr__(self, "kib", 0)
-
-    @classmethod
-    def parse(cls, text: str) -> Bandwidth:
-        """The workload of an id. Raises WorkloadError, also for an id whose words are in another order."""
-        workload = cls(**_GRAMMAR.parse_id(text))
-        if workload.id != text:
-            raise WorkloadError(f"bandwidth workload id {text!r} is not in its one form; write {workload.id!r}")
-        return workload
-
-    @classmethod
-    def parse_line(cls, text: str) -> Bandwidth:
-        """The workload of a line such as `copy,mib=256` or `triad,kib=96,f16`, fields in any order; f32 unless given.
-        Raises WorkloadError."""
-        return cls(**_GRAMMAR.parse_line(text))
-
-    @property
-    def family(self) -> str:
-        """'bandwidth'."""
-        return "bandwidth"
+            self._set("mib", self.mib + self.kib // _KIB_PER_MIB)
+            self._set("kib", 0)
 
     @property
     def cache_state(self) -> str:
         """'cold', but for write: its one small input is read from a cache by every program."""
         return "hot" if self.kind == "write" else "cold"
-
-    @property
-    def non_finite_outputs(self) -> frozenset[str]:
-        """None."""
-        return frozenset()
 
     @property
     def id(self) -> str:
@@ -124,7 +101,7 @@ class Bandwidth:
     @property
     def elements(self) -> int:
         """N."""
-        return self.array_bytes // DTYPE_BYTES[self.dtype]
+        return self.array_bytes // self.element_bytes
 
     @property
     def flops(self) -> float:
@@ -137,7 +114,7 @@ class Bandwidth:
         moved = {
             "copy": 2 * self.array_bytes,
             "read": self.array_bytes + self.array_bytes // STRETCH_BYTES * WORD_BYTES,
-            "write": self.array_bytes + PATTERN * DTYPE_BYTES[self.dtype],
+            "write": self.array_bytes + PATTERN * self.element_bytes,
             "triad": 3 * self.array_bytes,
         }
         return float(moved[self.kind])
@@ -158,10 +135,9 @@ class Bandwidth:
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
-        dtype = getattr(torch, TORCH_DTYPES[self.dtype])
         count = PATTERN if self.kind == "write" else self.elements
         arrays = 2 if self.kind == "triad" else 1
-        return tuple(torch.randn(count, generator=generator, device=device).to(dtype) for _ in range(arrays))
+        return tuple(torch.randn(count, generator=generator, device=device).to(self.stored_as) for _ in range(arrays))
 
     def reference(self, inputs: Tensors) -> Outputs:
         """Exact words or sums; of triad fp64, a stretch at a time. 8 bytes for each element of triad are held."""

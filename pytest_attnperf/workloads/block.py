@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import block_inputs, block_math
-from pytest_attnperf.workloads.base import DTYPE_BYTES
 from pytest_attnperf.workloads.block_inputs import Parts
 from pytest_attnperf.workloads.decode import QUERIES_MAX, Decode
-from pytest_attnperf.workloads.fields import Grammar, id_words, require_dtype, require_positive
-from pytest_attnperf.workloads.prefill import HEAD_DIM_MAX, Prefill
-from pytest_attnperf.workloads.rope import THETA
+from pytest_attnperf.workloads.family_workload import FamilyWorkload
+from pytest_attnperf.workloads.fields import Grammar, require_dtype, require_grouped_heads, require_positive
+from pytest_attnperf.workloads.prefill import Prefill
+from pytest_attnperf.workloads.rope import THETA, require_pairs
 
 if TYPE_CHECKING:
     import torch
@@ -23,28 +23,10 @@ if TYPE_CHECKING:
 
 DTYPES = ("f32", "f16", "bf16")
 _TABLE_BYTES = 4
-_SIZES = {
-    "b": "batch",
-    "s": "seq",
-    "p": "past",
-    "room": "room",
-    "e": "hidden",
-    "h": "heads",
-    "hk": "kv_heads",
-    "d": "head_dim",
-}
-_GRAMMAR = Grammar(
-    family="block",
-    numbers=_SIZES,
-    required=("s", "h", "d"),
-    flags=("bias", "hostref"),
-    dtypes=DTYPES,
-    choices={"regime": tuple(block_inputs.REGIMES)},
-)
 
 
 @dataclass(frozen=True)
-class Block:
+class Block(FamilyWorkload):
     """One call of an attention layer; id e.g. `block-b1-s1-p4095-room8192-e4096-h32-hk8-d128-f16-bias`.
 
     batch      B
@@ -78,6 +60,27 @@ class Block:
     Raises WorkloadError naming the field and what is allowed.
     """
 
+    grammar = Grammar(
+        family="block",
+        numbers={
+            "b": "batch",
+            "s": "seq",
+            "p": "past",
+            "room": "room",
+            "e": "hidden",
+            "h": "heads",
+            "hk": "kv_heads",
+            "d": "head_dim",
+        },
+        required=("s", "h", "d"),
+        flags=("bias", "hostref"),
+        dtypes=DTYPES,
+        choices={"regime": tuple(block_inputs.REGIMES)},
+        same={"kv_heads": "heads"},
+        zeros=("past", "room", "kv_heads", "hidden"),
+        unsaid=("bias", "hostref", "regime"),
+    )
+
     batch: int
     seq: int
     heads: int
@@ -93,12 +96,9 @@ class Block:
 
     def __post_init__(self) -> None:
         require_positive("block", ((name, getattr(self, name)) for name in ("batch", "seq", "heads", "head_dim")))
-        for name in ("past", "room", "kv_heads", "hidden"):
+        for name in self.grammar.zeros:
             _require_count(name, getattr(self, name))
-        # Equal problems must be equal and hash equal, however they were written.
-        object.__setattr__(self, "room", self.room or self.past + self.seq)
-        object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
-        object.__setattr__(self, "hidden", self.hidden or self.heads * self.head_dim)
+        self._fill_in()
         require_dtype("block", self.dtype, DTYPES)
         if self.hidden < 2:
             raise WorkloadError(
@@ -110,36 +110,14 @@ class Block:
                 f"block workload: cache too small: room must be at least past + seq = {self.past} + {self.seq} = "
                 f"{self.past + self.seq}, got room={self.room}"
             )
-        if self.heads % self.kv_heads:
-            raise WorkloadError(
-                f"block workload: heads must be a multiple of kv_heads, got heads={self.heads} and "
-                f"kv_heads={self.kv_heads}"
-            )
-        if self.head_dim % 2 or self.head_dim > HEAD_DIM_MAX:
-            raise WorkloadError(
-                f"block workload: head_dim must be even, for elements are rotated in pairs, and at most "
-                f"{HEAD_DIM_MAX}, got {self.head_dim}"
-            )
+        require_grouped_heads("block", self.heads, self.kv_heads)
+        require_pairs("block", self.head_dim)
         block_inputs.require_regime(self.regime, self.dtype)
 
-    @classmethod
-    def parse(cls, text: str) -> Block:
-        """The workload of an id. Raises WorkloadError, also for an id whose words are in another order."""
-        workload = cls(**_GRAMMAR.parse_id(text))
-        if workload.id != text:
-            raise WorkloadError(f"block workload id {text!r} is not in its one form; write {workload.id!r}")
-        return workload
-
-    @classmethod
-    def parse_line(cls, text: str) -> Block:
-        """The workload of a line such as `s=1,p=4095,room=8192,h=32,hk=8,d=128,f16,bias`, fields in any order; b is 1,
-        p is 0 and dtype f16 unless given. Raises WorkloadError."""
-        return cls(**{"batch": 1, **_GRAMMAR.parse_line(text)})
-
-    @property
-    def family(self) -> str:
-        """'block'."""
-        return "block"
+    def _fill_in(self) -> None:
+        self._set("room", self.room or self.past + self.seq)
+        self._set("hidden", self.hidden or self.heads * self.head_dim)
+        super()._fill_in()
 
     @property
     def is_decode(self) -> bool:
@@ -156,28 +134,12 @@ class Block:
         """'cold' for decode, whose weights and cache the other layers have pushed out of every cache, else 'hot'."""
         return "cold" if self.is_decode else "hot"
 
-    @property
-    def non_finite_outputs(self) -> frozenset[str]:
-        """None."""
-        return frozenset()
+    def _implied(self) -> dict[str, object]:
+        return {**super()._implied(), "room": self.length, "hidden": self.heads * self.head_dim}
 
-    @property
-    def id(self) -> str:
-        """Readable and parsed back by `parse`; words that say nothing new (as room = past + seq) are left out."""
-        implied = {
-            "past": 0,
-            "room": self.length,
-            "hidden": self.heads * self.head_dim,
-            "kv_heads": self.heads,
-        }
-        numbers = ((short, getattr(self, name)) for short, name in _SIZES.items())
-        told = [
-            (short, value)
-            for (short, value), name in zip(numbers, _SIZES.values(), strict=True)
-            if name not in implied or value != implied[name]
-        ]
-        flags = [flag for flag in _GRAMMAR.flags if getattr(self, flag)]
-        return "-".join(["block", *id_words(told), self.dtype, *flags, *([self.regime] if self.regime else [])])
+    def _options(self) -> list[str]:
+        """Flags, and the regime behind them."""
+        return sorted(super()._options(), key=lambda word: word == self.regime)
 
     @property
     def attention(self) -> Prefill | Decode:
@@ -213,19 +175,16 @@ class Block:
         weights = self.hidden * (self.rows_qkv + self.heads * self.head_dim) + self.rows_qkv * self.bias
         caches = 2 * self.batch * self.length * self.kv_heads * self.head_dim
         elements = 2 * tokens * self.hidden + weights + caches
-        return float(elements * DTYPE_BYTES[self.dtype] + self.seq * self.head_dim * _TABLE_BYTES)
+        return float(elements * self.element_bytes + self.seq * self.head_dim * _TABLE_BYTES)
 
-    def definition(self) -> dict[str, Any]:
-        """Every field that is not off, and the conventions, as builtins; baselines store this."""
-        fields = {name: value for name, value in asdict(self).items() if value or name not in _FLAGS}
-        conventions = {
+    def _conventions(self) -> dict[str, Any]:
+        return {
             "pairs": "(i, i + head_dim / 2)",
             "theta": THETA,
             "scale": "1/sqrt(head_dim)",
             "mask_alignment": "bottom-right",
             "cached_keys": "rotated",
         }
-        return {"family": self.family, **fields, **conventions}
 
     @property
     def in_place(self) -> InPlace:
@@ -254,9 +213,6 @@ class Block:
     def plain(self, inputs: Tensors) -> Outputs:
         """The same with the result of every step rounded to the dtype."""
         return block_math.plain(self, inputs)
-
-
-_FLAGS = frozenset({"bias", "hostref", "regime"})
 
 
 def _new_rows(cache: torch.Tensor, *, start: int, stop: int) -> torch.Tensor:

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
     from pytest_attnperf.backends import Outputs, Tensors
     from pytest_attnperf.workloads.base import InPlace
-    from pytest_attnperf.workloads.fields import Grammar
-
-_GRAMMAR = attention_stages.grammar("causal_mask", dtypes=("f32",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +28,8 @@ class CausalMask(AttentionStage):
     is for a single query: the last row sees all keys.
     """
 
+    grammar = attention_stages.grammar("causal_mask", dtypes=("f32",))
+
     dtype: str = "f32"
 
     def __post_init__(self) -> None:
@@ -40,11 +39,6 @@ class CausalMask(AttentionStage):
                 f"causal_mask workload: seq_q must be at least 2, got {self.seq_q}: the last row sees all keys, so "
                 "that a single one leaves nothing to hide"
             )
-
-    @classmethod
-    def grammar(cls) -> Grammar:
-        """b=, s=, kv=, h=, dtype."""
-        return _GRAMMAR
 
     @property
     def non_finite_outputs(self) -> frozenset[str]:
@@ -71,9 +65,8 @@ class CausalMask(AttentionStage):
         """Hidden scores written once; nothing need be read."""
         return float(self.hidden_pairs * SCORE_BYTES)
 
-    def definition(self) -> dict[str, Any]:
-        """Every field and the alignment of the mask, as builtins."""
-        return {**super().definition(), "mask_alignment": "bottom-right"}
+    def _conventions(self) -> dict[str, Any]:
+        return {"mask_alignment": "bottom-right"}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """(scores,) from N(0, 1). Every score is compared, so that one that is hidden or left by mistake shows without

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import decode_math, loud_rows, paged_cache, planted_keys
-from pytest_attnperf.workloads.base import DTYPE_BYTES, TORCH_DTYPES
-from pytest_attnperf.workloads.fields import Grammar, id_words, require_dtype, require_positive
+from pytest_attnperf.workloads.base import DTYPE_BYTES
+from pytest_attnperf.workloads.family_workload import FamilyWorkload
+from pytest_attnperf.workloads.fields import HEAD_DIM_MAX, Grammar, require_dtype, require_positive
 from pytest_attnperf.workloads.paged_cache import CACHE_DTYPES
 from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
+from pytest_attnperf.workloads.quantisation import PER_TENSOR
 
 if TYPE_CHECKING:
     import torch
@@ -20,18 +22,10 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
 
 DTYPES = ("f32", "f16", "bf16")
-HEAD_DIM_MAX = 512
 QUERIES_MAX = 8
 _SIZES = {"b": "batch", "q": "queries", "kv": "seq_kv", "h": "heads", "hk": "kv_heads", "d": "head_dim"}
 _OPTIONAL = {"page": "page", "cap": "cap", "w": "window"}
-_GRAMMAR = Grammar(
-    family="decode",
-    numbers={**_SIZES, **_OPTIONAL},
-    required=("kv", "h", "d"),
-    flags=("sinks", "ragged", "lse"),
-    dtypes=DTYPES,
-    choices={"kv_dtype": tuple(CACHE_DTYPES)},
-)
+_FLAGS = ("sinks", "ragged", "lse")
 
 
 @dataclass(frozen=True)
@@ -57,7 +51,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Decode:
+class Decode(FamilyWorkload):
     """One decode problem; id e.g. `decode-b16-q4-kv8192-h32-hk8-d128-page16-cap30-bf16-kvf8e4m3-sinks-ragged`.
 
     batch      B
@@ -84,6 +78,20 @@ class Decode:
     Raises WorkloadError naming the field and what is allowed.
     """
 
+    grammar = Grammar(
+        family="decode",
+        numbers={**_SIZES, **_OPTIONAL},
+        required=("kv", "h", "d"),
+        flags=_FLAGS,
+        dtypes=DTYPES,
+        choices={"kv_dtype": tuple(CACHE_DTYPES)},
+        same={"kv_heads": "heads"},
+        zeros=tuple(_OPTIONAL.values()),
+        unsaid=(*_OPTIONAL.values(), "kv_dtype", *_FLAGS),
+    )
+    is_cold = True
+    """Between two decode steps of a layer, the other layers have moved the whole model."""
+
     batch: int
     seq_kv: int
     heads: int
@@ -100,8 +108,7 @@ class Decode:
     lse: bool = False
 
     def __post_init__(self) -> None:
-        # Equal problems must be equal and hash equal, however they were written.
-        object.__setattr__(self, "kv_heads", self.heads if self.kv_heads == 0 else self.kv_heads)
+        self._fill_in()
         require_positive("decode", ((name, getattr(self, name)) for name in _SIZES.values()))
         used = ((name, getattr(self, name)) for name in _OPTIONAL.values())
         require_positive("decode", ((name, value) for name, value in used if value != 0 or isinstance(value, bool)))
@@ -126,50 +133,8 @@ class Decode:
         if not holds:
             raise WorkloadError(f"decode workload: {rule}, got {field}={getattr(self, field)!r}")
 
-    @classmethod
-    def parse(cls, text: str) -> Decode:
-        """The workload of an id. Raises WorkloadError, also for an id whose words are in another order."""
-        workload = cls(**_GRAMMAR.parse_id(text))
-        if workload.id != text:
-            raise WorkloadError(f"decode workload id {text!r} is not in its one form; write {workload.id!r}")
-        return workload
-
-    @classmethod
-    def parse_line(cls, text: str) -> Decode:
-        """The workload of a line such as `b=64,kv=4096,h=32,hk=8,d=128,page=16,bf16,kvi8,sinks`, fields in any order;
-        b is 1 and dtype f16 unless given. Raises WorkloadError."""
-        return cls(**{"batch": 1, **_GRAMMAR.parse_line(text)})
-
-    @property
-    def family(self) -> str:
-        """'decode'."""
-        return "decode"
-
-    @property
-    def cache_state(self) -> str:
-        """'cold': between two decode steps of a layer, the other layers have moved the whole model."""
-        return "cold"
-
-    @property
-    def non_finite_outputs(self) -> frozenset[str]:
-        """None: every token sees its own key."""
-        return frozenset()
-
-    @property
-    def id(self) -> str:
-        """Readable and parsed back by `parse`; words that say nothing new (q = 1, hk = h, 0) are left out."""
-        numbers = (
-            ("b", self.batch),
-            ("q", self.queries if self.queries != 1 else None),
-            ("kv", self.seq_kv),
-            ("h", self.heads),
-            ("hk", self.kv_heads if self.kv_heads != self.heads else None),
-            ("d", self.head_dim),
-            *((short, getattr(self, name) or None) for short, name in _OPTIONAL.items()),
-        )
-        flags = [flag for flag in _GRAMMAR.flags if getattr(self, flag)]
-        words = [self.dtype, *([self.kv_dtype] if self.kv_dtype else []), *flags]
-        return "-".join(["decode", *id_words(numbers), *words])
+    def _implied(self) -> dict[str, object]:
+        return {**super()._implied(), "queries": 1}
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -218,15 +183,13 @@ class Decode:
             words += -(-self.keys_seen // self.page)
         return float(2 * rows * self.head_dim * DTYPE_BYTES[self.dtype] + cache + 4 * words)
 
-    def definition(self) -> dict[str, Any]:
-        """Every field that is not off, the lengths and the conventions, as builtins; baselines store this."""
-        optional = {*_OPTIONAL.values(), "kv_dtype", *_GRAMMAR.flags}
-        fields = {name: value for name, value in asdict(self).items() if value or name not in optional}
+    def _conventions(self) -> dict[str, Any]:
+        said: dict[str, Any] = {}
         if self.kv_dtype:
-            fields["quantisation"] = "keys and values per tensor: value = stored * scale, scale = amax / largest finite"
+            said["quantisation"] = f"keys and values {PER_TENSOR}"
         if self.ragged:
-            fields["lengths"] = list(self.lengths)
-        return {"family": self.family, **fields, "scale": "1/sqrt(head_dim)", "mask_alignment": "bottom-right"}
+            said["lengths"] = list(self.lengths)
+        return {**said, "scale": "1/sqrt(head_dim)", "mask_alignment": "bottom-right"}
 
     def parts(self, inputs: Tensors) -> Parts:
         """The inputs by name."""
@@ -269,8 +232,7 @@ class Decode:
             paged_cache.poison_past(v, self.lengths)
             addressed = (seq_lens,)
         scales = (k_scale, v_scale) if k_scale is not None and v_scale is not None else ()
-        queries = q.to(getattr(torch, TORCH_DTYPES[self.dtype]))
-        return (queries, k, v, *addressed, *((sinks,) if self.sinks else ()), *scales)
+        return (q.to(self.stored_as), k, v, *addressed, *((sinks,) if self.sinks else ()), *scales)
 
     def reference(self, inputs: Tensors) -> Outputs:
         """fp64 on a CPU and for f32, on a GPU for f16 and bf16 fp32 without TF32; a sequence at a time."""

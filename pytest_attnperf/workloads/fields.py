@@ -7,7 +7,7 @@ names the field, the value and what is allowed.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ _TRUE = frozenset({"1", "true", "yes"})
 _FALSE = frozenset({"0", "false", "no"})
 SHOWN = 300
 """Characters of a text that a message repeats."""
+HEAD_DIM_MAX = 512
 _WORD = re.compile(r"([a-z]+)([0-9]+)")
 
 
@@ -34,6 +35,10 @@ class Grammar:
     choices    attribute -> the bare words that it may be, e.g. {'kind': ('copy', 'read')}
     texts      short name -> (attribute, pattern): a value that is neither a number nor a word, `q=63_1000` in a line
                and `q63_1000` in an id; the short name '' is for a bare word, whose pattern no other word may match
+    read       attribute -> what turns its text into its value
+    same       attribute -> the attribute whose value it has unless it is given
+    zeros      attributes of numbers that may be 0, which an id leaves out
+    unsaid     attributes that a definition leaves out while they are off
     """
 
     family: str
@@ -44,6 +49,10 @@ class Grammar:
     id_required: tuple[str, ...] = ("b",)
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     texts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    read: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
+    same: Mapping[str, str] = field(default_factory=dict)
+    zeros: tuple[str, ...] = ()
+    unsaid: tuple[str, ...] = ()
 
     def parse_line(self, text: str) -> dict[str, Any]:
         """`b=1, s=512, causal, f16` -> {'batch': 1, 'seq_q': 512, 'causal': True, 'dtype': 'f16'}."""
@@ -91,7 +100,7 @@ class Grammar:
                 f"{self.family} workload {shortened(text)} does not give {', '.join(missing)}; "
                 f"required are {', '.join(required)}, allowed are {self.usage}"
             )
-        return found
+        return {name: self.read[name](value) if name in self.read else value for name, value in found.items()}
 
     def _convert(self, name: str, value: str | None, text: str) -> tuple[str, Any]:
         where = f"{self.family} workload {shortened(text)}"
@@ -140,6 +149,27 @@ def require_positive(family: str, values: Iterable[tuple[str, object]]) -> None:
             raise WorkloadError(f"{family} workload: {name} must be a positive integer, got {value!r}")
 
 
+def require_positive_or_none(family: str, values: Iterable[tuple[str, object]]) -> None:
+    """Raise WorkloadError for the first (name, value) that is neither an integer of at least 1 nor 0, which is none."""
+    for name, value in values:
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise WorkloadError(f"{family} workload: {name} must be a positive integer, or 0 for none, got {value!r}")
+
+
+def require_grouped_heads(family: str, heads: int, kv_heads: int) -> None:
+    """Raise WorkloadError unless query heads share key heads evenly."""
+    if heads % kv_heads:
+        raise WorkloadError(
+            f"{family} workload: heads must be a multiple of kv_heads, got heads={heads} and kv_heads={kv_heads}"
+        )
+
+
+def require_head_dim(family: str, head_dim: int, name: str = "head_dim") -> None:
+    """Raise WorkloadError for a head dimension above HEAD_DIM_MAX."""
+    if head_dim > HEAD_DIM_MAX:
+        raise WorkloadError(f"{family} workload: {name} must be at most {HEAD_DIM_MAX}, got {head_dim}")
+
+
 def require_dtype(family: str, dtype: str, allowed: Collection[str] = DTYPE_BYTES) -> None:
     """Raise WorkloadError for a dtype that no workload, or none of this family, may name."""
     if dtype not in allowed:
@@ -163,8 +193,3 @@ def _boolean(name: str, value: str, where: str) -> bool:
 
 def _said(attribute: str, name: str) -> str:
     return attribute if attribute == name else f"{attribute} ({name})"
-
-
-def id_words(values: Iterable[tuple[str, int | None]]) -> Iterator[str]:
-    """`b1`, `s512` ... for the values that are given; None leaves a word out."""
-    return (f"{short}{value}" for short, value in values if value is not None)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads.base import DTYPE_BYTES, OUT_DTYPES, TORCH_DTYPES
-from pytest_attnperf.workloads.fields import Grammar, id_words, require_dtype, require_positive
+from pytest_attnperf.workloads.family_workload import FamilyWorkload
+from pytest_attnperf.workloads.fields import Grammar
 from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
-from pytest_attnperf.workloads.quantisation import quantise
+from pytest_attnperf.workloads.quantisation import PER_TENSOR, quantise
 
 if TYPE_CHECKING:
     import torch
@@ -27,20 +28,10 @@ PLANTED_FACTOR = 8.0
 _INT32_BYTES = 4
 _SCALES_BYTES = 2 * 4
 _ROWS_AT_ONCE = 2048
-_SIZES = {"m": "size_m", "n": "size_n", "k": "size_k"}
-_GRAMMAR = Grammar(
-    family="gemm",
-    numbers=_SIZES,
-    required=("m", "n", "k"),
-    flags=("cold",),
-    dtypes=DTYPES,
-    id_required=(),
-    choices={"layout": LAYOUTS},
-)
 
 
 @dataclass(frozen=True)
-class Gemm:
+class Gemm(FamilyWorkload):
     """One matrix multiplication; id e.g. `gemm-m16-n4096-k4096-i8`, `gemm-m2048-n14336-k4096-bf16-nt`.
 
     size_m   M, rows of a and of out
@@ -60,6 +51,17 @@ class Gemm:
     large a size_k for i8.
     """
 
+    grammar = Grammar(
+        family="gemm",
+        numbers={"m": "size_m", "n": "size_n", "k": "size_k"},
+        required=("m", "n", "k"),
+        flags=("cold",),
+        dtypes=DTYPES,
+        id_required=(),
+        choices={"layout": LAYOUTS},
+        unsaid=("cold",),
+    )
+
     size_m: int
     size_n: int
     size_k: int
@@ -68,8 +70,7 @@ class Gemm:
     cold: bool = False
 
     def __post_init__(self) -> None:
-        require_positive("gemm", ((name, getattr(self, name)) for name in _SIZES.values()))
-        require_dtype("gemm", self.dtype, DTYPES)
+        super().__post_init__()
         if self.layout not in LAYOUTS:
             raise WorkloadError(f"gemm workload: layout {self.layout!r} is not one of {', '.join(LAYOUTS)}")
         if self.dtype == "i8" and self.size_k > INT8_SIZE_K_MAX:
@@ -77,43 +78,6 @@ class Gemm:
                 f"gemm workload: size_k must be at most {INT8_SIZE_K_MAX} for i8, got {self.size_k}: a longer sum of "
                 "products can exceed int32"
             )
-
-    @classmethod
-    def parse(cls, text: str) -> Gemm:
-        """The workload of an id. Raises WorkloadError, also for an id whose words are in another order."""
-        workload = cls(**_GRAMMAR.parse_id(text))
-        if workload.id != text:
-            raise WorkloadError(f"gemm workload id {text!r} is not in its one form; write {workload.id!r}")
-        return workload
-
-    @classmethod
-    def parse_line(cls, text: str) -> Gemm:
-        """The workload of a line such as `m=16,n=4096,k=4096,bf16,nt`, fields in any order; dtype is f16 and layout nn
-        unless given. Raises WorkloadError."""
-        return cls(**_GRAMMAR.parse_line(text))
-
-    @property
-    def family(self) -> str:
-        """'gemm'."""
-        return "gemm"
-
-    @property
-    def cache_state(self) -> str:
-        """'hot' unless `cold`."""
-        return "cold" if self.cold else "hot"
-
-    @property
-    def non_finite_outputs(self) -> frozenset[str]:
-        """None."""
-        return frozenset()
-
-    @property
-    def id(self) -> str:
-        """Readable and parsed back by `parse`; the default layout is left out."""
-        words = ["gemm", *id_words((short, getattr(self, name)) for short, name in _SIZES.items()), self.dtype]
-        if self.layout != LAYOUTS[0]:
-            words.append(self.layout)
-        return "-".join([*words, "cold"] if self.cold else words)
 
     @property
     def scaled(self) -> bool:
@@ -128,7 +92,7 @@ class Gemm:
     @property
     def bytes_min(self) -> float:
         """a and b (and two fp32 scales) read once, out written once."""
-        read = (self.size_m + self.size_n) * self.size_k * DTYPE_BYTES[self.dtype]
+        read = (self.size_m + self.size_n) * self.size_k * self.element_bytes
         out_bytes = _INT32_BYTES if self.dtype == "i8" else DTYPE_BYTES[OUT_DTYPES[self.dtype]]
         return float(read + self.size_m * self.size_n * out_bytes + (_SCALES_BYTES if self.scaled else 0))
 
@@ -143,17 +107,11 @@ class Gemm:
         sides = {position for edge in edges for position in (edge - 1, edge)}
         return tuple(sorted(position for position in sides if 0 <= position < self.size_k))
 
-    def definition(self) -> dict[str, Any]:
-        """Every field (`cold` only where it is), the formula and the types of sums and result, as builtins."""
-        fields = asdict(self)
-        if not self.cold:
-            del fields["cold"]
+    def _conventions(self) -> dict[str, Any]:
         integer = self.dtype == "i8"
         said = {"formula": "out = a b", "sums": "int32" if integer else "fp32"}
         said["out_dtype"] = "i32" if integer else OUT_DTYPES[self.dtype]
-        if self.scaled:
-            said["quantisation"] = "per tensor: value = stored * scale, scale = amax / largest finite"
-        return {"family": self.family, **fields, **said}
+        return {**said, "quantisation": PER_TENSOR} if self.scaled else said
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """(a, b) drawn from N(0, 1) on `device`, for fp8 quantised with their scales; for i8 integers from -127 to 127.
@@ -177,8 +135,7 @@ class Gemm:
         if self.scaled:
             (a, a_scale), (b, b_scale) = quantise(a, self.dtype), quantise(b, self.dtype)
             return a, b, a_scale, b_scale
-        dtype = getattr(torch, TORCH_DTYPES[self.dtype])
-        return a.to(dtype), b.to(dtype)
+        return a.to(self.stored_as), b.to(self.stored_as)
 
     def reference(self, inputs: Tensors) -> Outputs:
         """fp64 on a CPU and for f32; on a GPU for narrower floats fp32 without TF32. i8: int32, exact.

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import torch
 
     from pytest_attnperf.backends import Outputs, Tensors
-    from pytest_attnperf.workloads.fields import Grammar
 
 EPS = 1e-5
 FLOPS_PER_ELEMENT = 7
@@ -23,7 +22,6 @@ SHIFT = 30.0
 square of the mean then loses three digits."""
 SHIFTED_COLUMNS_MIN = 16
 """Of fewer columns the variance is now and then so small that fp32 rounds it away beside such a mean."""
-_GRAMMAR = row_shape.grammar("layernorm", ("residual",))
 
 
 @dataclass(frozen=True)
@@ -37,22 +35,11 @@ class LayerNorm(RowProblem):
     with `residual` 'residual_out' (R, C), the sum. It is timed cold. A single column is refused.
     """
 
+    grammar = row_shape.grammar("layernorm", ("residual",))
+    columns_min = 2
+    """One column less its mean is 0."""
+
     residual: bool = False
-
-    @property
-    def family(self) -> str:
-        """'layernorm'."""
-        return "layernorm"
-
-    @classmethod
-    def grammar(cls) -> Grammar:
-        """r=, c=, dtype, residual."""
-        return _GRAMMAR
-
-    @property
-    def columns_min(self) -> int:
-        """One column less its mean is 0."""
-        return 2
 
     @property
     def flops(self) -> float:
@@ -64,9 +51,8 @@ class LayerNorm(RowProblem):
         """x, weight, bias and a residual read once; out, and with a residual the sum, written once."""
         return float(((4 if self.residual else 2) * self.elements + 2 * self.columns) * self.element_bytes)
 
-    def definition(self) -> dict[str, Any]:
-        """Every field, and eps."""
-        return {**super().definition(), "eps": EPS}
+    def _conventions(self) -> dict[str, Any]:
+        return {"eps": EPS}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """x, residual and bias from N(0, 1), weight from N(1, 1/5).
@@ -83,7 +69,7 @@ class LayerNorm(RowProblem):
         bias = torch.randn(self.columns, generator=generator, device=device)
         if planted:
             self._plant(x, residual, seed)
-        dtype = self.stored_as()
+        dtype = self.stored_as
         return tuple(tensor.to(dtype) for tensor in (x, *residual, weight, bias))
 
     def _plant(self, x: torch.Tensor, residual: list[torch.Tensor], seed: int) -> None:

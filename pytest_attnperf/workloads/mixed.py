@@ -7,22 +7,24 @@ import itertools
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import loud_rows, mixed_attention, paged_cache, planted_keys
-from pytest_attnperf.workloads.base import DTYPE_BYTES, TORCH_DTYPES
+from pytest_attnperf.workloads.base import DTYPE_BYTES
 from pytest_attnperf.workloads.batch_spec import Part, batch_text, parse_batch
-from pytest_attnperf.workloads.fields import Grammar, id_words, require_dtype, require_positive
+from pytest_attnperf.workloads.family_workload import FamilyWorkload
+from pytest_attnperf.workloads.fields import Grammar, require_grouped_heads, require_head_dim, require_positive_or_none
 from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
+from pytest_attnperf.workloads.quantisation import PER_TENSOR
 
 if TYPE_CHECKING:
     import torch
+    from typing_extensions import Self
 
     from pytest_attnperf.backends import Outputs, Tensors
 
-HEAD_DIM_MAX = 512
 DTYPES = ("f16", "bf16")
 CACHES = ("kvf8e4m3", "kvi8")
 """Words of `paged_cache.CACHE_DTYPES` that this family takes."""
@@ -31,20 +33,10 @@ CHUNK_BYTES = 1 << 30
 _INT32_BYTES = 4
 _FP32_BYTES = 4
 _BATCH = r"[0-9]*q[0-9][0-9a-z_]*"
-_GRAMMAR = Grammar(
-    family="mixed",
-    numbers={"h": "heads", "hk": "kv_heads", "d": "head_dim", "page": "page", "w": "window", "cap": "cap"},
-    required=("batch", "h", "d"),
-    flags=("sinks",),
-    dtypes=DTYPES,
-    id_required=(),
-    choices={"cache": CACHES},
-    texts={"batch": ("batch", _BATCH), "": ("batch", _BATCH)},
-)
 
 
 @dataclass(frozen=True)
-class Mixed:
+class Mixed(FamilyWorkload):
     """One launch over sequences of different sizes; id e.g. `mixed-2q2k_8q1s1k-h32-hk8-d128-page16-bf16`.
 
     batch      the sequences, in order, as `batch_spec` reads them: B of them with T query tokens in all
@@ -70,6 +62,21 @@ class Mixed:
     that kv_heads does not divide, another dtype or cache, too large a head_dim, and page sizes that are none.
     """
 
+    grammar = Grammar(
+        family="mixed",
+        numbers={"h": "heads", "hk": "kv_heads", "d": "head_dim", "page": "page", "w": "window", "cap": "cap"},
+        required=("batch", "h", "d"),
+        flags=("sinks",),
+        dtypes=DTYPES,
+        id_required=(),
+        choices={"cache": CACHES},
+        texts={"batch": ("batch", _BATCH), "": ("batch", _BATCH)},
+        same={"kv_heads": "heads"},
+        zeros=("window", "cap"),
+    )
+    is_cold = True
+    """Other layers' caches were read since this one's."""
+
     batch: str
     heads: int
     head_dim: int
@@ -82,70 +89,26 @@ class Mixed:
     sinks: bool = False
 
     def __post_init__(self) -> None:
-        # Equal problems must be equal and hash equal, however they were written.
-        object.__setattr__(self, "batch", batch_text(parse_batch(self.batch)))
-        object.__setattr__(self, "kv_heads", self.heads if self.kv_heads == 0 else self.kv_heads)
-        sizes = ("heads", "kv_heads", "head_dim", "page")
-        require_positive("mixed", ((name, getattr(self, name)) for name in sizes))
-        require_dtype("mixed", self.dtype, DTYPES)
+        super().__post_init__()
         paged_cache.require_page_size("mixed", self.page)
-        if self.heads % self.kv_heads:
-            raise WorkloadError(
-                f"mixed workload: heads must be a multiple of kv_heads, got heads={self.heads} and "
-                f"kv_heads={self.kv_heads}"
-            )
-        if self.head_dim > HEAD_DIM_MAX:
-            raise WorkloadError(f"mixed workload: head_dim must be at most {HEAD_DIM_MAX}, got {self.head_dim}")
-        for name in ("window", "cap"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise WorkloadError(f"mixed workload: {name} must be a positive integer, or 0 for none, got {value!r}")
+        require_grouped_heads("mixed", self.heads, self.kv_heads)
+        require_head_dim("mixed", self.head_dim)
+        require_positive_or_none("mixed", [("window", self.window), ("cap", self.cap)])
         if self.cache and self.cache not in CACHES:
             raise WorkloadError(f"mixed workload: cache must be '' or one of {', '.join(CACHES)}, got {self.cache!r}")
 
-    @classmethod
-    def parse(cls, text: str) -> Mixed:
-        """The workload of an id. Raises WorkloadError, also for an id whose words are in another order."""
-        workload = cls(**_GRAMMAR.parse_id(text))
-        if workload.id != text:
-            raise WorkloadError(f"mixed workload id {text!r} is not in its one form; write {workload.id!r}")
-        return workload
+    def _fill_in(self) -> None:
+        self._set("batch", batch_text(parse_batch(self.batch)))
+        super()._fill_in()
 
     @classmethod
-    def parse_line(cls, text: str) -> Mixed:
+    def parse_line(cls, text: str) -> Self:
         """The workload of a line such as `2q2k,8q1s1k,h=32,hk=8,d=128,bf16`, whose parts of the batch are joined in
         order; page is 16 and dtype f16 unless given. Raises WorkloadError."""
-        return cls(**_GRAMMAR.parse_line(_joined(text)))
+        return super().parse_line(_joined(text))
 
-    @property
-    def family(self) -> str:
-        """'mixed'."""
-        return "mixed"
-
-    @property
-    def cache_state(self) -> str:
-        """'cold': other layers' caches were read since this one's."""
-        return "cold"
-
-    @property
-    def non_finite_outputs(self) -> frozenset[str]:
-        """None: every token sees its own key."""
-        return frozenset()
-
-    @property
-    def id(self) -> str:
-        """Readable and parsed back by `parse`; words that say nothing new (hk = h, no window, no cap) are left out."""
-        numbers = (
-            ("h", self.heads),
-            ("hk", self.kv_heads if self.kv_heads != self.heads else None),
-            ("d", self.head_dim),
-            ("page", self.page),
-            ("w", self.window or None),
-            ("cap", self.cap or None),
-        )
-        flags = [flag for flag in _GRAMMAR.flags if getattr(self, flag)]
-        words = [self.dtype, *([self.cache] if self.cache else []), *flags]
-        return "-".join(["mixed", self.batch, *id_words(numbers), *words])
+    def _first_words(self) -> list[str]:
+        return [self.batch]
 
     @functools.cached_property
     def parts(self) -> tuple[Part, ...]:
@@ -204,12 +167,9 @@ class Mixed:
         extras = (self.heads if self.sinks else 0) + (2 if self.cache else 0)
         return float(q_and_out + cached + entries * _INT32_BYTES + lengths + extras * _FP32_BYTES)
 
-    def definition(self) -> dict[str, Any]:
-        """Every field, the scale, the alignment of the masks and whatever else is convention, as builtins."""
-        fields = asdict(self)
-        if self.cache:
-            fields["quantisation"] = "per tensor: value = stored * scale, scale = amax / largest finite"
-        return {"family": self.family, **fields, "scale": "1/sqrt(head_dim)", "mask_alignment": "bottom-right"}
+    def _conventions(self) -> dict[str, Any]:
+        said = {"quantisation": PER_TENSOR} if self.cache else {}
+        return {**said, "scale": "1/sqrt(head_dim)", "mask_alignment": "bottom-right"}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """q, keys and values drawn from N(0, 1) on `device`, pages in an order drawn from the seed; sinks N(0, 1).
@@ -239,8 +199,7 @@ class Mixed:
         caches = (paged_cache.scatter(stored, lengths, table, self.page) for stored in (k_stored, v_stored))
         starts = torch.tensor([0, *itertools.accumulate(self.seqs_q)], dtype=torch.int32, device=device)
         extras = (tensor for tensor in (sinks, k_scale, v_scale) if tensor is not None)
-        q = q.to(getattr(torch, TORCH_DTYPES[self.dtype]))
-        return (q, *caches, table, starts, paged_cache.make_seq_lens(lengths, device), *extras)
+        return (q.to(self.stored_as), *caches, table, starts, paged_cache.make_seq_lens(lengths, device), *extras)
 
     def reference(self, inputs: Tensors) -> Outputs:
         """fp64 on a CPU, fp32 without TF32 on a GPU; 8-bit keys and values are dequantised in that precision.

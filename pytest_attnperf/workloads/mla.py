@@ -10,13 +10,13 @@ It can be computed so ('naive'), or with W_UK moved to the query and W_UV behind
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import loud_rows, mla_math
-from pytest_attnperf.workloads.base import DTYPE_BYTES, TORCH_DTYPES
-from pytest_attnperf.workloads.fields import Grammar, id_words, require_dtype, require_positive
+from pytest_attnperf.workloads.family_workload import FamilyWorkload
+from pytest_attnperf.workloads.fields import Grammar
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
@@ -25,23 +25,10 @@ DTYPES = ("f16", "bf16", "f32")
 DECODE_QUERIES_MAX = 8
 """Up to so many queries per sequence it is decoding, a draft of a few tokens included."""
 _LSE_BYTES = 4
-_SIZES = {
-    "b": "batch",
-    "s": "seq_q",
-    "kv": "seq_kv",
-    "h": "heads",
-    "d": "nope_dim",
-    "dv": "value_dim",
-    "r": "rope_dim",
-    "c": "latent_dim",
-}
-_GRAMMAR = Grammar(
-    family="mla", numbers=_SIZES, required=("s", "h", "d", "r", "c"), flags=("causal", "lse"), dtypes=DTYPES
-)
 
 
 @dataclass(frozen=True)
-class Mla:
+class Mla(FamilyWorkload):
     """One problem of latent attention; id e.g. `mla-b32-s1-kv4096-h16-d128-r64-c512-bf16`.
 
     batch        B
@@ -64,6 +51,24 @@ class Mla:
     over fewer keys than queries: some rows would see none, though a cache holds a sequence's own keys at least.
     """
 
+    grammar = Grammar(
+        family="mla",
+        numbers={
+            "b": "batch",
+            "s": "seq_q",
+            "kv": "seq_kv",
+            "h": "heads",
+            "d": "nope_dim",
+            "dv": "value_dim",
+            "r": "rope_dim",
+            "c": "latent_dim",
+        },
+        required=("s", "h", "d", "r", "c"),
+        flags=("causal", "lse"),
+        dtypes=DTYPES,
+        same={"seq_kv": "seq_q", "value_dim": "nope_dim"},
+    )
+
     batch: int
     seq_q: int
     heads: int
@@ -77,35 +82,12 @@ class Mla:
     lse: bool = False
 
     def __post_init__(self) -> None:
-        # Equal problems must be equal and hash equal, however they were written.
-        object.__setattr__(self, "seq_kv", self.seq_q if self.seq_kv == 0 else self.seq_kv)
-        object.__setattr__(self, "value_dim", self.nope_dim if self.value_dim == 0 else self.value_dim)
-        require_positive("mla", ((name, getattr(self, name)) for name in _SIZES.values()))
-        require_dtype("mla", self.dtype, DTYPES)
+        super().__post_init__()
         if self.causal and self.seq_kv < self.seq_q:
             raise WorkloadError(
                 f"mla workload: causal needs seq_kv of at least seq_q, got seq_kv={self.seq_kv} and "
                 f"seq_q={self.seq_q}: the first rows would see no key"
             )
-
-    @classmethod
-    def parse(cls, text: str) -> Mla:
-        """The workload of an id. Raises WorkloadError, also for an id whose words are in another order."""
-        workload = cls(**_GRAMMAR.parse_id(text))
-        if workload.id != text:
-            raise WorkloadError(f"mla workload id {text!r} is not in its one form; write {workload.id!r}")
-        return workload
-
-    @classmethod
-    def parse_line(cls, text: str) -> Mla:
-        """The workload of a line such as `b=2,s=128,h=16,d=64,r=32,c=256,causal,f16`, fields in any order; b is 1 and
-        dtype f16 unless given. Raises WorkloadError."""
-        return cls(**{"batch": 1, **_GRAMMAR.parse_line(text)})
-
-    @property
-    def family(self) -> str:
-        """'mla'."""
-        return "mla"
 
     @property
     def decodes(self) -> bool:
@@ -116,20 +98,6 @@ class Mla:
     def cache_state(self) -> str:
         """'cold' when it decodes, for other layers have used the cache since the last token; 'hot' otherwise."""
         return "cold" if self.decodes else "hot"
-
-    @property
-    def non_finite_outputs(self) -> frozenset[str]:
-        """None: every row sees a key."""
-        return frozenset()
-
-    @property
-    def id(self) -> str:
-        """Readable and parsed back by `parse`; words that say nothing new (kv = s, dv = d) are left out."""
-        implied = {"kv": self.seq_q, "dv": self.nope_dim}
-        numbers = ((short, getattr(self, name)) for short, name in _SIZES.items())
-        given = ((short, None if implied.get(short) == value else value) for short, value in numbers)
-        flags = [flag for flag in _GRAMMAR.flags if getattr(self, flag)]
-        return "-".join(["mla", *id_words(given), self.dtype, *flags])
 
     @property
     def visible_pairs(self) -> int:
@@ -166,17 +134,11 @@ class Mla:
             + keys * (self.latent_dim + self.rope_dim)
             + self.heads * (self.nope_dim + self.value_dim) * self.latent_dim
         )
-        return float(elements * DTYPE_BYTES[self.dtype] + (rows * _LSE_BYTES if self.lse else 0))
+        return float(elements * self.element_bytes + (rows * _LSE_BYTES if self.lse else 0))
 
-    def definition(self) -> dict[str, Any]:
-        """Every field, the scale and the alignment of the mask, as builtins."""
+    def _conventions(self) -> dict[str, Any]:
         alignment = "bottom-right" if self.causal else "none"
-        return {
-            "family": self.family,
-            **asdict(self),
-            "scale": "1/sqrt(nope_dim + rope_dim)",
-            "mask_alignment": alignment,
-        }
+        return {"scale": "1/sqrt(nope_dim + rope_dim)", "mask_alignment": alignment}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """(q_nope, q_pe, kv_latent, k_pe, wkv_b) on `device`, from N(0, 1), wkv_b from N(0, 1/C): so that keys and
@@ -184,7 +146,6 @@ class Mla:
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
-        dtype = getattr(torch, TORCH_DTYPES[self.dtype])
         rows, keys = (self.batch, self.seq_q, self.heads), (self.batch, self.seq_kv)
         q_nope, q_pe, kv_latent, k_pe, wkv_b = (
             torch.randn(shape, generator=generator, device=device)
@@ -200,7 +161,7 @@ class Mla:
         if planted:
             loud = loud_rows.bears(self.dtype, lse=self.lse)
             mla_math.plant(q_nope, q_pe, kv_latent, k_pe, wkv_b, causal=self.causal, seed=seed, loud=loud)
-        return q_nope.to(dtype), q_pe.to(dtype), kv_latent.to(dtype), k_pe.to(dtype), wkv_b.to(dtype)
+        return tuple(tensor.to(self.stored_as) for tensor in (q_nope, q_pe, kv_latent, k_pe, wkv_b))
 
     def reference(self, inputs: Tensors) -> Outputs:
         """The absorbed form in fp64 on a CPU and for f32; in fp32 without TF32 on a GPU for f16 and bf16. Chunked."""

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import attention_bias, attention_math, loud_rows, planted_keys
 from pytest_attnperf.workloads.base import DTYPE_BYTES, OUT_DTYPES, QUANTISED, TORCH_DTYPES
-from pytest_attnperf.workloads.fields import Grammar, id_words, require_dtype, require_positive
+from pytest_attnperf.workloads.family_workload import FamilyWorkload
+from pytest_attnperf.workloads.fields import (
+    Grammar,
+    require_grouped_heads,
+    require_head_dim,
+    require_positive_or_none,
+)
 from pytest_attnperf.workloads.prefill_inputs import SplitInputs, stored
+from pytest_attnperf.workloads.quantisation import PER_TENSOR
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
 
-HEAD_DIM_MAX = 512
+ROWS_WITHOUT_KEYS = "out = 0, lse = -inf"
+"""What a definition says of them."""
 _LSE_BYTES = 4
 _SCALE_BYTES = 4
 _SLOPE_BYTES = 4
@@ -29,17 +37,10 @@ _SIZES = {
     "d": "head_dim",
     "dv": "head_dim_v",
 }
-_GRAMMAR = Grammar(
-    family="prefill",
-    numbers={**_SIZES, "w": "window"},
-    required=("s", "h", "d"),
-    flags=("causal", "lse", "alibi", "bias", "cold"),
-    choices={"int8": INT8_MODES},
-)
 
 
 @dataclass(frozen=True)
-class Prefill:
+class Prefill(FamilyWorkload):
     """One attention prefill problem; id e.g. `prefill-b1-s512-kv2048-h32-hk8-d128-bf16-causal-lse`.
 
     batch      B
@@ -86,6 +87,17 @@ class Prefill:
     together with bias, and an int8 that is unknown or of another dtype than i8.
     """
 
+    grammar = Grammar(
+        family="prefill",
+        numbers={**_SIZES, "w": "window"},
+        required=("s", "h", "d"),
+        flags=("causal", "lse", "alibi", "bias", "cold"),
+        choices={"int8": INT8_MODES},
+        same={"seq_kv": "seq_q", "kv_heads": "heads", "head_dim_v": "head_dim"},
+        zeros=("window",),
+        unsaid=("window", "cold", "alibi", "bias", "int8"),
+    )
+
     batch: int
     seq_q: int
     heads: int
@@ -103,37 +115,19 @@ class Prefill:
     int8: str = ""
 
     def __post_init__(self) -> None:
-        # Equal problems must be equal and hash equal, however they were written.
-        object.__setattr__(self, "seq_kv", self.seq_q if self.seq_kv == 0 else self.seq_kv)
-        object.__setattr__(self, "kv_heads", self.heads if self.kv_heads == 0 else self.kv_heads)
-        object.__setattr__(self, "head_dim_v", self.head_dim if self.head_dim_v == 0 else self.head_dim_v)
-        require_positive("prefill", ((name, getattr(self, name)) for name in _SIZES.values()))
-        require_dtype("prefill", self.dtype)
-        if self.heads % self.kv_heads:
-            raise WorkloadError(
-                f"prefill workload: heads must be a multiple of kv_heads, got heads={self.heads} and "
-                f"kv_heads={self.kv_heads}"
-            )
-        for name in ("head_dim", "head_dim_v"):
-            if getattr(self, name) > HEAD_DIM_MAX:
-                raise WorkloadError(
-                    f"prefill workload: {name} must be at most {HEAD_DIM_MAX}, got {getattr(self, name)}"
-                )
-        self._require_window()
+        super().__post_init__()
+        require_grouped_heads("prefill", self.heads, self.kv_heads)
+        require_head_dim("prefill", self.head_dim)
+        require_head_dim("prefill", self.head_dim_v, "head_dim_v")
+        require_positive_or_none("prefill", [("window", self.window)])
         self._require_features()
 
-    def _require_window(self) -> None:
-        if isinstance(self.window, bool) or not isinstance(self.window, int) or self.window < 0:
-            raise WorkloadError(
-                f"prefill workload: window must be a positive integer, or 0 for none, got {self.window!r}"
-            )
+    def _require_features(self) -> None:
         if self.window and not self.causal:
             raise WorkloadError(
                 f"prefill workload: window needs causal, got window={self.window} without it: a row sees the last "
                 "keys of those that a causal mask lets through"
             )
-
-    def _require_features(self) -> None:
         if self.alibi and self.bias:
             raise WorkloadError("prefill workload: alibi and bias cannot be combined; add the slopes to the bias")
         if self.int8 and self.int8 not in INT8_MODES:
@@ -144,53 +138,16 @@ class Prefill:
             raise WorkloadError(f"prefill workload: int8={self.int8} needs dtype i8, got {self.dtype}")
 
     @classmethod
-    def parse(cls, text: str) -> Prefill:
-        """The workload of an id. Raises WorkloadError, also for an id whose words are in another order."""
+    def _fields_of_id(cls, text: str) -> dict[str, Any]:
         # Behind the dtype `kv8` is the mode, and before it, where all numbers are, eight keys.
         numbers, mode, rest = text.partition("-i8-kv8")
-        fields = _GRAMMAR.parse_id(f"{numbers}-i8{rest}" if mode else text)
-        workload = cls(**(fields | {"int8": "kv8"} if mode else fields))
-        if workload.id != text:
-            raise WorkloadError(f"prefill workload id {text!r} is not in its one form; write {workload.id!r}")
-        return workload
-
-    @classmethod
-    def parse_line(cls, text: str) -> Prefill:
-        """The workload of a line such as `b=1,s=512,h=8,d=64,causal,f16`, fields in any order; b is
-        1 and dtype f16 unless given. Raises WorkloadError."""
-        return cls(**{"batch": 1, **_GRAMMAR.parse_line(text)})
-
-    @property
-    def family(self) -> str:
-        """'prefill'."""
-        return "prefill"
-
-    @property
-    def cache_state(self) -> str:
-        """'hot' unless `cold`: the tensors of a prefill were just written by the layers before it."""
-        return "cold" if self.cold else "hot"
+        fields = super()._fields_of_id(f"{numbers}-i8{rest}" if mode else text)
+        return fields | {"int8": "kv8"} if mode else fields
 
     @property
     def non_finite_outputs(self) -> frozenset[str]:
         """'lse' where some rows see no key."""
         return frozenset({"lse"}) if self.lse and self.rows_without_keys else frozenset()
-
-    @property
-    def id(self) -> str:
-        """Readable and parsed back by `parse`; words that say nothing new (as kv = s) are left out."""
-        numbers = (
-            ("b", self.batch),
-            ("s", self.seq_q),
-            ("kv", self.seq_kv if self.seq_kv != self.seq_q else None),
-            ("h", self.heads),
-            ("hk", self.kv_heads if self.kv_heads != self.heads else None),
-            ("d", self.head_dim),
-            ("dv", self.head_dim_v if self.head_dim_v != self.head_dim else None),
-            ("w", self.window or None),
-        )
-        mode = [self.int8] if self.int8 else []
-        flags = [flag for flag in _GRAMMAR.flags if getattr(self, flag)]
-        return "-".join(["prefill", *id_words(numbers), self.dtype, *mode, *flags])
 
     @property
     def rows_without_keys(self) -> int:
@@ -248,23 +205,22 @@ class Prefill:
         return ("k", "v") if self.int8 == "kv8" else ("q", "k", "v")
 
     def definition(self) -> dict[str, Any]:
-        """Every field, the scale, the alignment of the mask and whatever else is convention, as builtins.
+        """Every field that is not at its default, but for those that every problem has, and the conventions."""
+        said = super().definition()
+        if self.head_dim_v == self.head_dim:
+            del said["head_dim_v"]
+        return said
 
-        What is not at its default is left out, but for the fields that every problem has: baselines store this.
-        """
-        fields = asdict(self)
-        ordinary = {"window": 0, "cold": False, "head_dim_v": self.head_dim, "alibi": False, "bias": False, "int8": ""}
-        for name, value in ordinary.items():
-            if fields[name] == value:
-                del fields[name]
+    def _conventions(self) -> dict[str, Any]:
+        said: dict[str, Any] = {}
         if self.rows_without_keys:
-            fields["rows_without_keys"] = "out = 0, lse = -inf"
+            said["rows_without_keys"] = ROWS_WITHOUT_KEYS
         if self.dtype in QUANTISED:
-            fields["quantisation"] = "per tensor: value = stored * scale, scale = amax / largest finite"
+            said["quantisation"] = PER_TENSOR
         if self.alibi:
-            fields["alibi_bias"] = attention_bias.ALIBI_DEFINITION
+            said["alibi_bias"] = attention_bias.ALIBI_DEFINITION
         alignment = "bottom-right" if self.causal else "none"
-        return {"family": self.family, **fields, "scale": "1/sqrt(head_dim)", "mask_alignment": alignment}
+        return {**said, "scale": "1/sqrt(head_dim)", "mask_alignment": alignment}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """(q, k, v) drawn from N(0, 1) on `device`, and quantised with their scales for an 8-bit dtype; then the ALiBi

@@ -17,12 +17,10 @@ if TYPE_CHECKING:
     import torch
 
     from pytest_attnperf.backends import Outputs, Tensors
-    from pytest_attnperf.workloads.fields import Grammar
 
 PLANTED_SCORE = 4.0
 """What the planted dimension of a query and a key adds to their score: that of a lost dimension is then off by this,
 some 40 times what bf16 rounds off scores of that size, and none is so large that the budget of the others grows."""
-_GRAMMAR = attention_stages.grammar("qk_scores", product=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +39,8 @@ class QkScores(ProductStage):
     Raises WorkloadError also for a single dimension.
     """
 
+    grammar = attention_stages.grammar("qk_scores", product=True)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.head_dim < 2:
@@ -48,11 +48,6 @@ class QkScores(ProductStage):
                 f"qk_scores workload: head_dim must be at least 2, got {self.head_dim}: planted inputs set one "
                 "dimension of every row, which would leave all scores the same"
             )
-
-    @classmethod
-    def grammar(cls) -> Grammar:
-        """b=, s=, kv=, h=, hk=, d=, dtype."""
-        return _GRAMMAR
 
     @property
     def flops(self) -> float:
@@ -65,9 +60,8 @@ class QkScores(ProductStage):
         rows = self.batch * (self.seq_q * self.heads + self.seq_kv * self.kv_heads)
         return float(rows * self.head_dim * self.element_bytes + self.pairs * SCORE_BYTES)
 
-    def definition(self) -> dict[str, Any]:
-        """Every field and the scale, as builtins."""
-        return {**super().definition(), "scale": "1/sqrt(head_dim)"}
+    def _conventions(self) -> dict[str, Any]:
+        return {"scale": "1/sqrt(head_dim)"}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """(q, k) from N(0, 1). With `planted` every query and every key has one large dimension, at an edge of a tile:

@@ -15,6 +15,9 @@ from pytest_attnperf.workloads.base import TORCH_DTYPES
 if TYPE_CHECKING:
     import torch
 
+PER_TENSOR = "per tensor: value = stored * scale, scale = amax / largest finite"
+"""What a definition says of a quantised tensor."""
+
 
 @dataclass(frozen=True)
 class Format:

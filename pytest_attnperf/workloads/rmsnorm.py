@@ -14,11 +14,9 @@ if TYPE_CHECKING:
     import torch
 
     from pytest_attnperf.backends import Outputs, Tensors
-    from pytest_attnperf.workloads.fields import Grammar
 
 EPS = 1e-6
 FLOPS_PER_ELEMENT = 4
-_GRAMMAR = row_shape.grammar("rmsnorm", ("residual",))
 
 
 @dataclass(frozen=True)
@@ -31,17 +29,9 @@ class RmsNorm(RowProblem):
     Outputs are 'out' (R, C) and with `residual` 'residual_out' (R, C), the sum. It is timed cold.
     """
 
+    grammar = row_shape.grammar("rmsnorm", ("residual",))
+
     residual: bool = False
-
-    @property
-    def family(self) -> str:
-        """'rmsnorm'."""
-        return "rmsnorm"
-
-    @classmethod
-    def grammar(cls) -> Grammar:
-        """r=, c=, dtype, residual."""
-        return _GRAMMAR
 
     @property
     def flops(self) -> float:
@@ -53,9 +43,8 @@ class RmsNorm(RowProblem):
         """x, weight and a residual read once; out, and with a residual the sum, written once."""
         return float(((4 if self.residual else 2) * self.elements + self.columns) * self.element_bytes)
 
-    def definition(self) -> dict[str, Any]:
-        """Every field, and eps."""
-        return {**super().definition(), "eps": EPS}
+    def _conventions(self) -> dict[str, Any]:
+        return {"eps": EPS}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """x and residual from N(0, 1), weight from N(1, 1/5).
@@ -75,7 +64,7 @@ class RmsNorm(RowProblem):
             small = row_shape.row_numbers(x, seed) % 4 == 3
             for tensor in (x, *residual):
                 tensor *= torch.where(small, math.sqrt(EPS), 1.0)
-        dtype = self.stored_as()
+        dtype = self.stored_as
         return tuple(tensor.to(dtype) for tensor in (x, *residual, weight))
 
     def reference(self, inputs: Tensors) -> Outputs:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.workloads.base import DTYPE_BYTES, TORCH_DTYPES
-from pytest_attnperf.workloads.fields import Grammar, id_words, require_dtype, require_positive
+from pytest_attnperf.workloads.family_workload import FamilyWorkload
+from pytest_attnperf.workloads.fields import HEAD_DIM_MAX, Grammar
 from pytest_attnperf.workloads.precision import reference_dtype
 
 if TYPE_CHECKING:
@@ -16,21 +16,13 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
 
 DTYPES = ("f32", "f16", "bf16")
-HEAD_DIM_MAX = 512
 THETA = 10000.0
 """Base of the frequencies, RoFormer's and LLaMA's."""
 _TABLE_BYTES = 4
-_GRAMMAR = Grammar(
-    family="rope",
-    numbers={"b": "batch", "s": "seq", "h": "heads", "hk": "kv_heads", "d": "head_dim"},
-    required=("s", "h", "d"),
-    flags=("interleaved",),
-    dtypes=DTYPES,
-)
 
 
 @dataclass(frozen=True)
-class Rope:
+class Rope(FamilyWorkload):
     """Rotation of all queries and keys of a batch; id e.g. `rope-b4-s4096-h32-hk8-d128-f16-interleaved`.
 
     batch         B
@@ -50,6 +42,17 @@ class Rope:
     another dtype.
     """
 
+    grammar = Grammar(
+        family="rope",
+        numbers={"b": "batch", "s": "seq", "h": "heads", "hk": "kv_heads", "d": "head_dim"},
+        required=("s", "h", "d"),
+        flags=("interleaved",),
+        dtypes=DTYPES,
+        same={"kv_heads": "heads"},
+    )
+    is_cold = True
+    """It is one pass over what a projection has written."""
+
     batch: int
     seq: int
     heads: int
@@ -59,57 +62,8 @@ class Rope:
     interleaved: bool = False
 
     def __post_init__(self) -> None:
-        # Equal problems must be equal and hash equal, however they were written.
-        object.__setattr__(self, "kv_heads", self.heads if self.kv_heads == 0 else self.kv_heads)
-        require_positive("rope", ((name, getattr(self, name)) for name in _GRAMMAR.numbers.values()))
-        require_dtype("rope", self.dtype, DTYPES)
-        if self.head_dim % 2 or self.head_dim > HEAD_DIM_MAX:
-            raise WorkloadError(
-                f"rope workload: head_dim must be even, for elements are rotated in pairs, and at most {HEAD_DIM_MAX}, "
-                f"got {self.head_dim}"
-            )
-
-    @classmethod
-    def parse(cls, text: str) -> Rope:
-        """The workload of an id. Raises WorkloadError, also for an id whose words are in another order."""
-        workload = cls(**_GRAMMAR.parse_id(text))
-        if workload.id != text:
-            raise WorkloadError(f"rope workload id {text!r} is not in its one form; write {workload.id!r}")
-        return workload
-
-    @classmethod
-    def parse_line(cls, text: str) -> Rope:
-        """The workload of a line such as `b=4,s=4096,h=32,hk=8,d=128,bf16`, fields in any order; b is 1 and dtype f16
-        unless given. Raises WorkloadError."""
-        return cls(**{"batch": 1, **_GRAMMAR.parse_line(text)})
-
-    @property
-    def family(self) -> str:
-        """'rope'."""
-        return "rope"
-
-    @property
-    def cache_state(self) -> str:
-        """'cold': it is one pass over what a projection has written."""
-        return "cold"
-
-    @property
-    def non_finite_outputs(self) -> frozenset[str]:
-        """None."""
-        return frozenset()
-
-    @property
-    def id(self) -> str:
-        """Readable and parsed back by `parse`; hk is left out where it is h."""
-        numbers = (
-            ("b", self.batch),
-            ("s", self.seq),
-            ("h", self.heads),
-            ("hk", self.kv_heads if self.kv_heads != self.heads else None),
-            ("d", self.head_dim),
-        )
-        flags = [flag for flag in _GRAMMAR.flags if getattr(self, flag)]
-        return "-".join(["rope", *id_words(numbers), self.dtype, *flags])
+        super().__post_init__()
+        require_pairs("rope", self.head_dim)
 
     @property
     def elements(self) -> int:
@@ -124,12 +78,10 @@ class Rope:
     @property
     def bytes_min(self) -> float:
         """q, k, cos and sin read once, both outputs written once."""
-        return float(2 * self.elements * DTYPE_BYTES[self.dtype] + self.seq * self.head_dim * _TABLE_BYTES)
+        return float(2 * self.elements * self.element_bytes + self.seq * self.head_dim * _TABLE_BYTES)
 
-    def definition(self) -> dict[str, Any]:
-        """Every field, which pairs are rotated, and the base of the frequencies, as builtins."""
-        pairs = "(2 i, 2 i + 1)" if self.interleaved else "(i, i + head_dim / 2)"
-        return {"family": self.family, **asdict(self), "pairs": pairs, "theta": THETA}
+    def _conventions(self) -> dict[str, Any]:
+        return {"pairs": "(2 i, 2 i + 1)" if self.interleaved else "(i, i + head_dim / 2)", "theta": THETA}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """q and k from N(0, 1), and tables of position * 10000^(-2 i / D).
@@ -139,9 +91,10 @@ class Rope:
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
-        dtype = getattr(torch, TORCH_DTYPES[self.dtype])
         q, k = (
-            torch.randn((self.batch, self.seq, heads, self.head_dim), generator=generator, device=device).to(dtype)
+            torch.randn((self.batch, self.seq, heads, self.head_dim), generator=generator, device=device).to(
+                self.stored_as
+            )
             for heads in (self.heads, self.kv_heads)
         )
         pair = torch.arange(self.head_dim // 2, dtype=torch.float64, device=device)
@@ -172,6 +125,15 @@ class Rope:
             return torch.stack([rotate(one.float(), cos, sin, self.interleaved).to(x.dtype) for one in x])
 
         return {"q": whole(q), "k": whole(k)}
+
+
+def require_pairs(family: str, head_dim: int) -> None:
+    """Raise WorkloadError for a head dimension that is odd or too large."""
+    if head_dim % 2 or head_dim > HEAD_DIM_MAX:
+        raise WorkloadError(
+            f"{family} workload: head_dim must be even, for elements are rotated in pairs, and at most {HEAD_DIM_MAX}, "
+            f"got {head_dim}"
+        )
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> torch.Tensor:

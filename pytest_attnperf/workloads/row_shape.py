@@ -7,19 +7,17 @@ it twice, moves every element of the row by about its own size.
 
 from __future__ import annotations
 
-import abc
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.workloads.base import DTYPE_BYTES, TORCH_DTYPES
-from pytest_attnperf.workloads.fields import Grammar, id_words, require_dtype, require_positive
+from pytest_attnperf.workloads.family_workload import FamilyWorkload
+from pytest_attnperf.workloads.fields import Grammar
 
 if TYPE_CHECKING:
     import torch
-    from typing_extensions import Self
 
     from pytest_attnperf.backends import Outputs, Tensors
 
@@ -43,7 +41,7 @@ def grammar(family: str, flags: tuple[str, ...] = ()) -> Grammar:
 
 
 @dataclass(frozen=True)
-class RowProblem(abc.ABC):
+class RowProblem(FamilyWorkload):
     """One operation over the last dimension of (rows, columns); subclasses give the operation.
 
     rows       R
@@ -54,13 +52,17 @@ class RowProblem(abc.ABC):
     `columns_min`, and for another dtype.
     """
 
+    is_cold = True
+    """The layers between two norms move more than a cache holds."""
+    columns_min: ClassVar[int] = 1
+    """Fewest columns whose result depends on what they hold."""
+
     rows: int
     columns: int
     dtype: str = "f16"
 
     def __post_init__(self) -> None:
-        require_positive(self.family, (("rows", self.rows), ("columns", self.columns)))
-        require_dtype(self.family, self.dtype, DTYPES)
+        super().__post_init__()
         if self.columns < self.columns_min:
             raise WorkloadError(
                 f"{self.family} workload: columns must be at least {self.columns_min}, got {self.columns}: the result "
@@ -68,72 +70,9 @@ class RowProblem(abc.ABC):
             )
 
     @property
-    @abc.abstractmethod
-    def family(self) -> str:
-        """The family's name."""
-
-    @classmethod
-    @abc.abstractmethod
-    def grammar(cls) -> Grammar:
-        """What ids and lines may hold."""
-
-    @property
-    def columns_min(self) -> int:
-        """Fewest columns whose result depends on what they hold."""
-        return 1
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """The workload of an id. Raises WorkloadError, also for an id whose words are in another order."""
-        held = cls.grammar()
-        workload = cls(**held.parse_id(text))
-        if workload.id != text:
-            raise WorkloadError(f"{held.family} workload id {text!r} is not in its one form; write {workload.id!r}")
-        return workload
-
-    @classmethod
-    def parse_line(cls, text: str) -> Self:
-        """The workload of a line such as `r=8192,c=4096,bf16`, fields in any order; dtype f16 unless given. Raises
-        WorkloadError."""
-        return cls(**cls.grammar().parse_line(text))
-
-    @property
-    def id(self) -> str:
-        """Readable and parsed back by `parse`."""
-        held = self.grammar()
-        flags = [flag for flag in held.flags if getattr(self, flag)]
-        return "-".join([held.family, *id_words((("r", self.rows), ("c", self.columns))), self.dtype, *flags])
-
-    @property
-    def cache_state(self) -> str:
-        """'cold': the layers between two norms move more than a cache holds."""
-        return "cold"
-
-    @property
-    def non_finite_outputs(self) -> frozenset[str]:
-        """None."""
-        return frozenset()
-
-    @property
     def elements(self) -> int:
         """R * C."""
         return self.rows * self.columns
-
-    @property
-    def element_bytes(self) -> int:
-        """Bytes of an element as stored."""
-        return DTYPE_BYTES[self.dtype]
-
-    def definition(self) -> dict[str, Any]:
-        """Every field, as builtins."""
-        return {"family": self.family, **asdict(self)}
-
-    def stored_as(self) -> torch.dtype:
-        """The torch dtype of inputs and outputs."""
-        import torch
-
-        dtype: torch.dtype = getattr(torch, TORCH_DTYPES[self.dtype])
-        return dtype
 
 
 def edges(columns: int) -> list[int]:

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     import torch
 
     from pytest_attnperf.backends import Outputs, Tensors
-    from pytest_attnperf.workloads.fields import Grammar
-
-_GRAMMAR = attention_stages.grammar("row_softmax", flags=("causal",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +31,8 @@ class RowSoftmax(AttentionStage):
     them. A single key, whose weight is 1 whatever its score, is refused.
     """
 
+    grammar = attention_stages.grammar("row_softmax", flags=("causal",))
+
     causal: bool = False
 
     def __post_init__(self) -> None:
@@ -43,11 +42,6 @@ class RowSoftmax(AttentionStage):
                 f"row_softmax workload: seq_kv must be at least 2, got {self.seq_kv}: the weight of a single key is "
                 "the same whatever its score, and proves nothing"
             )
-
-    @classmethod
-    def grammar(cls) -> Grammar:
-        """b=, s=, kv=, h=, dtype, causal."""
-        return _GRAMMAR
 
     @property
     def visible_pairs(self) -> int:
@@ -64,9 +58,8 @@ class RowSoftmax(AttentionStage):
         """Visible scores read once, all weights written once."""
         return float(self.visible_pairs * SCORE_BYTES + self.pairs * self.element_bytes)
 
-    def definition(self) -> dict[str, Any]:
-        """Every field and the alignment of the mask, as builtins."""
-        return {**super().definition(), "mask_alignment": "bottom-right" if self.causal else "none"}
+    def _conventions(self) -> dict[str, Any]:
+        return {"mask_alignment": "bottom-right" if self.causal else "none"}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """(scores,) from N(0, 1). With `planted` one key of every row that sees any holds 0.8 of the weight: the last

@@ -1,18 +1,31 @@
-"""Lengths of the sequences of a packed batch as one word: `8x512_63` is eight sequences of 512 and one of 63."""
+"""Sequences packed end to end without padding: their lengths as one word, and what problems over them share.
+
+`8x512_63` is eight sequences of 512 and one of 63.
+"""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
+from pytest_attnperf.workloads.family_workload import FamilyWorkload
+from pytest_attnperf.workloads.fields import Grammar, require_positive
+
+if TYPE_CHECKING:
+    import torch
 
 PATTERN = r"([0-9]+x)?[0-9]+(_([0-9]+x)?[0-9]+)*"
 """What a word of lengths looks like; also to be used as the pattern of a text field of `fields.Grammar`."""
 
 SEQUENCES_MAX = 65_536
 """Largest number of sequences of one batch; more is taken for a slip of the pen."""
+
+OFFSET_BYTES = 4
+_LENGTHS = {"q": "seqs_q", "kv": "seqs_kv"}
 
 
 def parse_lengths(text: str) -> tuple[int, ...]:
@@ -40,3 +53,107 @@ def lengths_text(lengths: Sequence[int]) -> str:
     """The one word that `parse_lengths` reads these lengths from; equal lengths in a row are written with a count."""
     runs = ((length, len(list(run))) for length, run in itertools.groupby(lengths))
     return "_".join(f"{count}x{length}" if count > 1 else str(length) for length, count in runs)
+
+
+def grammar(
+    family: str,
+    *,
+    flags: tuple[str, ...],
+    dtypes: tuple[str, ...],
+    further: Mapping[str, str] | None = None,
+    unsaid: tuple[str, ...] = (),
+) -> Grammar:
+    """Of a family over packed sequences: q, kv, h, hk, d, further numbers that may be 0, a dtype and flags."""
+    numbers = {"h": "heads", "hk": "kv_heads", "d": "head_dim"}
+    return Grammar(
+        family=family,
+        numbers={**numbers, **(further or {})},
+        required=("q", "h", "d"),
+        flags=flags,
+        dtypes=dtypes,
+        id_required=(),
+        texts={short: (name, PATTERN) for short, name in _LENGTHS.items()},
+        read=dict.fromkeys(_LENGTHS.values(), parse_lengths),
+        same={"kv_heads": "heads"},
+        zeros=tuple((further or {}).values()),
+        unsaid=unsaid,
+    )
+
+
+@dataclass(frozen=True)
+class PackedSequences(FamilyWorkload):
+    """One problem over packed sequences; subclasses give the work.
+
+    seqs_q     queries of every sequence, in order; B of them, and Tq in all
+    heads      H, query heads
+    head_dim   D, at most 512
+    seqs_kv    keys of every sequence, Tk in all; () means seqs_q. In text they are `kv`, and runs of equal lengths are
+               written with their count: `q8x512_63-kv8x1024_63`
+    kv_heads   Hk, key and value heads; 0 means H. Query head h reads key head h // (H / Hk)
+    dtype      one of the family's
+    causal     bottom-right aligned in every sequence: its query row i sees key j iff j <= i + Skv - Sq
+    """
+
+    seqs_q: tuple[int, ...]
+    heads: int
+    head_dim: int
+    seqs_kv: tuple[int, ...] = ()
+    kv_heads: int = 0
+    dtype: str = "f16"
+    causal: bool = False
+
+    def _fill_in(self) -> None:
+        self._set("seqs_q", tuple(self.seqs_q))
+        self._set("seqs_kv", tuple(self.seqs_kv) or self.seqs_q)
+        super()._fill_in()
+
+    def _require_lengths(self) -> None:
+        for name in _LENGTHS.values():
+            require_positive(self.family, ((name, length) for length in getattr(self, name) or (0,)))
+        if len(self.seqs_q) != len(self.seqs_kv):
+            raise WorkloadError(
+                f"{self.family} workload: seqs_q and seqs_kv must be as many, got {len(self.seqs_q)} and "
+                f"{len(self.seqs_kv)}"
+            )
+
+    def _first_words(self) -> list[str]:
+        keys = [f"kv{lengths_text(self.seqs_kv)}"] if self.seqs_kv != self.seqs_q else []
+        return [f"q{lengths_text(self.seqs_q)}", *keys]
+
+    @property
+    def batch(self) -> int:
+        """B, the number of sequences."""
+        return len(self.seqs_q)
+
+    @property
+    def max_q(self) -> int:
+        """Queries of the longest sequence."""
+        return max(self.seqs_q)
+
+    @property
+    def max_kv(self) -> int:
+        """Keys of the longest sequence."""
+        return max(self.seqs_kv)
+
+    def definition(self) -> dict[str, Any]:
+        """Every field but those that go unsaid while they are off (lengths as text), and the conventions."""
+        texts = {name: lengths_text(getattr(self, name)) for name in _LENGTHS.values()}
+        return super().definition() | texts
+
+    def slices(self) -> Iterator[tuple[slice, slice]]:
+        """(rows of q, rows of k) of every sequence."""
+        ends = (itertools.pairwise(offsets(lengths)) for lengths in (self.seqs_q, self.seqs_kv))
+        for rows, keys in zip(*ends, strict=True):
+            yield slice(*rows), slice(*keys)
+
+    def _offsets(self, device: str) -> Iterator[torch.Tensor]:
+        """cu_seqlens_q and cu_seqlens_k."""
+        import torch
+
+        for lengths in (self.seqs_q, self.seqs_kv):
+            yield torch.tensor(offsets(lengths), dtype=torch.int32, device=device)
+
+
+def offsets(lengths: Sequence[int]) -> list[int]:
+    """Where every sequence begins, and where the last one ends."""
+    return [0, *itertools.accumulate(lengths)]

@@ -12,7 +12,6 @@ from pytest_attnperf.workloads.row_shape import RowProblem
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
-    from pytest_attnperf.workloads.fields import Grammar
 
 MARGIN = 1.5
 """How far, in nats, a planted element lies above the log-sum-exp of the others: it holds 0.8 of its row."""
@@ -20,7 +19,6 @@ SHIFT = 100.0
 """Every third row is moved up by so much and every third down: exp(100) overflows fp32, and exp(-100) is almost 0 in
 it, so that a kernel that does not subtract the maximum shows."""
 FLOPS_PER_ELEMENT = 5
-_GRAMMAR = row_shape.grammar("softmax")
 
 
 @dataclass(frozen=True)
@@ -30,20 +28,9 @@ class Softmax(RowProblem):
     Input is (x,), (R, C), contiguous; output is 'out' (R, C). It is timed cold. A single column is refused.
     """
 
-    @property
-    def family(self) -> str:
-        """'softmax'."""
-        return "softmax"
-
-    @classmethod
-    def grammar(cls) -> Grammar:
-        """r=, c=, dtype."""
-        return _GRAMMAR
-
-    @property
-    def columns_min(self) -> int:
-        """The softmax of one column is 1."""
-        return 2
+    grammar = row_shape.grammar("softmax")
+    columns_min = 2
+    """The softmax of one column is 1."""
 
     @property
     def flops(self) -> float:
@@ -66,7 +53,7 @@ class Softmax(RowProblem):
             # The expected sum of the others' exponentials is C exp(1/2).
             row_shape.plant(x, math.log(self.columns) + 0.5 + MARGIN, seed)
             x += (row_shape.row_numbers(x, seed) % 3 - 1) * SHIFT
-        return (x.to(self.stored_as()),)
+        return (x.to(self.stored_as),)
 
     def reference(self, inputs: Tensors) -> Outputs:
         """fp64 on a CPU and for f32, fp32 on a GPU for f16 and bf16; a stretch of rows at a time."""

@@ -2,49 +2,30 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.workloads import attention_bias, loud_rows, planted_keys
-from pytest_attnperf.workloads.base import TORCH_DTYPES
-from pytest_attnperf.workloads.fields import Grammar, id_words, require_dtype, require_positive
-from pytest_attnperf.workloads.prefill import Prefill
-from pytest_attnperf.workloads.sequence_lengths import PATTERN, lengths_text, parse_lengths
+from pytest_attnperf.workloads import attention_bias, loud_rows, planted_keys, sequence_lengths
+from pytest_attnperf.workloads.fields import require_dtype
+from pytest_attnperf.workloads.prefill import ROWS_WITHOUT_KEYS, Prefill
+from pytest_attnperf.workloads.sequence_lengths import OFFSET_BYTES, PackedSequences
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
 
 DTYPES = ("f32", "f16", "bf16", "tf32")
 """What sequences may be stored in; there are no scales for 8 bits here."""
-_OFFSET_BYTES = 4
 _SLOPE_BYTES = 4
-_LENGTHS = {"q": "seqs_q", "kv": "seqs_kv"}
-_GRAMMAR = Grammar(
-    family="varlen",
-    numbers={"h": "heads", "hk": "kv_heads", "d": "head_dim", "w": "window"},
-    required=("q", "h", "d"),
-    flags=("causal", "lse", "alibi", "cold"),
-    dtypes=DTYPES,
-    id_required=(),
-    texts={short: (name, PATTERN) for short, name in _LENGTHS.items()},
-)
 
 
 @dataclass(frozen=True)
-class Varlen:
+class Varlen(PackedSequences):
     """One attention problem over packed sequences; id e.g. `varlen-q63_1000_2049-h8-hk2-d64-f16-causal`.
 
-    seqs_q     queries of every sequence, in order; B of them, and Tq in all
-    heads      H, query heads
-    head_dim   D, at most 512
-    seqs_kv    keys of every sequence, Tk in all; () means seqs_q. In text they are `kv`, and runs of equal lengths are
-               written with their count: `q8x512_63-kv8x1024_63`
-    kv_heads   Hk, key and value heads; 0 means H. Query head h reads key head h // (H / Hk)
     dtype      one of DTYPES: q, k, v and out
-    causal, lse, window, alibi    as `Prefill`, of every sequence by itself: masks are bottom-right aligned in it
+    lse, window, alibi    as `Prefill`, of every sequence by itself. Further fields as `PackedSequences`
     cold       timed with inputs that are in no cache; hot otherwise
 
     Inputs are (q, k, v, cu_seqlens_q, cu_seqlens_k) and with `alibi` slopes: q (Tq, H, D), k and v (Tk, Hk, D),
@@ -56,89 +37,32 @@ class Varlen:
     allowed), other numbers of sequences in seqs_q and seqs_kv, another dtype, and whatever `Prefill` refuses.
     """
 
-    seqs_q: tuple[int, ...]
-    heads: int
-    head_dim: int
-    seqs_kv: tuple[int, ...] = ()
-    kv_heads: int = 0
-    dtype: str = "f16"
-    causal: bool = False
+    grammar = sequence_lengths.grammar(
+        "varlen",
+        flags=("causal", "lse", "alibi", "cold"),
+        dtypes=DTYPES,
+        further={"w": "window"},
+        unsaid=("window", "alibi", "cold"),
+    )
+
     lse: bool = False
     window: int = 0
     alibi: bool = False
     cold: bool = False
 
     def __post_init__(self) -> None:
-        # Equal problems must be equal and hash equal, however they were written.
-        object.__setattr__(self, "seqs_q", tuple(self.seqs_q))
-        object.__setattr__(self, "seqs_kv", tuple(self.seqs_kv) or self.seqs_q)
-        object.__setattr__(self, "kv_heads", self.heads if self.kv_heads == 0 else self.kv_heads)
+        self._fill_in()
         require_dtype("varlen", self.dtype, DTYPES)
-        for name in _LENGTHS.values():
-            require_positive("varlen", ((name, length) for length in getattr(self, name) or (0,)))
-        if len(self.seqs_q) != len(self.seqs_kv):
-            raise WorkloadError(
-                f"varlen workload: seqs_q and seqs_kv must be as many, got {len(self.seqs_q)} and {len(self.seqs_kv)}"
-            )
+        self._require_lengths()
         try:
             self.sequence(0)
         except WorkloadError as error:
             raise WorkloadError(str(error).replace("prefill workload", "varlen workload")) from error
 
-    @classmethod
-    def parse(cls, text: str) -> Varlen:
-        """The workload of an id. Raises WorkloadError, also for an id whose words are in another order."""
-        workload = cls(**_lengths_read(_GRAMMAR.parse_id(text)))
-        if workload.id != text:
-            raise WorkloadError(f"varlen workload id {text!r} is not in its one form; write {workload.id!r}")
-        return workload
-
-    @classmethod
-    def parse_line(cls, text: str) -> Varlen:
-        """The workload of a line such as `q=8x512_63,h=8,d=64,causal,f16`, fields in any order; dtype is f16 unless
-        given. Raises WorkloadError."""
-        return cls(**_lengths_read(_GRAMMAR.parse_line(text)))
-
-    @property
-    def family(self) -> str:
-        """'varlen'."""
-        return "varlen"
-
-    @property
-    def cache_state(self) -> str:
-        """'hot' unless `cold`: the tensors of a prefill were just written by the layers before it."""
-        return "cold" if self.cold else "hot"
-
     @property
     def non_finite_outputs(self) -> frozenset[str]:
         """'lse' where some rows see no key."""
         return frozenset({"lse"}) if self.lse and self.rows_without_keys else frozenset()
-
-    @property
-    def id(self) -> str:
-        """Readable and parsed back by `parse`; words that say nothing new (kv = q, hk = h, w = 0) are left out."""
-        lengths = [f"q{lengths_text(self.seqs_q)}"]
-        if self.seqs_kv != self.seqs_q:
-            lengths.append(f"kv{lengths_text(self.seqs_kv)}")
-        kv_heads = self.kv_heads if self.kv_heads != self.heads else None
-        numbers = (("h", self.heads), ("hk", kv_heads), ("d", self.head_dim), ("w", self.window or None))
-        flags = [flag for flag in _GRAMMAR.flags if getattr(self, flag)]
-        return "-".join(["varlen", *lengths, *id_words(numbers), self.dtype, *flags])
-
-    @property
-    def batch(self) -> int:
-        """B, the number of sequences."""
-        return len(self.seqs_q)
-
-    @property
-    def max_q(self) -> int:
-        """Queries of the longest sequence."""
-        return max(self.seqs_q)
-
-    @property
-    def max_kv(self) -> int:
-        """Keys of the longest sequence."""
-        return max(self.seqs_kv)
 
     def sequence(self, number: int) -> Prefill:
         """One sequence as a dense problem of batch 1."""
@@ -170,22 +94,14 @@ class Varlen:
     def bytes_min(self) -> float:
         """That of every sequence, see `Prefill`, and both offsets (int32); the slopes count once."""
         slopes = (self.batch - 1) * self.heads * _SLOPE_BYTES if self.alibi else 0
-        return sum(one.bytes_min for one in self.sequences) - slopes + 2 * (self.batch + 1) * _OFFSET_BYTES
+        return sum(one.bytes_min for one in self.sequences) - slopes + 2 * (self.batch + 1) * OFFSET_BYTES
 
-    def definition(self) -> dict[str, Any]:
-        """Every field that is not at its default (lengths as text), the scale and the alignment of the mask."""
-        fields = asdict(self)
-        for name in _LENGTHS.values():
-            fields[name] = lengths_text(fields[name])
-        for name in ("window", "alibi", "cold"):
-            if not fields[name]:
-                del fields[name]
-        if self.rows_without_keys:
-            fields["rows_without_keys"] = "out = 0, lse = -inf"
+    def _conventions(self) -> dict[str, Any]:
+        said = {"rows_without_keys": ROWS_WITHOUT_KEYS} if self.rows_without_keys else {}
         if self.alibi:
-            fields["alibi_bias"] = attention_bias.ALIBI_DEFINITION
+            said["alibi_bias"] = attention_bias.ALIBI_DEFINITION
         alignment = "bottom-right, by sequence" if self.causal else "none"
-        return {"family": self.family, **fields, "scale": "1/sqrt(head_dim)", "mask_alignment": alignment}
+        return {**said, "scale": "1/sqrt(head_dim)", "mask_alignment": alignment}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """(q, k, v, cu_seqlens_q, cu_seqlens_k[, slopes]) on `device`, the first three drawn from N(0, 1).
@@ -209,19 +125,8 @@ class Varlen:
                 loud = number == loudest and loud_rows.bears(self.dtype, lse=self.lse)
                 planted_keys.plant(q[None, rows], k[None, keys], seed=seed + number, loud=loud, **how)
             planted_keys.plant_strangers(q, k, list(self.slices()), seed=seed)
-        dtype: torch.dtype = getattr(torch, TORCH_DTYPES[self.dtype])
-        offsets = (
-            torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device=device)
-            for lengths in (self.seqs_q, self.seqs_kv)
-        )
         further = [torch.tensor(slopes, device=device)] if slopes else []
-        return (q.to(dtype), k.to(dtype), v.to(dtype), *offsets, *further)
-
-    def slices(self) -> Iterator[tuple[slice, slice]]:
-        """(rows of q, rows of k) of every sequence."""
-        ends = zip(itertools.accumulate(self.seqs_q), itertools.accumulate(self.seqs_kv), strict=True)
-        for (end_q, end_kv), count_q, count_kv in zip(ends, self.seqs_q, self.seqs_kv, strict=True):
-            yield slice(end_q - count_q, end_q), slice(end_kv - count_kv, end_kv)
+        return (*(tensor.to(self.stored_as) for tensor in (q, k, v)), *self._offsets(device), *further)
 
     def reference(self, inputs: Tensors) -> Outputs:
         """Of every sequence by itself as `Prefill.reference`: fp64 on a CPU and for f32 and tf32, else fp32."""
@@ -241,8 +146,3 @@ class Varlen:
         ]
         outputs = {"out": torch.cat([one["out"][0] for one in found])}
         return outputs | {"lse": torch.cat([one["lse"][0] for one in found], dim=1)} if self.lse else outputs
-
-
-def _lengths_read(fields: dict[str, Any]) -> dict[str, Any]:
-    """Fields as parsed, with the lengths in place of their text."""
-    return {name: parse_lengths(value) if name in _LENGTHS.values() else value for name, value in fields.items()}

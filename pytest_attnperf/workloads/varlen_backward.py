@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.workloads import attention_gradients, attention_math, planted_keys
-from pytest_attnperf.workloads.backward import DTYPES, HEAD_DIM_MAX, Backward
-from pytest_attnperf.workloads.base import DTYPE_BYTES, TORCH_DTYPES
-from pytest_attnperf.workloads.fields import Grammar, id_words, require_dtype, require_positive
-from pytest_attnperf.workloads.sequence_lengths import PATTERN, lengths_text, parse_lengths
+from pytest_attnperf.workloads import attention_gradients, attention_math, planted_keys, sequence_lengths
+from pytest_attnperf.workloads.backward import DTYPES, Backward
+from pytest_attnperf.workloads.fields import require_grouped_heads, require_head_dim
+from pytest_attnperf.workloads.sequence_lengths import OFFSET_BYTES, PackedSequences
 
 if TYPE_CHECKING:
     import torch
@@ -20,31 +18,15 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
 
 _LSE_BYTES = 4
-_OFFSET_BYTES = 4
-_GRAMMAR = Grammar(
-    family="varlen_backward",
-    numbers={"h": "heads", "hk": "kv_heads", "d": "head_dim"},
-    required=("q", "h", "d"),
-    flags=("causal", "cold"),
-    dtypes=DTYPES,
-    id_required=(),
-    texts={"q": ("seqs_q", PATTERN), "kv": ("seqs_kv", PATTERN)},
-)
 
 
 @dataclass(frozen=True)
-class VarlenBackward:
+class VarlenBackward(PackedSequences):
     """One backward pass over packed sequences; id e.g. `varlen_backward-q63_1000-h8-hk2-d64-f16-causal`.
 
-    seqs_q     queries of every sequence, in order; B of them, and Tq in all
-    heads      H, query heads
-    head_dim   D, at most 512
-    seqs_kv    keys of every sequence, Tk in all; () means seqs_q. In text they are `kv`, and runs of equal lengths are
-               written with their count: `q8x512_63-kv8x1024_63`
-    kv_heads   Hk, key and value heads; 0 means H. Query head h reads key head h // (H / Hk)
     dtype      'f32', 'f16' or 'bf16': inputs (but for lse and the offsets) and outputs
-    causal     bottom-right aligned in every sequence: its query row i sees key j iff j <= i + Skv - Sq; a row that sees
-               none has out = 0 and lse = -inf, and zero gradients
+    causal     a row that sees no key has out = 0 and lse = -inf, and zero gradients. Further fields as
+               `PackedSequences`
     cold       timed with inputs that are in no cache; hot otherwise
 
     Inputs are (q, k, v, dout, out, lse, cu_seqlens_q, cu_seqlens_k): q, dout and out (Tq, H, D), k and v (Tk, Hk, D),
@@ -57,98 +39,20 @@ class VarlenBackward:
     at least two keys, for dq and dk would then be zero everywhere.
     """
 
-    seqs_q: tuple[int, ...]
-    heads: int
-    head_dim: int
-    seqs_kv: tuple[int, ...] = ()
-    kv_heads: int = 0
-    dtype: str = "f16"
-    causal: bool = False
+    grammar = sequence_lengths.grammar("varlen_backward", flags=("causal", "cold"), dtypes=DTYPES, unsaid=("cold",))
+
     cold: bool = False
 
     def __post_init__(self) -> None:
-        # Equal problems must be equal and hash equal, however they were written.
-        object.__setattr__(self, "seqs_q", tuple(self.seqs_q))
-        object.__setattr__(self, "seqs_kv", tuple(self.seqs_kv) or self.seqs_q)
-        object.__setattr__(self, "kv_heads", self.heads if self.kv_heads == 0 else self.kv_heads)
-        require_positive("varlen_backward", ((name, getattr(self, name)) for name in _GRAMMAR.numbers.values()))
-        require_dtype("varlen_backward", self.dtype, DTYPES)
-        for name in ("seqs_q", "seqs_kv"):
-            require_positive("varlen_backward", ((name, length) for length in getattr(self, name) or (0,)))
-        if len(self.seqs_q) != len(self.seqs_kv):
-            raise WorkloadError(
-                f"varlen_backward workload: seqs_q and seqs_kv must be as many, got {len(self.seqs_q)} and "
-                f"{len(self.seqs_kv)}"
-            )
-        if self.heads % self.kv_heads:
-            raise WorkloadError(
-                f"varlen_backward workload: heads must be a multiple of kv_heads, got heads={self.heads} and "
-                f"kv_heads={self.kv_heads}"
-            )
-        if self.head_dim > HEAD_DIM_MAX:
-            raise WorkloadError(
-                f"varlen_backward workload: head_dim must be at most {HEAD_DIM_MAX}, got {self.head_dim}"
-            )
+        super().__post_init__()
+        self._require_lengths()
+        require_grouped_heads("varlen_backward", self.heads, self.kv_heads)
+        require_head_dim("varlen_backward", self.head_dim)
         if max(self.seqs_kv) == 1:
             raise WorkloadError(
                 "varlen_backward workload: seqs_kv must hold a length of at least 2, got only 1: a single key has the "
                 "weight 1 whatever q and k are, so dq and dk are zero everywhere and prove nothing"
             )
-
-    @classmethod
-    def parse(cls, text: str) -> VarlenBackward:
-        """The workload of an id. Raises WorkloadError, also for an id whose words are in another order."""
-        workload = cls(**_lengths_read(_GRAMMAR.parse_id(text)))
-        if workload.id != text:
-            raise WorkloadError(f"varlen_backward workload id {text!r} is not in its one form; write {workload.id!r}")
-        return workload
-
-    @classmethod
-    def parse_line(cls, text: str) -> VarlenBackward:
-        """The workload of a line such as `q=8x512_63,h=8,d=64,causal,f16`, fields in any order; dtype is f16 unless
-        given. Raises WorkloadError."""
-        return cls(**_lengths_read(_GRAMMAR.parse_line(text)))
-
-    @property
-    def family(self) -> str:
-        """'varlen_backward'."""
-        return "varlen_backward"
-
-    @property
-    def cache_state(self) -> str:
-        """'hot' unless `cold`: dout was just written by the layer after it."""
-        return "cold" if self.cold else "hot"
-
-    @property
-    def non_finite_outputs(self) -> frozenset[str]:
-        """None: the gradients of a row that sees no key are zero, though its lse is -inf."""
-        return frozenset()
-
-    @property
-    def id(self) -> str:
-        """Readable and parsed back by `parse`; words that say nothing new (kv = q, hk = h) are left out."""
-        lengths = [f"q{lengths_text(self.seqs_q)}"]
-        if self.seqs_kv != self.seqs_q:
-            lengths.append(f"kv{lengths_text(self.seqs_kv)}")
-        kv_heads = self.kv_heads if self.kv_heads != self.heads else None
-        numbers = (("h", self.heads), ("hk", kv_heads), ("d", self.head_dim))
-        flags = [flag for flag in _GRAMMAR.flags if getattr(self, flag)]
-        return "-".join(["varlen_backward", *lengths, *id_words(numbers), self.dtype, *flags])
-
-    @property
-    def batch(self) -> int:
-        """B, the number of sequences."""
-        return len(self.seqs_q)
-
-    @property
-    def max_q(self) -> int:
-        """Queries of the longest sequence."""
-        return max(self.seqs_q)
-
-    @property
-    def max_kv(self) -> int:
-        """Keys of the longest sequence."""
-        return max(self.seqs_kv)
 
     @property
     def sequences(self) -> tuple[Backward | None, ...]:
@@ -175,18 +79,11 @@ class VarlenBackward:
     def bytes_min(self) -> float:
         """q, k, v, out, dout, lse (fp32) and both offsets (int32) read once; dq, dk and dv written once."""
         rows, keys = sum(self.seqs_q) * self.heads, sum(self.seqs_kv) * self.kv_heads
-        tensors = 4 * (rows + keys) * self.head_dim * DTYPE_BYTES[self.dtype]
-        return float(tensors + rows * _LSE_BYTES + 2 * (self.batch + 1) * _OFFSET_BYTES)
+        tensors = 4 * (rows + keys) * self.head_dim * self.element_bytes
+        return float(tensors + rows * _LSE_BYTES + 2 * (self.batch + 1) * OFFSET_BYTES)
 
-    def definition(self) -> dict[str, Any]:
-        """Every field (`cold` only where it is; lengths as text), the scale and the alignment of the mask."""
-        fields = asdict(self)
-        for name in ("seqs_q", "seqs_kv"):
-            fields[name] = lengths_text(fields[name])
-        if not self.cold:
-            del fields["cold"]
-        alignment = "bottom-right" if self.causal else "none"
-        return {"family": self.family, **fields, "scale": "1/sqrt(head_dim)", "mask_alignment": alignment}
+    def _conventions(self) -> dict[str, Any]:
+        return {"scale": "1/sqrt(head_dim)", "mask_alignment": "bottom-right" if self.causal else "none"}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """(q, k, v, dout, out, lse, cu_seqlens_q, cu_seqlens_k) on `device`: the first four from N(0, 1), out and lse
@@ -206,17 +103,8 @@ class VarlenBackward:
         if planted:
             for number, (rows, keys) in enumerate(self.slices()):
                 planted_keys.plant(q[None, rows], k[None, keys], causal=self.causal, seed=seed + number)
-        dtype = getattr(torch, TORCH_DTYPES[self.dtype])
-        offsets = (
-            torch.tensor(_offsets(lengths), dtype=torch.int32, device=device) for lengths in (self.seqs_q, self.seqs_kv)
-        )
-        return (*self._with_forward(*(tensor.to(dtype) for tensor in (q, k, v, dout))), *offsets)
-
-    def slices(self) -> Iterator[tuple[slice, slice]]:
-        """(rows of q, rows of k) of every sequence."""
-        offsets = (itertools.pairwise(_offsets(lengths)) for lengths in (self.seqs_q, self.seqs_kv))
-        for rows, keys in zip(*offsets, strict=True):
-            yield slice(*rows), slice(*keys)
+        stored = (tensor.to(self.stored_as) for tensor in (q, k, v, dout))
+        return (*self._with_forward(*stored), *self._offsets(device))
 
     def _with_forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor) -> Tensors:
         import torch
@@ -265,13 +153,3 @@ class VarlenBackward:
 
         found = list(of_sequences)
         return {name: torch.cat([one[name][0] for one in found]) for name in found[0]}
-
-
-def _lengths_read(fields: dict[str, Any]) -> dict[str, Any]:
-    """Fields as parsed, with the lengths in place of their text."""
-    return {name: parse_lengths(value) if name.startswith("seqs_") else value for name, value in fields.items()}
-
-
-def _offsets(lengths: Sequence[int]) -> list[int]:
-    """Where every sequence begins, and where the last one ends."""
-    return [0, *itertools.accumulate(lengths)]

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     import torch
 
     from pytest_attnperf.backends import Outputs, Tensors
-    from pytest_attnperf.workloads.fields import Grammar
-
-_GRAMMAR = attention_stages.grammar("weighted_values", product=True, flags=("causal",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +26,9 @@ class WeightedValues(ProductStage):
     Inputs are (weights, v), contiguous: weights (B, H, Sq, Skv), v (B, Skv, Hk, D). Output is 'out' (B, Sq, H, D).
     """
 
-    causal: bool = False
+    grammar = attention_stages.grammar("weighted_values", product=True, flags=("causal",))
 
-    @classmethod
-    def grammar(cls) -> Grammar:
-        """b=, s=, kv=, h=, hk=, d=, dtype, causal."""
-        return _GRAMMAR
+    causal: bool = False
 
     @property
     def visible_pairs(self) -> int:
@@ -52,9 +46,8 @@ class WeightedValues(ProductStage):
         rows = self.batch * (self.seq_q * self.heads + self.seq_kv * self.kv_heads)
         return float((self.visible_pairs + rows * self.head_dim) * self.element_bytes)
 
-    def definition(self) -> dict[str, Any]:
-        """Every field and the alignment of the mask, as builtins."""
-        return {**super().definition(), "mask_alignment": "bottom-right" if self.causal else "none"}
+    def _conventions(self) -> dict[str, Any]:
+        return {"mask_alignment": "bottom-right" if self.causal else "none"}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """(weights, v): softmax of the scores of `RowSoftmax`, rounded, and v from N(0, 1). With `planted` one key of

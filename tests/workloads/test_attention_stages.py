@@ -33,7 +33,7 @@ IDS = (
 
 def parse(text: str) -> AttentionStage:
     """The workload of an id of any stage."""
-    kind = next(kind for kind in KINDS if kind.grammar().family == text.split("-")[0])
+    kind = next(kind for kind in KINDS if kind.grammar.family == text.split("-")[0])
     return kind.parse(text)
 
 
@@ -47,7 +47,7 @@ def stages(draw: st.DrawFn) -> AttentionStage:
         "seq_q": draw(st.integers(2, 1 << 17)),
         "seq_kv": draw(st.integers(2, 1 << 17)),
         "heads": kv_heads * draw(st.integers(1, 16)),
-        "dtype": draw(st.sampled_from(kind.grammar().dtypes)),
+        "dtype": draw(st.sampled_from(kind.grammar.dtypes)),
     }
     if kind in (QkScores, WeightedValues):
         fields |= {"head_dim": draw(st.integers(2, 512)), "kv_heads": kv_heads}
