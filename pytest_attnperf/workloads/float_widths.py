@@ -3,22 +3,37 @@
 References are written for one width: they upcast inside (`x.float()`), sum in fp32 and round at the end. Given fp64
 inputs such a function would still round to fp32, so that for the truth every width that it names is replaced by the
 widest. And given bf16 inputs it shows no error of bf16 arithmetic, so that what it has in between is rounded at random.
+
+Some errors of fp32 sums and exponentials show in no result of one operator: a reference that calls `torch.softmax` sums
+in blocks and subtracts the maximum first. A kernel may add one term after the other, or compute exp(x - log-sum-exp),
+as every flash attention does on its way back. Both are honest.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pytest_attnperf.workloads.summation import PRODUCTS, exponent_error, order_step
-
 if TYPE_CHECKING:
     import torch
 
     from pytest_attnperf.backends import Tensors
+
+ORDER_STEP = 2.0**-24
+"""Times the square root of how many terms are added: one after the other, n positive ones are off by 0.24 times as much
+(root mean square), and this is the most of a number that is drawn evenly."""
+
+EXPONENT_STEP = 2.0**-23
+"""Of the largest exponent of a row: x and the log-sum-exp are rounded before they are subtracted."""
+
+_SUMS = re.compile("sum|mean|logsumexp|linalg_vector_norm|norm|var.*|std.*|prod|nansum")
+_ALONG = re.compile("_softmax|_log_softmax|cumsum|logcumsumexp|cumprod")
+_PRODUCTS = {"mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv"}
+"""Operators whose last two arguments are matrices or vectors that they multiply."""
 
 
 @contextlib.contextmanager
@@ -74,15 +89,15 @@ class Noise:
 
     def of_operator(self, name: str, args: tuple[Any, ...], result: Any) -> Any:
         """What an operator of torch gave, in the same structure."""
-        order = order_step(name, args, result)
-        if name in PRODUCTS and _is_wide(result):
+        order = _order_step(name, args, result)
+        if name in _PRODUCTS and _is_wide(result):
             return self.of_product(result, args[-2], args[-1], order)
         if isinstance(result, (tuple, list)):
             return type(result)([self.moved(one, self.step + order) if _is_wide(one) else one for one in result])
         if not _is_wide(result):
             return result
         moved = self.moved(result, self.step + order)
-        exponent = exponent_error(name, args, result)
+        exponent = _exponent_error(name, args, result)
         return moved if exponent is None else self.moved(moved, 1.0, exponent)
 
     def softmax_gradient(self, gradient: torch.Tensor, weights: torch.Tensor, dim: int) -> torch.Tensor:
@@ -227,3 +242,41 @@ def _noise_mode(noise: Noise) -> Any:
             return noise.of_operator(name, args, result)
 
     return Mode()  # type: ignore[no-untyped-call]
+
+
+def _order_step(name: str, args: tuple[Any, ...], result: Any) -> float:
+    """What the order of summation may move a result of this operator of torch by, relative to its size."""
+    terms = _terms(name, args, result)
+    return ORDER_STEP * math.sqrt(terms) if terms > 1 else 0.0
+
+
+def _exponent_error(name: str, args: tuple[Any, ...], result: torch.Tensor) -> torch.Tensor | None:
+    """How far each result of a softmax may be off because its exponents were rounded; None of other operators."""
+    if name not in ("_softmax", "_log_softmax"):
+        return None
+    scores: torch.Tensor = args[0]
+    largest = scores.abs().nan_to_num(0.0, 0.0, 0.0).amax(args[1], keepdim=True)
+    # A logarithm is off by what its exponent is, a weight by as much of itself.
+    return EXPONENT_STEP * largest * (1.0 if name == "_log_softmax" else result)
+
+
+def _terms(name: str, args: tuple[Any, ...], result: Any) -> int:
+    """How many terms are added for one element of the result; 1 where none are, or nobody knows."""
+    import torch
+
+    if not args or not isinstance(args[0], torch.Tensor) or not args[0].dim():
+        return 1
+    first = args[0]
+    if name in _PRODUCTS:
+        return int(args[-1].shape[-2] if args[-1].dim() > 1 else args[-1].shape[-1])
+    if _ALONG.fullmatch(name):
+        return int(first.shape[args[1]])
+    if name == "native_layer_norm":
+        return math.prod(args[1])
+    if name == "convolution":
+        return int(args[1][0].numel())
+    if name.startswith("_scaled_dot_product"):
+        return int(args[1].shape[-2])
+    parts = [one for one in (result if isinstance(result, tuple) else (result,)) if isinstance(one, torch.Tensor)]
+    least = min((one.numel() for one in parts if one.numel()), default=0)
+    return first.numel() // least if least and (_SUMS.fullmatch(name) or "norm" in name) else 1

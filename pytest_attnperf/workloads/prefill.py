@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,11 @@ from pytest_attnperf.workloads.fields import (
     require_head_dim,
     require_positive_or_none,
 )
-from pytest_attnperf.workloads.prefill_inputs import SplitInputs, stored
-from pytest_attnperf.workloads.quantisation import PER_TENSOR
+from pytest_attnperf.workloads.quantisation import PER_TENSOR, quantise
 
 if TYPE_CHECKING:
+    import torch
+
     from pytest_attnperf.backends import Outputs, Tensors
 
 ROWS_WITHOUT_KEYS = "out = 0, lse = -inf"
@@ -37,6 +39,27 @@ _SIZES = {
     "d": "head_dim",
     "dv": "head_dim_v",
 }
+
+
+@dataclass(frozen=True)
+class SplitInputs:
+    """Inputs of a `Prefill` by what they are.
+
+    qkv       (q, k, v) as stored
+    scales    'q', 'k', 'v' -> scale (1,), fp32, of those that have one
+    slopes    (H,) fp32 with ALiBi, else None
+    bias      (H, Sq, Skv) with a bias, else None
+    """
+
+    qkv: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+    scales: Mapping[str, torch.Tensor]
+    slopes: torch.Tensor | None
+    bias: torch.Tensor | None
+
+    @property
+    def added(self) -> attention_bias.Added:
+        """What is added to the scaled scores."""
+        return attention_bias.Added(self.slopes, self.bias)
 
 
 @dataclass(frozen=True)
@@ -251,7 +274,7 @@ class Prefill(FamilyWorkload):
             )
         wide: torch.dtype = getattr(torch, TORCH_DTYPES[OUT_DTYPES[self.dtype]])
         further = [torch.tensor(slopes, device=device)] if slopes else [matrix.to(wide) for matrix in bias]
-        return (*stored(q, k, v, self.dtype, self.scaled), *further)
+        return (*_stored(q, k, v, self.dtype, self.scaled), *further)
 
     def split_inputs(self, inputs: Tensors) -> SplitInputs:
         """The same tensors by what they are."""
@@ -287,3 +310,21 @@ class Prefill(FamilyWorkload):
             added=split.added,
             how=how,
         )
+
+
+def _stored(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtype: str, scaled: Collection[str]) -> Tensors:
+    """q, k and v in a workload's dtype, and the scales (1,) of those named in `scaled`, in this order.
+
+    What is not scaled is stored in OUT_DTYPES of an 8-bit dtype.
+    """
+    import torch
+
+    found, scales = [], []
+    for name, tensor in zip("qkv", (q, k, v), strict=True):
+        if name in scaled:
+            quantised, scale = quantise(tensor, dtype)
+            found.append(quantised)
+            scales.append(scale)
+        else:
+            found.append(tensor.to(getattr(torch, TORCH_DTYPES[OUT_DTYPES[dtype] if scaled else dtype])))
+    return (*found, *scales)
