@@ -23,7 +23,7 @@ ONLY_IN = {
     "pytest": {"plugin", "testing"},
     "_pytest": set[str](),
     "xdist": {"plugin"},
-    "matplotlib": {"tools/plotting"},
+    "matplotlib": {"tools/plotting", "tools/history", "tools/profilers"},
     "yaml": {"tools/profilers"},
     "optuna": {"tools/tuner"},
     "jinja2": {"reports"},
