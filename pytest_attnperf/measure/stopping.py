@@ -11,7 +11,6 @@ MAX_BLOCKS = 30
 """More blocks of one process do not help: processes of the same code differ by more than their blocks do."""
 
 GPU_BUDGET_US = 120_000.0
-CPU_BUDGET_US = 150_000.0
 
 _LEAST_US = 1e-3
 """A clock too coarse for a block may read 0; a pair then costs this, so that counting pairs still ends."""

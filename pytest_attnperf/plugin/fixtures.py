@@ -26,13 +26,6 @@ class Rendezvous(Protocol):
         """Return when the case has been closed."""
 
 
-class BuildRendezvous(Protocol):
-    """Serves one build from inside a test's body."""
-
-    def rendezvous_build(self, declared: KernelBuild) -> None:
-        """Return when the build has been closed."""
-
-
 class TimerFunction(Protocol):
     """The `gpu_timer` fixture: `gpu_timer(fn, *args, blocks=30, block_us=1000.0) -> Samples`."""
 
