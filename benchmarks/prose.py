@@ -15,7 +15,7 @@ from pathlib import Path
 PACKAGE = "pytest_attnperf"
 ROOT = Path(__file__).parents[1]
 
-PROSE = re.compile(r"(?:^|_)(?:notes?|summary|summaries|reasons?|findings?|messages?)$")
+PROSE = re.compile(r"(?:^|_)(?:notes?|summary|summaries|reasons?|findings?|messages?|problems?|failure)$")
 """Names of texts that people are told; a name in capitals is a constant, not such a text."""
 
 RAISED = re.compile(r"(?:^|_)(?:error|exception|failure|caught|again|cause|orig)$")

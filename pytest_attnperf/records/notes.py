@@ -35,13 +35,13 @@ class NoteKind(str, enum.Enum):
     NO_STAGES = "stages not timed"
     PROVEN_ONLY = "proven only"
 
-    # Notes and findings of a run, notes of a history.
+    # Notes and findings of a run, notes of a history, of a profile.
     CANDIDATE = "candidate"
     OTHER_COMMIT = "other commit"
     MIXED_SHARDS = "mixed shards"
     MISSING_SHARDS = "missing shards"
-
     TOO_FEW_POINTS = "too few points"
+    COPIES = "copies and fills"
 
     # Reasons: why nothing can be compared.
     FOREIGN = "foreign code"

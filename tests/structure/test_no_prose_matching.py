@@ -19,12 +19,15 @@ ALLOWED = {
     ("measure/timers/capture.py", "_synchronising_raises"): "torch's text",
     ("plugin/worker_session.py", "_ending"): "pytest's text of a skip",
     ("plugin/features/gpus/xdist_gpus.py", "busy_text"): "xdist hands on a worker's error as a text only",
+    ("reports/run/terminal.py", "_is_said"): "tells nothing: a line that a problem has said already is left out",
     ("session/faults.py", "told"): "tells nothing: a word that a foreign text has is not said twice",
     ("tools/doctor/power.py", "_clocks"): "the driver's words for why a clock is low",
     ("tools/history/failures.py", "is_passing"): "SQLite's text",
     ("tools/history/failures.py", "is_unopenable"): "texts of SQLite and of database drivers",
     ("tools/profilers/claims/page.py", "_explained"): "msgspec's text",
     ("tools/profilers/rocpd/schema.py", "unreadable"): "SQLite's text",
+    ("tools/tuner/bench.py", "is_death"): "the form of a stored trial: 'died: why'",
+    ("tools/tuner/bench.py", "is_wrong"): "the form of a stored trial: 'wrong: why'",
     ("tools/tuner/pruning.py", "_kind"): "tells nothing: reasons that begin alike are counted in one line",
 }
 """(file, function): whose text it is, and why nobody gives it a kind."""

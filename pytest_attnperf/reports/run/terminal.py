@@ -216,9 +216,9 @@ def _beyond(figures: ErrorFigures) -> bool:
     return finite and not all(error <= budget for error, budget in figures.budgets)
 
 
-def _is_said(figures: ErrorFigures, texts: Sequence[str]) -> bool:
-    """Whether a text is about this output of this check: the judge begins all it says of one in this way."""
-    return any(f"{figures.check}: {figures.output!r} " in text for text in texts)
+def _is_said(figures: ErrorFigures, problems: Sequence[str]) -> bool:
+    """Whether a problem is about this output of this check: the judge begins all it says of one in this way."""
+    return any(f"{figures.check}: {figures.output!r} " in problem for problem in problems)
 
 
 def _figures_line(figures: ErrorFigures) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from pytest_attnperf.environment.device_specs import DeviceSpec
+from pytest_attnperf.records.notes import NoteKind, kind_of
 from pytest_attnperf.records.profiles import (
     Agent,
     Finding,
@@ -26,7 +27,7 @@ from pytest_attnperf.roofline.floors import UNRELIABLE
 from pytest_attnperf.tools.profilers.claims.figures import percent, seconds, si
 from pytest_attnperf.tools.profilers.claims.occupancy import ENCODED_VGPRS, WHAT_TO_DO
 from pytest_attnperf.tools.profilers.claims.rules import contradicts, undecided
-from pytest_attnperf.tools.profilers.passes import APART_NOTE, cut_name
+from pytest_attnperf.tools.profilers.passes import cut_name
 
 NS = 1e-9
 MATRIX_FAMILIES = ("attention", "gemm", "quantised mat-mul", "convolution")
@@ -175,7 +176,7 @@ def _passes(summary: ProfileSummary) -> Iterator[Finding]:
     passes = summary.passes
     if passes is None or not passes.count:
         return
-    odd = [line for line in passes.odd if not line.endswith(APART_NOTE)]
+    odd = [line for line in passes.odd if kind_of(line) is not NoteKind.COPIES]
     if odd:
         said = f"{passes.count} passes"
         more = len(odd) - MOST_NAMES

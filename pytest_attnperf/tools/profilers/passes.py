@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.profiles import Passes
 
 FITTING_SHARE = 0.95
@@ -42,7 +43,6 @@ TRIED = 8
 """Candidates whose order is looked at, those that explain most first."""
 
 NAME_CHARACTERS = 80
-APART_NOTE = " (copies and fills come from loading a model, too)"
 
 
 @dataclass(frozen=True)
@@ -82,15 +82,20 @@ def find_passes(calls: Calls, *, passes: int | None = None, layers: int | None =
         return PassesFound(Passes(None, _sentence(how, counted), layers))
     depth, layers_how = _layers(calls, found, layers)
     odd = tuple(
-        f"{cut_name(name)}: {count:,} calls do not divide by {found} passes{note}"
-        for count, name, note in sorted(
-            [(count, name, "") for name, count in calls.counts.items()]
-            + [(count, name, APART_NOTE) for name, count in calls.apart.items()],
+        _not_dividing(name, count, found, of_runtime=of_runtime)
+        for count, name, of_runtime in sorted(
+            [(count, name, False) for name, count in calls.counts.items()]
+            + [(count, name, True) for name, count in calls.apart.items()],
             key=lambda row: (-row[0], row[1]),
         )
         if count % found
     )
     return PassesFound(Passes(found, _sentence(how, layers_how, counted), depth, odd), begins)
+
+
+def _not_dividing(name: str, count: int, passes: int, *, of_runtime: bool) -> str:
+    text = f"{cut_name(name)}: {count:,} calls do not divide by {passes} passes"
+    return Note(NoteKind.COPIES, f"{text} (copies and fills come from loading a model, too)") if of_runtime else text
 
 
 def _sentence(*parts: str) -> str:

@@ -14,6 +14,16 @@ DIED = "died"
 repeated once in another process. Other failures count at once."""
 
 
+def is_wrong(failure: str) -> bool:
+    """Whether the failure of a trial is a wrong result."""
+    return failure.startswith(WRONG)
+
+
+def is_death(failure: str) -> bool:
+    """Whether the failure of a trial took its worker along."""
+    return failure.startswith(DIED)
+
+
 class Bench(Protocol):
     """Measures trials, on one GPU per lane."""
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import METHOD_VERSION, DeviceInfo
 from pytest_attnperf.records.pairs import PairSummary
-from pytest_attnperf.tools.tuner.bench import WRONG
+from pytest_attnperf.tools.tuner.bench import is_wrong
 from pytest_attnperf.tools.tuner.confirm import WINNER_SIDE, Confirmation, Found
 from pytest_attnperf.tools.tuner.job import TuneJob
 from pytest_attnperf.tools.tuner.journal import Journal
@@ -84,7 +84,9 @@ def journaled_pairs(journal: Journal, default: Candidate, winner: Candidate) -> 
     def done(workload: str, number: int, found: Found) -> None:
         if isinstance(found, PairSummary):
             journal.append(PAIR, {**between, "workload": workload, "number": number, "pair": asdict(found)})
-        elif found.startswith(f"{WINNER_SIDE}: {WRONG}"):
+            return
+        side, _, failure = found.partition(": ")
+        if side == WINNER_SIDE and is_wrong(failure):
             journal.append(WRONG_RESULT, {**between, "workload": workload, "number": number, "reason": found})
 
     known = Confirmation(done=done)

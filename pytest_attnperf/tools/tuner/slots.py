@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from pytest_attnperf.errors import CaseFailedError, UsageError
-from pytest_attnperf.tools.tuner.bench import DIED, WRONG, Bench
+from pytest_attnperf.tools.tuner.bench import Bench, is_death, is_wrong
 from pytest_attnperf.tools.tuner.costs import Costs
 from pytest_attnperf.tools.tuner.journal import Journal, Timed
 from pytest_attnperf.tools.tuner.settings import SearchSettings
@@ -142,11 +142,11 @@ class Slots:
             timed = self._timed(lane, slot, candidate, workload, attempt)
             if timed is None or timed.trial.median_us is not None:
                 return
-            if not timed.trial.failure.startswith(DIED):
+            if not is_death(timed.trial.failure):
                 break
             self._fresh(slot)
         if timed is not None:
-            stage = "wrong" if timed.trial.failure.startswith(WRONG) else "failed"
+            stage = "wrong" if is_wrong(timed.trial.failure) else "failed"
             self.excluded[candidate.id] = Excluded(candidate, stage, f"{timed.trial.failure} (on {workload})")
 
     def _timed(self, lane: int, slot: int, candidate: Candidate, workload: str, attempt: int) -> Timed | None:

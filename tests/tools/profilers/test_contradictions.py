@@ -6,6 +6,7 @@ import pytest
 
 from pytest_attnperf.codeobject.occupancy import occupancy
 from pytest_attnperf.environment.device_specs import DeviceSpec, all_specs
+from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.profiles import (
     Agent,
     FamilyTime,
@@ -19,7 +20,6 @@ from pytest_attnperf.records.profiles import (
     StatsRow,
 )
 from pytest_attnperf.tools.profilers.contradictions import contradictions
-from pytest_attnperf.tools.profilers.passes import APART_NOTE
 
 SPEC = next(spec for spec in all_specs() if spec.arch == "gfx1151")
 SOUND = Spread(calls=4, total_ns=100, median_ns=25, q1_ns=22, q3_ns=27, min_ns=20, max_ns=30, stddev_ns=4.0)
@@ -157,7 +157,8 @@ def test_calls_that_do_not_divide_by_the_passes_are_open() -> None:
     assert odd.text.endswith("; and 2 more")
     assert layers.text == "76 calls of attention do not divide by 5 passes x 15 layers = 75"
     assert {odd.holds, layers.holds} == {None}
-    copies = replace(summary.passes or Passes(5, ""), odd=(f"copy: 3 calls do not divide by 5 passes{APART_NOTE}",))
+    of_runtime = (Note(NoteKind.COPIES, "copy: 3 calls do not divide"),)
+    copies = replace(summary.passes or Passes(5, ""), odd=of_runtime)
     assert contradictions(replace(summary, passes=copies), SPEC) == (layers,)
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_attnperf.records.notes import NoteKind, kind_of
 from pytest_attnperf.tools.profilers.passes import Calls, find_passes
 
 LAYER = ("gemm", "attn", "gemm", "norm", "gemm", "act", "gemm", "norm")
@@ -54,6 +55,7 @@ def test_passes_and_layers_of_a_trace() -> None:
         "copies: 304 calls do not divide by 5 passes (copies and fills come from loading a model, too)",
         "fills: 4 calls do not divide by 5 passes (copies and fills come from loading a model, too)",
     )
+    assert {kind_of(line) for line in found.passes.odd} == {NoteKind.COPIES}
 
 
 def test_layers_are_not_taken_for_passes() -> None:
