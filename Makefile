@@ -26,9 +26,9 @@ TYPES := $(RUN) mypy --strict
 CPU_FLAGS ?= --attnperf-threshold=100 --no-attnperf-strict --attnperf-benchmark=off examples/demo suites/test_code_objects.py
 
 # In file order, for reproducible runs; tests of random order ask for it in runs of their own. Each of two processes
-# collects and runs its own files (tests/shares.py). TEST_FLAGS="-n 4" is xdist as ever.
+# collects and runs its own files (tests/shares.py); with ARGS="-n 4" it is xdist as ever.
 SHARES := --dist each --tx popen//env:TEST_SHARE=1/2 --tx popen//env:TEST_SHARE=2/2
-TEST_FLAGS ?= -p no:randomly $(SHARES)
+TEST_FLAGS ?= -p no:randomly $(if $(filter -n%,$(ARGS)),,$(SHARES))
 
 .PHONY: help setup attnperf nightly kernels test soak matrix images lint clean
 

@@ -53,6 +53,13 @@ def test_test_and_soak_divide_the_tests() -> None:
     assert "pytest tests/ -m soak" in _make("--dry-run", "soak")
 
 
+def test_a_number_of_processes_replaces_the_shares() -> None:
+    """With `-n` of the user's own every process would run all that it collects, if the shares were dealt out, too."""
+    assert "TEST_SHARE=1/2" in _make("--dry-run", "test", "ARGS=-k nothing")
+    for asked in ("-n 4", "-n4", "-x -n auto"):
+        assert "TEST_SHARE" not in _make("--dry-run", "test", f"ARGS={asked}")
+
+
 @pytest.mark.parametrize(
     ("types", "tests", "status"), [("true", "true", 0), ("false", "true", 2), ("true", "false", 2)]
 )
