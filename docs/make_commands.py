@@ -12,7 +12,7 @@ import textwrap
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_attnperf.cli.main import read_commands, whole_parser
+from pytest_attnperf.cli.program import read_commands, whole_parser
 
 PAGE = Path(__file__).with_name("commands.md")
 BEGIN, END = "<!-- commands: begin -->", "<!-- commands: end -->"

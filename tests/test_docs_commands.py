@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from docs.make_commands import PAGE, Epilog, parsers_of, renewed, split
-from pytest_attnperf.cli.main import command_names, whole_parser
+from pytest_attnperf.cli.program import command_names, whole_parser
 
 ENDS = {">", ">>", "|", "&&"}
 OPTION = re.compile(r"--(?:no-)?attnperf[\w-]*|--update-baselines")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.cli.main import main, whole_parser
+from pytest_attnperf.cli.program import main, whole_parser
 from pytest_attnperf.records.rooflines import BoundClass
 from pytest_attnperf.tools.profilers.forms import FORMS
 

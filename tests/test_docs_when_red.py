@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.cli.main import main
+from pytest_attnperf.cli.program import main
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.results import CaseResult

@@ -30,7 +30,7 @@ def command(*words: str) -> Read:
     """A command line; {file} is the damaged file, {folder} a folder for what is written, {beside} a sound one's."""
 
     def typed(file: Path, folder: Path) -> None:
-        from pytest_attnperf.cli.main import main as cli
+        from pytest_attnperf.cli.program import main as cli
 
         places = {"file": str(file), "folder": str(folder), "beside": str(folder.parent / "beside")}
         console(lambda: cli([word.format(**places) for word in words]))

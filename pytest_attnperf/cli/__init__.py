@@ -1,5 +1,5 @@
 """The command `attnperf`."""
 
-from pytest_attnperf.cli.main import main
+from pytest_attnperf.cli.program import main
 
 __all__ = ["main"]

@@ -1,5 +1,5 @@
 """`python -m pytest_attnperf.cli` is the command `attnperf`."""
 
-from pytest_attnperf.cli.main import main
+from pytest_attnperf.cli.program import main
 
 raise SystemExit(main())

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.cli.main import main as cli
+from pytest_attnperf.cli.program import main as cli
 from pytest_attnperf.codeobject.triton_installation import load_triton
 from pytest_attnperf.errors import ToolMissingError, UsageError
 from pytest_attnperf.plugin import missing_parts

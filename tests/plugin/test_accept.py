@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.cli.main import main
+from pytest_attnperf.cli.program import main
 from pytest_attnperf.testing.project import FakeProject
 
 REASON = "exact softmax, issue 41"

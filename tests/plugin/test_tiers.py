@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.cli.main import main
+from pytest_attnperf.cli.program import main
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.plugin.cases import CaseCollector
 from pytest_attnperf.plugin.features import base_side

@@ -15,7 +15,7 @@ import pytest
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.baselines.writing import merge_entries, new_entry
 from pytest_attnperf.cli.commands.gate import MODE_VARIABLE, run
-from pytest_attnperf.cli.main import parser_of
+from pytest_attnperf.cli.program import parser_of
 from pytest_attnperf.correctness.budget import LAST_CALL, PLANTED, TIMED
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import (

@@ -15,7 +15,7 @@ import pytest
 
 from kernels.configs import KernelConfigError, Space
 from pytest_attnperf.baselines.ceilings_store import read_ceilings
-from pytest_attnperf.cli.main import main as cli
+from pytest_attnperf.cli.program import main as cli
 from pytest_attnperf.codeobject import built
 from pytest_attnperf.codeobject.object_manifest import read_manifest
 from pytest_attnperf.errors import AttnperfError, CodeObjectError, UsageError, WorkloadError, pasted

@@ -66,7 +66,7 @@ def script(shell: str) -> str:
         raise UsageError(
             "attnperf completion needs shtab, which is not installed: pip install 'pytest-attnperf[completion]'"
         ) from None
-    from pytest_attnperf.cli.main import whole_parser
+    from pytest_attnperf.cli.program import whole_parser
 
     parser = whole_parser()
     for action in actions_of(parser):

@@ -12,7 +12,7 @@ from pytest_attnperf.baselines.acceptance import REASON_MAX, Acceptance, accepte
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.baselines.writing import NewEntry, Replacement, entry_from
 from pytest_attnperf.cli.commands.accept import chosen_case, git_name, write_all
-from pytest_attnperf.cli.main import main
+from pytest_attnperf.cli.program import main
 from pytest_attnperf.errors import BaselineError, UsageError
 from pytest_attnperf.records import (
     CaseKey,

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.cli.commands import bisect as bisect_command
-from pytest_attnperf.cli.main import parser_of
+from pytest_attnperf.cli.program import parser_of
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.pairs import PairSummary

@@ -14,7 +14,7 @@ import pytest
 
 from pytest_attnperf.backends import Registry
 from pytest_attnperf.cli.commands.build_kernels import OUT, build_all
-from pytest_attnperf.cli.main import main
+from pytest_attnperf.cli.program import main
 from pytest_attnperf.codeobject.hip_toolchain import CLANG, hip_reasons
 from pytest_attnperf.codeobject.object_manifest import read_manifest
 from pytest_attnperf.codeobject.objects import read_object

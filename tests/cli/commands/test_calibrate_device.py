@@ -13,7 +13,7 @@ import pytest
 from pytest_attnperf.baselines.ceilings_store import CeilingsStore, ceilings_for, over_processes
 from pytest_attnperf.cli.commands import calibrate_device as module
 from pytest_attnperf.cli.commands.calibrate_device import Processes, conclude, impossible, peak_of, run
-from pytest_attnperf.cli.main import parser_of
+from pytest_attnperf.cli.program import parser_of
 from pytest_attnperf.environment import gpus
 from pytest_attnperf.environment.device_specs import all_specs, spec_for
 from pytest_attnperf.environment.lease import GpuBusyError, lease_gpu

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.cli.main import main
+from pytest_attnperf.cli.program import main
 from pytest_attnperf.records import ProcessSummary, Verdict
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.reports.files.merged_file import encode_merged

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.cli.commands.completion import SHELLS, case_keys, completed_by, script
-from pytest_attnperf.cli.main import command_names, main
+from pytest_attnperf.cli.program import command_names, main
 
 KEY = {"suite": "prefill", "backend": "triton.flash", "workload": "prefill-b1-s64-h1-d16-f16", "label": ""}
 LINE = "prefill/triton.flash/prefill-b1-s64-h1-d16-f16"

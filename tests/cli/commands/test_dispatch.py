@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.cli.commands import dispatch as dispatch_command
-from pytest_attnperf.cli.main import parser_of
+from pytest_attnperf.cli.program import parser_of
 from pytest_attnperf.errors import AttnperfError, BaselineError, UsageError
 from pytest_attnperf.records import CaseKey, CheckReport, DeviceInfo, ErrorFigures, Fingerprint, ProcessSummary, Verdict
 from pytest_attnperf.reports.files import json_results

@@ -15,7 +15,7 @@ import pytest
 
 from pytest_attnperf.cli.commands import doctor as doctor_here
 from pytest_attnperf.cli.commands.doctor import has_gpu, surroundings_here, vendor_of
-from pytest_attnperf.cli.main import main
+from pytest_attnperf.cli.program import main
 from pytest_attnperf.environment.gpus import visible_gpus_here
 from pytest_attnperf.environment.system import System
 from pytest_attnperf.tools.doctor import probe_list

@@ -13,7 +13,7 @@ import pytest
 
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.baselines.writing import merge_entries, new_entry
-from pytest_attnperf.cli.main import main
+from pytest_attnperf.cli.program import main
 from pytest_attnperf.records import CaseKey, CheckReport, ErrorFigures, Launch, Verdict
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.records.notes import Note, NoteKind

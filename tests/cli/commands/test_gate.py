@@ -16,7 +16,7 @@ import pytest
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.baselines.writing import merge_entries, new_entry
 from pytest_attnperf.cli.commands.gate import MODE_VARIABLE, SHOWN, run
-from pytest_attnperf.cli.main import parser_of
+from pytest_attnperf.cli.program import parser_of
 from pytest_attnperf.correctness.budget import LAST_CALL, PLANTED, TIMED
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.policy import Policy

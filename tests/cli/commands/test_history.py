@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.cli.commands import history as history_command
-from pytest_attnperf.cli.main import parser_of
+from pytest_attnperf.cli.program import parser_of
 from pytest_attnperf.errors import AttnperfError, UsageError
 from pytest_attnperf.records import Fingerprint, Verdict
 from pytest_attnperf.reports.files import json_results

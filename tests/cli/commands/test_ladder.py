@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.cli.commands.ladder import BEGIN, END, occupancy, with_ladder
-from pytest_attnperf.cli.main import main
+from pytest_attnperf.cli.program import main
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, Launch, Verdict, WorkloadFigures
 from pytest_attnperf.records.code import CodeResult, KernelCode

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.cli.main import main
+from pytest_attnperf.cli.program import main
 from pytest_attnperf.plugin.report_inputs import read_runs
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.notes import Note, NoteKind

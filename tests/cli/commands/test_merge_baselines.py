@@ -14,7 +14,7 @@ import pytest
 from pytest_attnperf.baselines.code_schema import decode as decode_code
 from pytest_attnperf.baselines.schema import BaselineFile, Check, Entry, content_id, decode, encode
 from pytest_attnperf.cli.commands.merge_baselines import ATTRIBUTES
-from pytest_attnperf.cli.main import main
+from pytest_attnperf.cli.program import main
 from pytest_attnperf.records import Fingerprint, ProcessSummary
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")

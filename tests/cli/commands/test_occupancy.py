@@ -11,7 +11,7 @@ import pytest
 
 from pytest_attnperf.cli.commands import occupancy as occupancy_command
 from pytest_attnperf.cli.commands.occupancy import Point, raise_lines, rendered
-from pytest_attnperf.cli.main import main, parser_of
+from pytest_attnperf.cli.program import main, parser_of
 from pytest_attnperf.codeobject.occupancy import Resources, occupancy_with
 from pytest_attnperf.tools.occupancy.json_form import occupancy_json
 from pytest_attnperf.tools.occupancy.text import ASCII

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.cli.main import main
+from pytest_attnperf.cli.program import main
 from pytest_attnperf.records import CaseKey, DeviceInfo, Verdict
 from pytest_attnperf.records.profiles import CaseProfile, KernelShape, LiveKernel
 from pytest_attnperf.records.rooflines import BoundClass, BoundVerdict, Ceiling, RooflinePoint

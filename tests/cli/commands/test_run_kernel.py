@@ -16,7 +16,7 @@ from kernels.native.prefill import BACKENDS as NATIVE
 from pytest_attnperf.backends import Prepared, Registry
 from pytest_attnperf.cli.commands import run_kernel as run_kernel_command
 from pytest_attnperf.cli.commands.run_kernel import launch_lines, run_case, workload_of
-from pytest_attnperf.cli.main import main, parser_of
+from pytest_attnperf.cli.program import main, parser_of
 from pytest_attnperf.errors import UnknownNameError, UnsupportedError, UsageError, WorkloadError
 from pytest_attnperf.kernel_builds import KernelRegistry
 from pytest_attnperf.measure import interpreting

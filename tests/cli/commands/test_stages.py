@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.cli.main import main
+from pytest_attnperf.cli.program import main
 from pytest_attnperf.records import CaseKey, DeviceInfo, Launch, Verdict
 from pytest_attnperf.records.stages import Breakdown, StageTime
 from pytest_attnperf.reports.files import json_results

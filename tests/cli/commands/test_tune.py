@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.cli.commands.tune import default_of, leased, sources_of
-from pytest_attnperf.cli.main import parser_of
+from pytest_attnperf.cli.program import parser_of
 from pytest_attnperf.environment.lease import GpuBusyError
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.testing.project import WORKLOAD, FakeProject
@@ -83,7 +83,7 @@ OFF = {
 EACH_IN_A_FORK = """
 import json, os, sys
 import pytest_attnperf.plugin.tuning
-from pytest_attnperf.cli.main import main
+from pytest_attnperf.cli.program import main
 for name, arguments in json.loads(sys.argv[1]).items():
     child = os.fork()
     if not child:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.cli.main import main
+from pytest_attnperf.cli.program import main
 from pytest_attnperf.plugin.own_pytest import IMPORTED
 from pytest_attnperf.testing.project import FakeProject
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from pytest_attnperf.cli.main import parser_of
+from pytest_attnperf.cli.program import parser_of
 from pytest_attnperf.plugin.options import add_options
 from pytest_attnperf.tools.ci import fetch_results
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.cli.main import main as cli
+from pytest_attnperf.cli.program import main as cli
 
 OBJECTS = Path(__file__).parents[2] / "data" / "code_objects"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.cli.main import main as cli
+from pytest_attnperf.cli.program import main as cli
 from pytest_attnperf.testing.project import FakeProject
 
 pytest.importorskip("pytest_benchmark", reason="needs pytest-benchmark: pip install 'pytest-attnperf[benchmark]'")

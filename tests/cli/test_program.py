@@ -14,7 +14,7 @@ import pytest
 from docs import make_commands
 from pytest_attnperf import __version__
 from pytest_attnperf.cli import commands
-from pytest_attnperf.cli.main import listing, main, parser_of, read_commands
+from pytest_attnperf.cli.program import listing, main, parser_of, read_commands
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import CaseKey, DeviceInfo, Verdict
 from pytest_attnperf.reports.files import json_results
@@ -230,13 +230,13 @@ def test_help_loads_no_command() -> None:
         "import atexit, sys\n"
         "wanted = ('pytest_attnperf', 'msgspec', 'filelock', 'torch', 'pytest', 'json', 'dataclasses')\n"
         "atexit.register(lambda: print('LOADED', *sorted(m for m in sys.modules if m.startswith(wanted))))\n"
-        "from pytest_attnperf.cli.main import main\n"
+        "from pytest_attnperf.cli.program import main\n"
         "main(['--help'])\n"
     )
     ran = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
     loaded = ran.stdout.rpartition("LOADED ")[2].split()
     assert [name for name in loaded if "__editable__" not in name] == [
-        *("pytest_attnperf", "pytest_attnperf.cli", "pytest_attnperf.cli.commands", "pytest_attnperf.cli.main"),
+        *("pytest_attnperf", "pytest_attnperf.cli", "pytest_attnperf.cli.commands", "pytest_attnperf.cli.program"),
         "pytest_attnperf.errors",
     ]
 
@@ -246,7 +246,7 @@ def test_a_worker_needs_none_of_our_dependencies() -> None:
     program = (
         "import sys\n"
         "sys.modules.update(dict.fromkeys(['msgspec', 'filelock', 'torch', 'shtab']))\n"
-        "from pytest_attnperf.cli.main import main, whole_parser\n"
+        "from pytest_attnperf.cli.program import main, whole_parser\n"
         "whole_parser()\n"
         "sys.exit(main(['worker']))\n"
     )
