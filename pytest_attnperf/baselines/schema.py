@@ -35,6 +35,7 @@ from pytest_attnperf.records import (
     ProcessSummary,
     Tolerance,
 )
+from pytest_attnperf.records.notes import Note
 from pytest_attnperf.records.unique_keys import require_unique_keys
 
 BASELINE_SCHEMA = 1
@@ -172,7 +173,8 @@ def content_id(content: object) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Builtins as JSON gives them back: dataclasses as dicts in field order, mappings sorted, tuples as lists.
+    """Builtins as JSON gives them back: dataclasses as dicts in field order, mappings sorted, tuples as lists, notes as
+    their text.
 
     Fields that are NOT_STORED are left out, and empty ones that are stored ONLY_IF_SET.
 
@@ -192,7 +194,7 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(value[key]) for key in sorted(value)}
     if isinstance(value, (list, tuple)):
         return [_plain(part) for part in value]
-    return value
+    return value.text if isinstance(value, Note) else value
 
 
 def _is_stored(part: dataclasses.Field[Any], value: Any) -> bool:

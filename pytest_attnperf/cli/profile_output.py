@@ -16,6 +16,7 @@ import msgspec
 
 from pytest_attnperf.cli.output import columns_shown
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records.notes import Note
 from pytest_attnperf.reports.text.figures import printable_json
 
 if TYPE_CHECKING:
@@ -67,8 +68,15 @@ def write_roofline(path: Path, named: Sequence[tuple[str, BoundVerdict | None]],
 
 def profile_json(content: Mapping[str, object]) -> str:
     """Indented JSON with keys in the order of the records. A gain without limit is the string "Infinity"."""
-    values = _finite({"format": PROFILE_FORMAT, **msgspec.to_builtins(dict(content))})
+    values = _finite({"format": PROFILE_FORMAT, **msgspec.to_builtins(dict(content), enc_hook=_text)})
     return printable_json(msgspec.json.format(msgspec.json.encode(values), indent=2).decode()) + "\n"
+
+
+def _text(value: object) -> str:
+    """Give the text of a note: this form has no kinds."""
+    if not isinstance(value, Note):
+        raise NotImplementedError(f"no JSON is known of {type(value)}")
+    return value.text
 
 
 def _finite(value: Any) -> Any:

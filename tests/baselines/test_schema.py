@@ -18,12 +18,14 @@ from pytest_attnperf.baselines.schema import (
     decode,
     digits,
     encode,
+    json_text,
     plain,
     summary_of,
 )
 from pytest_attnperf.baselines.writing import fields_lost
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import Fingerprint, ProcessSummary, Tolerance
+from pytest_attnperf.records.notes import Note, NoteKind
 
 HERE = Fingerprint({"product": "h200", "arch": "sm_90"}, {"torch": "2.11"})
 POLICY: dict[str, Any] = {"threshold_percent": 2.0, "fail_on": ["SLOWER"]}
@@ -267,3 +269,10 @@ def test_an_unsound_entry_has_a_line_too(medians_us: tuple[float, ...]) -> None:
 def test_numbers_have_no_exponent(value: float, text: str) -> None:
     """Four significant digits, as many decimals as they need."""
     assert digits(value) == text
+
+
+def test_a_note_is_stored_as_its_text() -> None:
+    """A kind is nothing that a baseline holds, and JSON of a stored value knows texts only."""
+    value = plain({"changes": (Note(NoteKind.MACHINE, "power cap: 700 W here, 350 W stored"),)})
+    assert type(value["changes"][0]) is str
+    assert b'"power cap: 700 W here, 350 W stored"' in json_text(value, open_levels=1)

@@ -4,7 +4,8 @@ import json
 import math
 
 from pytest_attnperf.cli.profile_output import PROFILE_FORMAT, profile_json
-from pytest_attnperf.records.profiles import Gain, Spread, StatsRow
+from pytest_attnperf.records.notes import Note, NoteKind
+from pytest_attnperf.records.profiles import Gain, Passes, Spread, StatsRow
 
 
 def test_records_field_by_field_under_a_format() -> None:
@@ -26,3 +27,10 @@ def test_a_name_repaints_nothing() -> None:
     """C1 control letters, DEL and what turns the direction of writing are escapes in the JSON."""
     text = profile_json({"host": (StatsRow("api", "a\x9b2J\x7f\u202e", Spread(2, 10)),)})
     assert r"a\u009b2J\u007f\u202e" in text
+
+
+def test_a_note_is_its_text() -> None:
+    """This form has no kinds: what is told of copies stands beside what is told of kernels."""
+    odd = (Note(NoteKind.COPIES, "copies: 3 calls do not divide by 2 passes"), "a: 3 calls do not divide by 2 passes")
+    content = json.loads(profile_json({"passes": Passes(2, "how", odd=odd)}))
+    assert content["passes"]["odd"] == [str(line) for line in odd]
