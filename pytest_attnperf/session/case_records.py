@@ -90,7 +90,7 @@ NOT_MEASURED = {
 def not_measured(case: Case, look: Look) -> CaseResult:
     """What is said of a look without a time."""
     said = next((line for reason in look.reasons for line in reason.splitlines()), NO_REASON)
-    summary = said if look.reasons else (look.note or "right; not timed")
+    summary = said if look.reasons else str(look.note or "right; not timed")
     result = from_look(case, NOT_MEASURED[look.ending], summary, look)
     return replace(result, skipped=summary) if look.ending is Ending.SKIPPED else result
 
