@@ -2,7 +2,7 @@
 
 An autotuner picks what was fastest in a few milliseconds of timing, so two machines, or two runs, may pick otherwise:
 the time then changes without any change of code. `triton.autotune` keeps its choice in the process, Inductor in a cache
-folder of the machine. `pinning.py` replays what this file records.
+folder of the machine. `pinned_backend.py` replays what this file records.
 """
 
 from __future__ import annotations

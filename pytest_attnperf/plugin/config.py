@@ -1,7 +1,7 @@
 """What the command line and the ini file ask of a run, read once; the plugin's files take fields of it.
 
-A setting that is a number is text here, and a number where a run is made of it (see `settings`): a session without a
-case must not fail for it.
+A setting that is a number is text here, and a number where a run is made of it (see `run_settings`): a session without
+a case must not fail for it.
 """
 
 from __future__ import annotations

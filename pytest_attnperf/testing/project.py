@@ -67,7 +67,7 @@ class FakeProject:
         (self.path / "conftest.py").write_text(CONFTEST + extra)
 
     def backend(self, name: str, **script: Any) -> None:
-        """Script one backend (see `fake_device`); called again it replaces the script."""
+        """Script one backend (see `testing.fake.device`); called again it replaces the script."""
         self.script["backends"][name] = script
         self.write()
 

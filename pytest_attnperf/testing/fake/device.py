@@ -24,7 +24,7 @@ profiled call by name; all of time_us in one kernel unless said). `device.canary
 its number. Faults: wrong, nan, nothing, late (right first, wrong on the last replay), replay (right when called, wrong
 when replayed), fallback (another kernel than declared), stage (one cannot be timed), crossing (one goes through the
 host), prepare, finish (raises there), slow_finish (does not end there), chatter, unprofiled (the profiler sees
-nothing), profile_crash, profile_hang; and those of `fake_faults`, which strike where `fault_at` says: open, check
+nothing), profile_crash, profile_hang; and those of `fake.faults`, which strike where `fault_at` says: open, check
 (unless said), block, turn or finish: crash, segfault, kill, exit, hang, stuck (in C, signals ignored), raise, oom and
 unsupported (in open unless said), poison and assert (which leave no device behind). `device.canary_fault` is one of
 these for the process named by `device.canary_worker`.
