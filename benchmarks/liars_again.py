@@ -13,6 +13,7 @@ unless every liar was told in every run and no twin was accused in any.
 from __future__ import annotations
 
 import argparse
+import gc
 import multiprocessing
 import random
 import re
@@ -97,6 +98,7 @@ def judge_one(liar: Liar, device: DeviceInfo) -> Found:
     """Judge a liar and its twin; what is not as it should be is printed."""
     assert isinstance(liar.lying, OneWorkload)
     assert isinstance(liar.honest, OneWorkload)
+    gc.collect()  # one of them looks for a reference among all objects, those of the liar before it included
     block_us = LONG_BLOCK_US if liar.needs_timing else BLOCK_US
     accused = find_problems(liar.honest, device, block_us)
     if accused:

@@ -1,6 +1,6 @@
 """How often the judge accuses honest kernels that are unlike others (`unusual_kernels.py`).
 
-    python benchmarks/unusual_honest.py [--device cuda|cpu] [--seeds 1000] [--minutes M] [--timed] [--kernel TEXT ...]
+    python benchmarks/unusual_honest.py [--device cuda|cpu] [--seeds 1000] [--minutes M] [--timed] [--kernel TEXT ...] [--jobs N]
 
 Each seed is two decisions of each kernel, one of them on planted inputs. With --timed every kernel is also timed on
 inputs that change (`measure/rotation.py`), and counted where it seems to remember its results.
@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import argparse
 import functools
+import multiprocessing
 import os
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,6 +93,16 @@ def counted(one: Unusual, seeds: range, device: str = "cpu", *, timed: bool, sec
     return count
 
 
+def counted_alone(number: int, **how: Any) -> Count:
+    """`counted` of one of the kernels, by its number, in a process that uses few threads."""
+    import torch
+
+    from benchmarks.unusual_kernels import UNUSUAL
+
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    return counted(UNUSUAL[number], **how)
+
+
 def seems_to_remember(prepared: Prepared, device: str) -> bool:
     """Whether one process would say so; the verdict takes two."""
     import torch
@@ -113,17 +125,26 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--minutes", type=float, default=600.0, help="for all kernels together, at most")
     parser.add_argument("--timed", action="store_true", help="time each on inputs that change, too; default: do not")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="kernels side by side")
     parser.add_argument("--kernel", nargs="+", default=[], metavar="TEXT", help="only those whose name holds a text")
     options = parser.parse_args()
-    import torch
-
     from benchmarks.unusual_kernels import UNUSUAL
 
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     started = time.monotonic()
-    chosen = [one for one in UNUSUAL if not options.kernel or any(text in one.name for text in options.kernel)]
-    seeds, seconds = range(1, options.seeds + 1), 60 * options.minutes / max(1, len(chosen))
-    found = [counted(one, seeds, options.device, timed=options.timed, seconds=seconds) for one in chosen]
+    chosen = [
+        number
+        for number, one in enumerate(UNUSUAL)
+        if not options.kernel or any(text in one.name for text in options.kernel)
+    ]
+    count = functools.partial(
+        counted_alone,
+        seeds=range(1, options.seeds + 1),
+        device=options.device,
+        timed=options.timed,
+        seconds=60 * options.minutes * options.jobs / max(1, len(chosen)),
+    )
+    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+        found = list(pool.map(count, chosen))
     headers = ("kernel", "decisions", "INCORRECT", "SUSPICIOUS", "max / budget")
     print(tabulate([(c.name, c.decisions, c.incorrect, c.suspicious, f"{c.largest:.2f}") for c in found], headers))
     for count in found:

@@ -157,7 +157,7 @@ def gelu(x: torch.Tensor) -> torch.Tensor:
 
 def dropped(x: torch.Tensor) -> torch.Tensor:
     """Dropout by a generator of its own, that is seeded in every call."""
-    keep = torch.rand(x.shape, generator=torch.Generator().manual_seed(7)) < 0.8
+    keep = torch.rand(x.shape, generator=torch.Generator(x.device).manual_seed(7)) < 0.8
     return torch.where(keep, x / 0.8, torch.zeros_like(x))
 
 
@@ -235,7 +235,7 @@ UNUSUAL = (
     Unusual(
         "dropout",
         dropped,
-        lambda x: x * (torch.rand(24, 96, generator=torch.Generator().manual_seed(7)) < 0.8) / 0.8,
+        lambda x: x * (torch.rand(24, 96, generator=torch.Generator(x.device).manual_seed(7)) < 0.8) / 0.8,
         X,
     ),
     Unusual("softmax in blocks", in_blocks, lambda x: torch.softmax(x, -1), drawn((16, 1000))),

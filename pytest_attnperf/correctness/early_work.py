@@ -58,7 +58,7 @@ STEPS = 2
 SHARE = 0.05
 """More than this share of the elements must be off: some may be too small for their type to be halved exactly."""
 
-SAMPLE = 2**16
+SAMPLE = 2**12
 """Elements that are looked at, drawn at random."""
 
 LEVELS = 256

@@ -20,6 +20,7 @@ from pytest_attnperf.correctness.digits import shortened
 from pytest_attnperf.correctness.early_work import Decoys
 from pytest_attnperf.correctness.own_inputs import OwnInputs
 from pytest_attnperf.correctness.references import Expected, References
+from pytest_attnperf.correctness.repeated_calls import RepeatedCalls
 from pytest_attnperf.correctness.result import Results
 from pytest_attnperf.records import SECONDS_DIGITS, CheckReport, ErrorFigures, Tolerance
 
@@ -32,12 +33,6 @@ if TYPE_CHECKING:
 
 Checking = Generator[None, Any, CheckReport]
 """A check that stops wherever a call is to be made, and goes on with what was sent: what the call returned."""
-
-AGAIN_SHARE, AGAIN_SECONDS = 0.25, (0.005, 0.015)
-"""For how long a right call is repeated: a share of what its check took, within limits."""
-
-AGAIN_LEAST = 40
-"""Repeated calls, unless they take ten times as long: a fault of 1 call in 20 is found in 7 of 8 processes."""
 
 
 class Judge:
@@ -133,43 +128,46 @@ class Judge:
         )
         return tuple(filter(None, found))
 
-    def check_again(self, check: str, run: Callable[[], Any], first: CheckReport) -> CheckReport:
+    def check_again(
+        self, check: str, run: Callable[[], Any], first: CheckReport, *, single: Callable[[], Any] | None = None
+    ) -> CheckReport:
         """`first`, of the last check, joined with what repeated calls on its inputs say: a race is wrong now and then.
 
-        The first result, and every one that has not the bits of a right one before it, is held against the reference.
+        single   one call, where `run` replays a whole block of them, of which only the last result is seen
+
+        The first result, and every one that has not the bits of a right one before it, is compared with the reference.
         After a wrong result they tell only whether every call is wrong; after any other problem none is made.
         """
         assert self._checked is not None, "check_call() comes first"
         started, (loaded, expected) = time.perf_counter(), self._checked
         if not first.right and (loaded or not problems(first.figures)):
             return first
-        seconds = min(max(AGAIN_SHARE * first.seconds, AGAIN_SECONDS[0]), AGAIN_SECONDS[1])
-        right: list[torch.Tensor] | None = None
-        said: list[tuple[str, ...]] = []
-        calls = 0
         reading = late_work.Reading(functools.partial(self._reader.named, expected=expected), self._wait)
-        while (spent := time.perf_counter() - started) < seconds or (calls < AGAIN_LEAST and spent < 10 * seconds):
+
+        def make(call: Callable[[], Any], number: int) -> tuple[Any, dict[int, torch.Tensor]]:
             if loaded:
                 self._own.restore(loaded)
-            for tensor in () if calls % 2 else self._returned:
+            for tensor in () if number % 2 else self._returned:
                 poison.fill(tensor)
             with poison.sparing(self._own.written_in_place):
-                raw = run()
+                raw = call()
             reading.time(raw)
-            calls, written = calls + 1, self._own.taken()
-            again = [*poison.tensors_in(raw), *written.values()]
-            if right is None or len(again) != len(right) or not all(map(poison.bit_equal, right, again)):
-                name = f"{check}, call {calls} on the same inputs"
-                found, figures = self._reader.judged(name, raw, expected, written)
-                problem = (*found, *problems(figures))
-                said += [problem] if problem else []
-                right = right if right is not None or problem else [tensor.clone() for tensor in again]
-        if not first.right and len(said) == calls:
+            return raw, self._own.taken()
+
+        def judge(number: int, raw: Any, written: dict[int, torch.Tensor]) -> tuple[str, ...]:
+            name = f"{check}, call {number} on the same inputs"
+            found, figures = self._reader.judged(name, raw, expected, written)
+            return (*found, *problems(figures))
+
+        again = RepeatedCalls(make, judge, on_gpu=self._device != "cpu" and not loaded)
+        again.repeat(run, single, first.seconds)
+        spent, said = time.perf_counter() - started, again.problems
+        if not first.right and len(said) == again.calls:
             return first
-        wrong, of = len(said) + (not first.right), calls + (not first.right)
+        wrong, of = len(said) + (not first.right), again.calls + (not first.right)
         counted = [f"{check}: {wrong} of {of} calls on the same inputs are wrong"] if wrong else []
         found = counted + list(said[0] if said else ()) or [f"{check}: {text}" for text in reading.problems(run)]
-        if not found and spent < calls * hot_calls.CALL_SECONDS_MOST:
+        if not found and single is None and spent < again.calls * hot_calls.CALL_SECONDS_MOST:
             hot = hot_calls.problems(self._prepared.tensors, self._own.writable, lambda: self._results(run))
             found += [f"{check}: {text}" for text in hot]
         if loaded:

@@ -144,5 +144,20 @@ def bit_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.equal(as_integers(one), as_integers(other))
 
 
+def any_bit_differs(ones: list[torch.Tensor], others: list[torch.Tensor]) -> bool | torch.Tensor:
+    """Whether `bit_equal` is False of any pair; a tensor on the device, which nobody has waited for, where it must look
+    at elements."""
+    import torch
+
+    differs = []
+    for one, other in zip(ones, others, strict=True):
+        if one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
+            return True
+        if one.dtype == torch.complex128:
+            one, other = torch.view_as_real(one), torch.view_as_real(other)
+        differs.append(as_integers(one).ne(as_integers(other)).any())
+    return torch.stack(differs).any() if differs else False
+
+
 def _range(tensor: torch.Tensor) -> tuple[int, int]:
     return tensor.data_ptr(), tensor.data_ptr() + span(tensor) * tensor.element_size()

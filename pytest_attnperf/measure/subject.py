@@ -317,7 +317,8 @@ class TorchSubject:
         run = self._watched(prepared.run if timer is None else timer.run_once)
         check = self._judged(name, run, self._seeds.final, planted=True)
         if self._judge is not None:
-            check = self._judge.check_again(name, run, check)
+            single = self._watched(prepared.run) if name == LAST_REPLAY else None
+            check = self._judge.check_again(name, run, check, single=single)
         if timer is not None:
             self._require_meaning()
         if check.right and isinstance(timer, (EventTimer, ProfilerTimer)):

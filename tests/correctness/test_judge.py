@@ -167,7 +167,7 @@ def test_one_wrong_call_of_many_is_found(
     """Whichever of the repeated calls it is, the first one too; without one, nothing is said."""
     ticks = itertools.count()
     clock = SimpleNamespace(perf_counter=lambda: next(ticks) * 1e-4)  # a busy machine's own would end the calls early
-    monkeypatch.setattr("pytest_attnperf.correctness.judge.time", clock)
+    monkeypatch.setattr("pytest_attnperf.correctness.repeated_calls.time", clock)
     calls = 0
 
     def racing(*qkv: torch.Tensor) -> torch.Tensor:

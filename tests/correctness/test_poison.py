@@ -143,10 +143,13 @@ def test_bit_equality_is_exact(dtype: torch.dtype) -> None:
     """Equal bits are equal, also in a strided view; one changed element is not."""
     tensor = torch.arange(12).reshape(3, 4).to(dtype)
     assert poison.bit_equal(tensor.T, tensor.T.contiguous())
+    assert not poison.any_bit_differs([tensor.T], [tensor.T.contiguous()])
     other = tensor.clone()
     other[2, 3] += 1
     assert not poison.bit_equal(tensor, other)
+    assert poison.any_bit_differs([tensor, tensor], [tensor, other])
     assert not poison.bit_equal(tensor, tensor[:2])
+    assert poison.any_bit_differs([tensor], [tensor[:2]]) is True
 
 
 def test_bit_equality_knows_nan_and_signed_zero() -> None:

@@ -119,7 +119,7 @@ POSING = (
         "The work is launched on another stream, and nobody waits for it.",
         SQUARE,
         _side_stream,
-        rf"{OTHER_STREAM}|'out' (holds|is off by)",
+        rf"{OTHER_STREAM}|'out' (holds|is off by)|right after another is off by",
         needs_gpu=True,
     ),
     liar(
