@@ -160,7 +160,7 @@ class Judge:
             return (*found, *problems(figures))
 
         again = RepeatedCalls(make, judge, on_gpu=self._device != "cpu" and not loaded)
-        again.repeat(run, single, first.seconds)
+        again.repeat(run, single)
         spent, said = time.perf_counter() - started, again.problems
         if not first.right and len(said) == again.calls:
             return first

@@ -16,11 +16,11 @@ from pytest_attnperf.correctness import poison
 if TYPE_CHECKING:
     import torch
 
-SHARE, SECONDS = 0.25, (0.005, 0.015)
-"""For how long a right call is repeated: a share of what its check took, within limits."""
+LEAST, SECONDS_LEAST = 40, 0.004
+"""Repeated calls, and more where they take less: a fault of 1 call in 20 is found in 7 of 8 processes."""
 
-LEAST = 40
-"""Repeated calls, unless they take ten times as long: a fault of 1 call in 20 is found in 7 of 8 processes."""
+SECONDS_MOST = 0.06
+"""After which no further call is made, however few they were."""
 
 AHEAD, AHEAD_BYTES = 8, 2**28
 """Results that wait for being compared at once: so many, of so many bytes together."""
@@ -64,11 +64,10 @@ class RepeatedCalls:
     _right: list[torch.Tensor] | None = None
     _shared: bool = False
 
-    def repeat(self, run: Call, single: Call | None, check_seconds: float) -> None:
+    def repeat(self, run: Call, single: Call | None = None) -> None:
         """Call `run` again and again, or, where `single` is one call of it, a few times and then that."""
         started = time.perf_counter()
-        seconds = min(max(SHARE * check_seconds, SECONDS[0]), SECONDS[1])
-        while (spent := time.perf_counter() - started) < seconds or (self.calls < LEAST and spent < 10 * seconds):
+        while (spent := time.perf_counter() - started) < SECONDS_LEAST or (self.calls < LEAST and spent < SECONDS_MOST):
             replay = single is not None and self.calls < REPLAYS
             ahead = 1 if replay else self._ahead()
             for made in self._make_some(run if replay or single is None else single, ahead):

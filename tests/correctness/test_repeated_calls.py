@@ -34,7 +34,7 @@ def repeated(run: Callable[[], Any], single: Callable[[], Any] | None = None) ->
         return () if torch.equal(raw, RIGHT) else (f"call {number}",)
 
     calls = RepeatedCalls(lambda call, number: (call(), {}), judge, on_gpu=True)
-    calls.repeat(run, single, 0.0)
+    calls.repeat(run, single)
     return calls
 
 
@@ -77,5 +77,5 @@ def test_another_number_of_results_is_unlike() -> None:
     calls = RepeatedCalls(
         lambda call, number: (call(), {}), lambda number, raw, written: ("few",) * (2 - len(raw)), on_gpu=True
     )
-    calls.repeat(lambda: tuple(RIGHT.clone() for _ in range(next(answers))), None, 0.0)
+    calls.repeat(lambda: tuple(RIGHT.clone() for _ in range(next(answers))))
     assert len(calls.problems) == calls.calls - 1
