@@ -1,6 +1,7 @@
 """How often the judge accuses honest kernels that are unlike others (`unusual_kernels.py`).
 
-    python benchmarks/unusual_honest.py [--device cuda|cpu] [--seeds 1000] [--minutes M] [--timed] [--kernel TEXT ...] [--jobs N]
+    python benchmarks/unusual_honest.py [--device cuda|cpu] [--seeds 1000] [--minutes M] [--timed] [--jobs N]
+        [--kernel TEXT ...]
 
 Each seed is two decisions of each kernel, one of them on planted inputs. With --timed every kernel is also timed on
 inputs that change (`measure/rotation.py`), and counted where it seems to remember its results.

@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -130,6 +130,22 @@ def replace_entries(
     path = baseline_path(root, arch, product, suite)
     with locked(path):
         _replace(path, _with_replacements(path, arch, product, suite, replacements))
+    store.forget(path)
+    return path
+
+
+def remove_entries(
+    store: BaselineStore, root: Path, arch: str, product: str, suite: str, keys: Collection[str]
+) -> Path:
+    """Take entries out of a suite's file under `root`; without any the file goes, too. Raises as `merge_entries`."""
+    path = baseline_path(root, arch, product, suite)
+    with locked(path):
+        file = _current(path, arch, product, suite)
+        left = {key: entry for key, entry in file.entries.items() if key not in keys}
+        if left:
+            _replace(path, encode(_replaced(dataclasses.replace(file, entries=left), {})))
+        else:
+            path.unlink()
     store.forget(path)
     return path
 

@@ -1,0 +1,131 @@
+"""`attnperf baselines check`: every stored entry beside the cases of this tree, without measuring."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.errors import UsageError
+
+if TYPE_CHECKING:
+    from pytest_attnperf.gate.upkeep import Due
+    from pytest_attnperf.plugin.tree_cases import Cases
+    from pytest_attnperf.records import DeviceInfo
+
+GROUP = "every day"
+ORDER = 55
+SUMMARY = "compare every stored entry with this tree, without measuring: stale, orphaned, missing"
+DESCRIPTION = "Compares every stored baseline entry with the cases of this tree. Needs no GPU, and measures nothing."
+
+BASELINES = Path("baselines")
+
+EPILOG = """stale     the workload, the policy or the method is not what was recorded: record it again
+orphaned  no case has this key, or the case is not timed any more: --remove-orphaned takes it out
+missing   a case is timed and supported there, and no time is stored
+
+A backend whose library is not installed here counts as unsupported: its cases are not missing. Machine code is not
+compared: another version of a compiler makes other code of the same kernel.
+
+examples:
+  attnperf baselines check
+  attnperf baselines check --on sm_90/h200 --suite suites/test_prefill.py
+  attnperf baselines check --remove-orphaned && git diff baselines/
+
+exit status: 0 every entry fits and no case is without one, 1 something is stale, orphaned or missing, 2 the command,
+the project or a file is off
+"""
+
+
+@dataclass(frozen=True)
+class Product:
+    """Whose entries are compared."""
+
+    arch: str
+    name: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be typed behind the command."""
+    parser.add_argument("action", choices=("check",), help="what to do")
+    parser.add_argument("--on", default="", metavar="ARCH/PRODUCT", help="entries of this product only (default: all)")
+    parser.add_argument("--baselines", type=Path, default=BASELINES, metavar="DIR", help=f"default: {BASELINES}")
+    parser.add_argument("--suite", default="", metavar="PATH", help="tests of the project (default: suites/, or here)")
+    parser.add_argument("--remove-orphaned", action="store_true", help="take orphaned entries out of their files")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compare, and print what is due. Raises UsageError and BaselineError."""
+    from pytest_attnperf.plugin.tree_cases import collect_cases
+
+    products = _products(options.baselines, options.on)
+    return collect_cases(lambda cases: _check(options, products, cases), options.suite)
+
+
+def _products(root: Path, on: str) -> list[Product]:
+    """Products that have entries. Raises UsageError where there are none, or not the one asked for."""
+    found = [Product(path.parent.name, path.name) for path in sorted(root.glob("*/*")) if any(path.glob("*.json"))]
+    chosen = [one for one in found if on in ("", f"{one.arch}/{one.name}")]
+    if chosen:
+        return chosen
+    there = ", ".join(f"{one.arch}/{one.name}" for one in found)
+    if not there:
+        raise UsageError(f"{root} holds no baseline of any product; record one with pytest --update-baselines")
+    raise UsageError(f"{root} holds no entries of {on}; there are: {there}")
+
+
+def _check(options: argparse.Namespace, products: Sequence[Product], cases: Cases) -> int:
+    """Print what is due, product by product; 1 where anything is."""
+    due = 0
+    for product in products:
+        stored, found = _compare(options, product, cases)
+        due += len(found)
+        _print(product, stored, found)
+    return int(bool(due))
+
+
+def _compare(options: argparse.Namespace, product: Product, cases: Cases) -> tuple[int, list[Due]]:
+    """(how many entries are stored of the suites that were collected, what is due)."""
+    from pytest_attnperf.baselines.store import BaselineStore
+    from pytest_attnperf.baselines.writing import remove_entries
+    from pytest_attnperf.gate.upkeep import State, compare_with_tree
+
+    store = BaselineStore(options.baselines)
+    of_tree = cases(_device(product))
+    suites = {case.key.suite for case in of_tree}
+    if not options.suite:
+        suites |= set(store.suites(product.arch, product.name))
+    count, due = 0, []
+    for suite in sorted(suites):
+        stored = store.load(product.arch, product.name, suite)
+        count += len(stored)
+        found = compare_with_tree(suite, stored, [case for case in of_tree if case.key.suite == suite])
+        orphaned = [one.key.entry for one in found if one.state is State.ORPHANED]
+        if orphaned and options.remove_orphaned:
+            path = remove_entries(store, options.baselines, product.arch, product.name, suite, orphaned)
+            sys.stderr.write(f"{len(orphaned)} entries taken out of {path}\n")
+            found = [one for one in found if one.state is not State.ORPHANED]
+        due += found
+    return count, due
+
+
+def _device(product: Product) -> DeviceInfo:
+    """The device as backends are asked about it; what a datasheet does not say of it stays unknown."""
+    from pytest_attnperf.records import DeviceInfo
+
+    kind = "cuda" if product.arch.startswith("sm_") else "rocm" if product.arch.startswith("gfx") else "cpu"
+    return DeviceInfo(kind, product.arch, product.name, product.name)
+
+
+def _print(product: Product, stored: int, due: Sequence[Due]) -> None:
+    counts = Counter(one.state for one in due)
+    said = ", ".join(f"{counts[state]} {state}" for state in sorted(counts)) or "nothing is due"
+    sys.stdout.write(f"{product.arch}/{product.name}: {stored} entries; {said}\n")
+    for one in due:
+        sys.stdout.write(f"{one.state:<9} {one.key}: {'; '.join(one.reasons)}\n")
+        if one.command:
+            sys.stdout.write(f"          {one.command}\n")

@@ -1,0 +1,104 @@
+"""Compares stored entries with the cases of a tree, without measuring: which fit, which do not, what has none. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from pytest_attnperf.baselines.schema import plain
+from pytest_attnperf.baselines.store import Found
+from pytest_attnperf.errors import pasted
+from pytest_attnperf.gate.comparable import comparable
+from pytest_attnperf.records import METHOD_VERSION, CaseKey
+
+
+class State(StrEnum):
+    """What is to be done about an entry or a case."""
+
+    STALE = "stale"
+    ORPHANED = "orphaned"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class TreeCase:
+    """A case that the suites of this tree have.
+
+    definition    of its workload; None where only a run knows it (a gated function)
+    policy        what it is judged by
+    unsupported   why it does not run on the device whose entries are compared; empty where it runs
+    """
+
+    key: CaseKey
+    nodeid: str
+    definition: Mapping[str, Any] | None
+    policy: Mapping[str, Any]
+    timed: bool = True
+    unsupported: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Due:
+    """An entry that does not fit this tree, or a timed case without one.
+
+    command   what renews it; '' where an entry is to be removed
+    """
+
+    state: State
+    key: CaseKey
+    reasons: tuple[str, ...]
+    command: str = ""
+
+
+def compare_with_tree(suite: str, stored: Mapping[str, Found], cases: Iterable[TreeCase]) -> list[Due]:
+    """Return what is due in one suite of one product, sorted by kind and case.
+
+    stored   by `CaseKey.entry`
+    cases    of that suite
+    """
+    by_entry = {case.key.entry: case for case in cases}
+    due = [_due_of_entry(suite, entry, found, by_entry.get(entry)) for entry, found in stored.items()]
+    due += [_due_of_case(case) for entry, case in by_entry.items() if entry not in stored]
+    return sorted((one for one in due if one is not None), key=lambda one: (one.state, str(one.key)))
+
+
+def _due_of_entry(suite: str, entry: str, found: Found, case: TreeCase | None) -> Due | None:
+    if case is None:
+        backend, _, rest = entry.partition("/")
+        key = CaseKey(suite, backend, *rest.split("/", 1))
+        return Due(State.ORPHANED, key, ("no case of this tree has this key: removed, or renamed",))
+    if not case.timed:
+        return Due(State.ORPHANED, case.key, ("the case is not timed any more (timed=False)",))
+    reasons = (*_identity_changes(found, case), *_policy_changes(found.policy, case.policy))
+    return Due(State.STALE, case.key, reasons, _record(case)) if reasons else None
+
+
+def _due_of_case(case: TreeCase) -> Due | None:
+    """A timed case that runs there and has no entry. Whether a gated function is timed, only its call says."""
+    if not case.timed or case.unsupported or case.definition is None:
+        return None
+    return Due(State.MISSING, case.key, ("no time is stored",), _record(case))
+
+
+def _identity_changes(found: Found, case: TreeCase) -> list[str]:
+    """Why a time measured now could not be compared with this entry, whatever machine measures it."""
+    stored = found.fingerprint
+    here = replace(stored, must_match={**stored.must_match, "method": str(METHOD_VERSION)})
+    definition = found.entry.workload if case.definition is None else case.definition
+    timer = found.entry.processes[0].timer if found.entry.processes else ""
+    return [str(reason) for reason in comparable(found.entry, stored, here, timer=timer, definition=definition)]
+
+
+def _policy_changes(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    ours = plain(now)
+    return [
+        f"policy {name}: {ours.get(name, 'absent')} here, {stored.get(name, 'absent')} stored"
+        for name in sorted(ours.keys() | stored.keys())
+        if ours.get(name) != stored.get(name)
+    ]
+
+
+def _record(case: TreeCase) -> str:
+    return f"pytest --update-baselines {pasted(case.nodeid)}"
