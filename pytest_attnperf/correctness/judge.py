@@ -122,8 +122,15 @@ class Judge:
     def _notes(self) -> tuple[str, ...]:
         """What a reader must know of a check, though nothing is wrong."""
         unnamed = ", ".join(map(repr, self._reader.unnamed))
+        # A family's backend has a layout of its own, and brings it into the canonical one.
+        strided = self._reader.strided if self._workload.family == "adhoc" else {}
         found = (
             f"not judged, because the reference does not name it: {unnamed}" if unnamed else "",
+            *(
+                f"output {name!r} is returned with strides {strides}: whoever needs it in order makes a copy, which is "
+                "not timed"
+                for name, strides in strided.items()
+            ),
             self._decoys.note(self._parts.get("call", 0.0)),
         )
         return tuple(filter(None, found))

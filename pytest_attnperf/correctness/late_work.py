@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.correctness import poison
 from pytest_attnperf.workloads.input_memory import each_once
-from pytest_attnperf.workloads.returned import detached, fields_of
+from pytest_attnperf.workloads.returned import detached, elements_of, fields_of
 
 if TYPE_CHECKING:
     import torch
@@ -271,5 +271,5 @@ def _numbers_in(raw: Any) -> Iterator[float]:
         for part in parts.values():
             yield from _numbers_in(part)
     elif isinstance(raw, (tuple, list)):
-        for part in raw:
+        for part in elements_of(raw):
             yield from _numbers_in(part)

@@ -10,6 +10,7 @@ keeps in its modules.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import random
 import sys
@@ -73,7 +74,7 @@ def watching(changes: list[LeftBehind], torch_device: str) -> Iterator[None]:
 
 def settings_of() -> tuple[Setting, ...]:
     """Everything that is looked at, in this order."""
-    return (*_torch_settings(), *_flags(), *_autocast("cpu"), *_autocast("cuda"), _folder())
+    return (*_torch_settings(), *_flags(), *_autocast("cpu"), *_autocast("cuda"), *_python_settings())
 
 
 def _torch_settings() -> tuple[Setting, ...]:
@@ -170,8 +171,12 @@ def _autocast(device: str) -> tuple[Setting, ...]:
     )
 
 
-def _folder() -> Setting:
-    return Setting("the current folder", os.getcwd, os.chdir)
+def _python_settings() -> tuple[Setting, ...]:
+    return (
+        Setting("the current folder", os.getcwd, os.chdir),
+        Setting("whether Python collects garbage", gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
+        Setting("Python's switch interval", sys.getswitchinterval, sys.setswitchinterval),
+    )
 
 
 def _set_default_device(device: Any) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.workloads.input_memory import as_integers, each_once, span
-from pytest_attnperf.workloads.returned import detached, fields_of
+from pytest_attnperf.workloads.returned import detached, elements_of, fields_of
 
 if TYPE_CHECKING:
     import torch
@@ -24,19 +24,21 @@ def tensors_in(raw: Any) -> Iterator[torch.Tensor]:
     """Every plain tensor in what a backend returned, without its autograd graph, so that it may be written to.
 
     A tensor, or tuples, lists, dicts and dataclasses of them, nested. Subclasses but parameters and sparse tensors are
-    left out: nobody knows which memory is theirs, and the judge refuses them.
+    left out: nobody knows which memory is theirs. So are those that torch has yet to negate or conjugate: their bits
+    are not the result's. The judge refuses them all.
     """
     import torch
 
     raw = detached(raw)
     parts = fields_of(raw)
     if type(raw) is torch.Tensor and raw.layout == torch.strided:
-        yield raw
+        if not (raw.is_neg() or raw.is_conj()):
+            yield raw
     elif parts is not None:
         for value in parts.values():
             yield from tensors_in(value)
     elif isinstance(raw, (tuple, list)):
-        for value in raw:
+        for value in elements_of(raw):
             yield from tensors_in(value)
 
 

@@ -23,6 +23,7 @@ class Results:
     references   shared by all judges of a process
     tolerance    the backend's
     unnamed      outputs that were returned and that the reference does not name, so that nobody judges them
+    strided      outputs that do not lie in the order of their elements, with their strides
     """
 
     def __init__(self, prepared: Prepared, own: OwnInputs, references: References, tolerance: Tolerance) -> None:
@@ -31,6 +32,7 @@ class Results:
         self._references = references
         self._tolerance = tolerance
         self.unnamed: tuple[str, ...] = ()
+        self.strided: dict[str, tuple[int, ...]] = {}
 
     def judged(
         self, check: str, raw: Any, expected: Expected, written: dict[int, torch.Tensor]
@@ -70,7 +72,8 @@ class Results:
         for name in expected.sealed:
             output = detached(converted.get(name))
             if type(output) is torch.Tensor:
-                usable[name] = output
+                found += [f"{check}: {text}" for text in _left_to_readers(name, output)]
+                usable[name] = output.resolve_conj().resolve_neg()
             elif output is not None:
                 found.append(
                     f"{check}: output {name!r} is {_kind(output)}, not a plain torch.Tensor: it may compute when it "
@@ -79,6 +82,7 @@ class Results:
             elif name not in written:
                 gave = ", ".join(sorted(converted)) or "nothing"
                 found.append(f"{check}: output {name!r} is missing; the backend gave {gave}")
+        self.strided = {name: out.stride() for name, out in usable.items() if not out.is_contiguous()}
         found += [
             f"{check}: {text}" for name, output in usable.items() for text in self._elsewhere(name, output, written)
         ]
@@ -114,6 +118,17 @@ class Results:
                 except MismatchError as error:
                     found.append(f"{check}: {error}")
         return figures, found
+
+
+def _left_to_readers(name: str, output: torch.Tensor) -> list[str]:
+    """What is wrong with a result that whoever reads it has to finish: torch notes a negation or conjugation only."""
+    bits = {"conj": output.is_conj(), "neg": output.is_neg()}
+    return [
+        f"output {name!r} has torch's {bit} bit: its elements are computed when it is read, which nobody times; end "
+        f"the call with .resolve_{bit}()"
+        for bit, is_set in bits.items()
+        if is_set
+    ]
 
 
 def _holds_results(raw: Any) -> bool:

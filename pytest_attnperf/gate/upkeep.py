@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from enum import Enum
 from typing import Any
 
 from pytest_attnperf.baselines.schema import plain
@@ -14,7 +14,7 @@ from pytest_attnperf.gate.comparable import comparable
 from pytest_attnperf.records import METHOD_VERSION, CaseKey
 
 
-class State(StrEnum):
+class State(Enum):
     """What is to be done about an entry or a case."""
 
     STALE = "stale"
@@ -61,7 +61,7 @@ def compare_with_tree(suite: str, stored: Mapping[str, Found], cases: Iterable[T
     by_entry = {case.key.entry: case for case in cases}
     due = [_due_of_entry(suite, entry, found, by_entry.get(entry)) for entry, found in stored.items()]
     due += [_due_of_case(case) for entry, case in by_entry.items() if entry not in stored]
-    return sorted((one for one in due if one is not None), key=lambda one: (one.state, str(one.key)))
+    return sorted((one for one in due if one is not None), key=lambda one: (one.state.value, str(one.key)))
 
 
 def _due_of_entry(suite: str, entry: str, found: Found, case: TreeCase | None) -> Due | None:

@@ -21,9 +21,11 @@ from pytest_attnperf.plugin.policy_settings import plan_cases
 from pytest_attnperf.plugin.refusals import (
     refuse_contradictions,
     refuse_flaky,
+    refuse_hidden_collecting,
     refuse_repeats,
     refuse_two_modes,
     refuse_unheeded,
+    refuse_unittest,
     refuse_update,
     refuse_useless_base,
 )
@@ -65,6 +67,7 @@ def configure(config: pytest.Config) -> None:
 def _refuse(config: pytest.Config, asked: RunConfig) -> None:
     """Raise UsageError for options that go together with others, with xdist, or with this machine's GPUs in no way."""
     refuse_contradictions(asked)
+    refuse_hidden_collecting(config, asked)
     if asked.pin_gpu:
         from pytest_attnperf.plugin.features.gpus import several_gpus
 
@@ -140,8 +143,9 @@ class ControllerSession:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Refuse settings that are none, and the marker that repeats a failing case until it passes."""
+        """Refuse settings that are none, tests that no verdict reaches, and a marker that repeats failing cases."""
         plan_cases(self._config, items)
+        refuse_unittest(items)
         if not self._config.getoption("collectonly") and any(map(case_key, items)) and not any(map(build_key, items)):
             refuse_useless_base(run_config(self._config))
         if not run_config(self._config).timed or not self._config.pluginmanager.has_plugin("rerunfailures"):

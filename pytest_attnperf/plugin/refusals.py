@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
@@ -65,6 +66,11 @@ def refuse_two_modes(asked: RunConfig) -> None:
         if asked.records and asked.text(name):
             mode = "--update-baselines" if asked.update_baselines else "--attnperf-calibrate"
             raise pytest.UsageError(f"{mode} with --attnperf-{name}: it measures the working tree only; drop one")
+    if asked.candidate and not _typed(asked.words, "--attnperf-candidate"):
+        raise pytest.UsageError(
+            f"the ini file or PYTEST_ADDOPTS gives --attnperf-candidate={asked.candidate}: another tree than this one "
+            "would be measured, and nobody who reads the command sees it; type it, or take it out"
+        )
     if asked.candidate and not asked.against:
         raise pytest.UsageError("--attnperf-candidate needs --attnperf-against: what is it to be held against?")
     if asked.against and asked.in_process:
@@ -132,11 +138,32 @@ def refuse_repeats(config: pytest.Config) -> None:
         raise _refused("reruns, in the ini file,")
 
 
+def refuse_hidden_collecting(config: pytest.Config, asked: RunConfig) -> None:
+    """Raise UsageError where a gate would run nothing because of an option that nobody has typed."""
+    typed = any(word in ("--collect-only", "--collectonly", "--co") for word in asked.words)
+    if asked.gate and config.getoption("collectonly") and not typed:
+        raise pytest.UsageError(
+            "the ini file or PYTEST_ADDOPTS gives --collect-only: with --attnperf nothing would be measured, and the "
+            "exit status be 0; take it out there, or type it"
+        )
+
+
 def refuse_flaky(items: Iterable[pytest.Item]) -> None:
     """Raise UsageError for a case whose marker repeats it."""
     for item in items:
         if case_key(item) is not None and item.get_closest_marker("flaky"):
             raise pytest.UsageError(f"{item.nodeid} carries @pytest.mark.flaky: a case is never repeated until lucky")
+
+
+def refuse_unittest(items: Iterable[pytest.Item]) -> None:
+    """Raise UsageError for a case that is a method of a unittest.TestCase."""
+    kind = getattr(sys.modules.get("unittest"), "TestCase", None)
+    for item in items:
+        if kind is not None and case_key(item) is not None and issubclass(getattr(item, "cls", None) or object, kind):
+            raise pytest.UsageError(
+                f"{item.nodeid} is a method of a unittest.TestCase, which pytest runs by a way that no verdict "
+                "reaches; make it a function, or a method of a plain class"
+            )
 
 
 def _refused(what: str) -> pytest.UsageError:

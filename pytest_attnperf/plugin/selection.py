@@ -39,6 +39,8 @@ def asked_suites(config: pytest.Config, suites: Sequence[str]) -> list[str]:
     selected holds its name.
     """
     parts = whole_parts(config)
+    if parts and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        parts = (config.rootpath,)  # nobody has typed what the ini file's testpaths leave out
     if not suites or not parts:
         return []
     files = {path: path.stem.removeprefix("test_") for path in _python_files(config)}

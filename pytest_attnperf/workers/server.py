@@ -55,6 +55,7 @@ class Server:
         self._root = root
         self._pending: Request | None = None
         self._met = False
+        self._misused = ""
         self._own_code = OwnCode()
 
     def announce(self) -> None:
@@ -87,7 +88,7 @@ class Server:
             elif request["op"] == "canary":
                 self._reply(request, self._device.canary)
             elif request["op"] == "open":
-                self._pending, self._met = request, False
+                self._pending, self._met, self._misused = request, False, ""
                 return request
 
     def refuse(self, request: Request, message: str) -> None:
@@ -117,15 +118,21 @@ class Server:
     def _meet(self, call: str) -> Request:
         """The `open` request that the running item meets. Raises UsageError on a second call in one test."""
         if self._met or self._pending is None:
-            raise UsageError(
+            self._misused = (
                 f"{call} was called twice in one test; a test is one case: parametrise it, or write a second test"
             )
+            raise UsageError(self._misused)
         self._met = True
         return self._pending
 
     def item_finished(self, outcome: str, text: str) -> None:
-        """Answer the request that the item ended under: `close`, or whichever the body did not live to see."""
+        """Answer the request that the item ended under: `close`, or whichever the body did not live to see.
+
+        A second call has failed the item, whatever its body did with the exception.
+        """
         self.state = State.IDLE
+        if self._misused and outcome != "failed":
+            outcome, text = "failed", f"UsageError: {self._misused}"
         request, self._pending = self._pending, None
         if request is not None:
             self._answer(request, {"state": "finished", "outcome": outcome, "text": text})

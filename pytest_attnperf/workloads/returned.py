@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import UserDict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -43,14 +44,25 @@ def detached(value: Any) -> Any:
 
 
 def fields_of(value: Any) -> Mapping[str, Any] | None:
-    """The parts of a dict, dataclass or named tuple by name; None for what has no named parts."""
-    if isinstance(value, Mapping):
-        return value
+    """Return the parts of a dict, dataclass or named tuple by name; None for what has no named parts.
+
+    They are read as they are stored: a subclass could compute in its own access while nobody times it. A mapping of
+    another kind has no parts for the same reason.
+    """
+    if isinstance(value, UserDict):
+        value = value.data
+    if isinstance(value, dict):
+        return dict(dict.items(value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {field.name: object.__getattribute__(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return dict(zip(value._fields, value, strict=True))
+        return dict(zip(value._fields, elements_of(value), strict=True))
     return None
+
+
+def elements_of(value: tuple[Any, ...] | list[Any]) -> Iterator[Any]:
+    """Iterate over a tuple or list as it is stored, whatever a subclass does."""
+    return tuple.__iter__(value) if isinstance(value, tuple) else list.__iter__(value)
 
 
 def _named(name: str, within: str, value: Any, device: torch.device | str | None) -> Iterator[tuple[str, Any]]:
@@ -65,7 +77,7 @@ def _named(name: str, within: str, value: Any, device: torch.device | str | None
             path = f"{within}.{key}" if within else str(key)
             yield from _named(path, path, part, device)
     elif isinstance(value, (tuple, list)):
-        for number, part in enumerate(value):
+        for number, part in enumerate(elements_of(value)):
             path = f"{name}{number}"
             yield from _named(path, path, part, device)
     elif isinstance(value, (bool, int, float)):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.subject import TorchSubject
-from pytest_attnperf.records import DeviceInfo
+from pytest_attnperf.records import CheckReport, DeviceInfo
 from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 
 CPU = DeviceInfo("cpu", "cpu-x86_64", "test", interpreted=True)
@@ -126,6 +128,20 @@ def clamped(largest: float) -> Callable[[torch.Tensor], torch.Tensor]:
     return lambda x: (x.float().clamp(-largest, largest) * 2).to(x.dtype)
 
 
+class ComputedWhenRead(dict[str, Any]):
+    """A dict of a result that is computed, by numpy, when somebody asks for it."""
+
+    def items(self) -> Any:
+        """Compute."""
+        self["out"].numpy()[:] = np.tanh(self["x"].numpy())
+        return [("out", self["out"])]
+
+
+def kept_for_reader(x: torch.Tensor) -> Any:
+    """Nothing but a promise."""
+    return ComputedWhenRead(out=torch.empty_like(x), x=x.clone())
+
+
 BOTH = {"times": "both"}
 TRICKS = {
     "sum not rescaled where the maximum hardly grows": Trick(by_tiles(0.5), by_tiles(0.0), attention, heads, "off by"),
@@ -147,6 +163,23 @@ TRICKS = {
     "softplus overflows": Trick(naive_softplus, F.softplus, lambda x: F.softplus(x), normal(64, 256), "Inf"),
     "last of equal elements": Trick(
         last_of_equals, lambda x: x.argmax(-1), lambda x: torch.argmax(x, -1), normal(64, 256), "off by"
+    ),
+    "computed where a dict is read": Trick(
+        kept_for_reader,
+        lambda x: {"out": x.tanh()},
+        lambda x: {"out": x.tanh()},
+        normal(64, 256),
+        "'out'",
+    ),
+    "negated by whoever reads it": Trick(
+        lambda x: torch._neg_view(x * x), lambda x: -(x * x), lambda x: -(x * x), normal(64, 256), "neg bit"
+    ),
+    "garbage collection left off": Trick(
+        lambda x: (gc.disable(), x.tanh())[1],
+        torch.tanh,
+        torch.tanh,
+        normal(64, 256),
+        "whether Python collects garbage",
     ),
     "clamped to 60": Trick(
         clamped(60.0), clamped(1e30), lambda x: (x.float() * 2).to(x.dtype), normal(64, 256, dtype=BF16), "off by"
@@ -182,3 +215,18 @@ def test_its_twin_passes(name: str) -> None:
     """The same function without the trick is right."""
     for seed in (1, 20):
         assert problems(TRICKS[name], TRICKS[name].twin, seed) == ()
+
+
+def test_a_layout_that_is_left_to_the_reader_is_noted() -> None:
+    """A transposed result is right, as many kernels return one, and a note says so; one in order has none."""
+    noted = [check(lambda x: (x * 2).mT), check(lambda x: (x * 2).mT.contiguous())]
+    assert [report.right for report in noted] == [True, True]
+    assert ["strides" in " ".join(report.notes) for report in noted] == [True, False]
+
+
+def check(fn: Callable[..., Any]) -> CheckReport:
+    """What a check says of a function that doubles and transposes."""
+    workload = AdHoc("x", normal(64, 256), lambda x: (x * 2).mT.contiguous())
+    subject = TorchSubject(CallableBackend("mine", fn), workload, CPU, Seeds(timed=0, check=1, final=2))
+    subject.prepare()
+    return subject.check()

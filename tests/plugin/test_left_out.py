@@ -139,6 +139,9 @@ WAYS: dict[str, Change] = {
     "timed=False": text("family=", "timed=False, family="),
     "not to be timed here": lambda project: project.backend("fake.a", not_timed="interpreted"),
     "unsupported": lambda project: project.backend("fake.a", supported=["x"]),
+    "a second case in one test, its error swallowed": body(
+        "for again in (1, 2):\n        try: attnperf.run(backend, workload)\n        except Exception: pass\n    return"
+    ),
     "for nightly runs": text("family=", "tier='nightly', family="),
 }
 
@@ -164,6 +167,14 @@ def test_a_run_without_any_case_is_not_green(project: FakeProject, way: str) -> 
     result = project.run("--attnperf", "--attnperf-strict")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert any("prefill" in line for line in result.outlines)
+
+
+def test_what_testpaths_leave_out_is_asked_for(project: FakeProject) -> None:
+    """Where nobody types a path, the ini file's testpaths select the tests, and hide no stored suite."""
+    project.pytester.makeini("[pytest]\ntestpaths = suites/test_more.py\n")
+    result = project.pytester.runpytest_subprocess("-p", "no:randomly", "--attnperf", "--attnperf-strict")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*prefill/fake.a/* has a baseline but no case*"])
 
 
 def test_ordinary_tests_alone(project: FakeProject) -> None:

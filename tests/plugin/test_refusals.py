@@ -55,6 +55,33 @@ def test_other_pairs(project: FakeProject, words: tuple[str, ...], said: str) ->
     result.stderr.fnmatch_lines([f"ERROR: {said}"])
 
 
+@pytest.mark.parametrize("word", ["--attnperf-candidate=HEAD", "--collect-only"])
+def test_what_measures_nothing_of_this_tree_is_typed(project: FakeProject, word: str) -> None:
+    """An ini file may not make a gate measure another tree, or nothing: with the same words typed it is let through."""
+    project.pytester.makeini(f"[pytest]\naddopts = {word}\n")
+    result = project.run("--attnperf", "--attnperf-against=HEAD")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: the ini file or PYTEST_ADDOPTS gives {word}: *"])
+    project.pytester.makeini("[pytest]\n")
+    result = project.run("--attnperf", "--attnperf-against=HEAD", word)
+    assert "the ini file" not in result.stderr.str()
+
+
+def test_a_method_of_unittest_is_no_case(project: FakeProject) -> None:
+    """Whatever is expected of it: one line says how to write it."""
+    (project.path / "suites/test_prefill.py").write_text(
+        "import pytest, unittest\n\n"
+        "class TestIt(unittest.TestCase):\n"
+        "    @pytest.fixture(autouse=True)\n"
+        "    def handle(self, attnperf):\n        self.attnperf = attnperf\n\n"
+        "    @unittest.expectedFailure\n"
+        "    def test_it(self):\n        assert False\n"
+    )
+    result = project.run("--attnperf", "suites")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *test_it is a method of a unittest.TestCase, which *"])
+
+
 def test_what_a_proof_heeds_is_let_through(project: FakeProject) -> None:
     """Options of proofs work without --attnperf; of timing, they may stand in the ini file for runs that time."""
     project.pytester.makeini(

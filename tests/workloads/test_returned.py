@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections import namedtuple
+from collections import UserDict, namedtuple
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +60,64 @@ def test_results_are_named_whatever_holds_them(returned: Any, names: list[str]) 
     found = named_outputs(returned)
     assert list(found) == names
     assert all(type(tensor) is torch.Tensor for tensor in found.values())
+
+
+class Lazy(dict[str, torch.Tensor]):
+    """Gives something else than it holds."""
+
+    def __getitem__(self, key: str) -> torch.Tensor:
+        """Half of it."""
+        return super().__getitem__(key) / 2
+
+    def items(self) -> Any:
+        """Likewise."""
+        return {key: self[key] for key in self}.items()
+
+
+class LazyRow(list[torch.Tensor]):
+    """Gives other elements than it holds."""
+
+    def __iter__(self) -> Any:
+        """Half of each."""
+        return iter([element / 2 for element in list.__iter__(self)])
+
+
+@dataclass
+class LazyResult:
+    """A dataclass that computes in its access."""
+
+    out: torch.Tensor
+
+    def __getattribute__(self, name: str) -> Any:
+        """Half of it."""
+        found = object.__getattribute__(self, name)
+        return found / 2 if name == "out" else found
+
+
+class Computing(Mapping[str, torch.Tensor]):
+    """A mapping that holds nothing and computes all."""
+
+    def __getitem__(self, key: str) -> torch.Tensor:
+        """Computed."""
+        return ONE * 2
+
+    def __iter__(self) -> Any:
+        """One name."""
+        return iter(["out"])
+
+    def __len__(self) -> int:
+        """One."""
+        return 1
+
+
+def test_parts_are_read_as_they_are_stored() -> None:
+    """A subclass that computes where it is read gives what it holds; a mapping of another kind is no result."""
+    assert torch.equal(named_outputs(Lazy(out=ONE))["out"], ONE)
+    assert torch.equal(named_outputs(LazyRow([ONE]))["out0"], ONE)
+    assert torch.equal(named_outputs(LazyResult(ONE))["out"], ONE)
+    assert torch.equal(named_outputs(UserDict(out=ONE))["out"], ONE)
+    assert type(named_outputs(Computing())["out"]) is Computing
+    assert [list(poison.tensors_in(one)) for one in (Lazy(out=ONE), Computing())] == [[ONE], []]
 
 
 def test_numbers_become_tensors() -> None:

@@ -122,10 +122,10 @@ def _device(product: Product) -> DeviceInfo:
 
 
 def _print(product: Product, stored: int, due: Sequence[Due]) -> None:
-    counts = Counter(one.state for one in due)
+    counts = Counter(one.state.value for one in due)
     said = ", ".join(f"{counts[state]} {state}" for state in sorted(counts)) or "nothing is due"
     sys.stdout.write(f"{product.arch}/{product.name}: {stored} entries; {said}\n")
     for one in due:
-        sys.stdout.write(f"{one.state:<9} {one.key}: {'; '.join(one.reasons)}\n")
+        sys.stdout.write(f"{one.state.value:<9} {one.key}: {'; '.join(one.reasons)}\n")
         if one.command:
             sys.stdout.write(f"          {one.command}\n")
