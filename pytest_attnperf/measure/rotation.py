@@ -87,7 +87,7 @@ def _rotate(prepared: Prepared, torch_device: str, block_us: float, call_us: flo
         same_us=median(same),
         rotating_us=max(0.0, rotating_us),
         turn_us=median(turns),
-        noise_us=max(0.0, rotating_us) - max(0.0, min(both) - max(turns)),
+        noise_us=max(0.0, rotating_us) - max(0.0, min(both) - sorted(turns)[-2]),
     )
 
 

@@ -263,7 +263,7 @@ class Rotation:
     """Microseconds per call while the inputs stay the same, and when all of them change before every call.
 
     turn_us    what the change itself takes; it is not part of `rotating_us`
-    noise_us   by how much `rotating_us` may be too large: the fastest block, and the slowest change
+    noise_us   by how much `rotating_us` may be too large: the fastest block, and the slowest change but one
     """
 
     same_us: float

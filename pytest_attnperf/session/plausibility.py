@@ -80,6 +80,11 @@ def gains_by_memory(base: CaseResult, rotation: Rotation) -> bool:
     return remembers(rotation) or (gone and least_us > SLOWED * rotation.same_us)
 
 
+def may_gain_by_memory(base: CaseResult, rotation: Rotation) -> bool:
+    """Whether that would be so without the noise of changing the inputs."""
+    return gains_by_memory(base, replace(rotation, noise_us=0.0))
+
+
 def by_rotation(base: CaseResult, rotation: Rotation | None) -> CaseResult:
     """SUSPICIOUS when the time holds only while every call gets the inputs of the one before."""
     if rotation is None or not gains_by_memory(base, rotation):
@@ -93,9 +98,19 @@ def by_rotation(base: CaseResult, rotation: Rotation | None) -> CaseResult:
 
 
 def by_gain(base: CaseResult, rotation: Rotation | None) -> CaseResult:
-    """A gain that was right again on new inputs: SUSPICIOUS if it is one of memory; a note says so of a jump."""
+    """A gain that was right again on new inputs: SUSPICIOUS if it is one of memory, UNDECIDED if noise hides whether it
+    is; a note says so of a jump."""
     judged = by_rotation(base, rotation)
-    if judged.verdict is Verdict.SUSPICIOUS or rotation is None or not base.ratio or not is_jump(base):
+    if judged.verdict is Verdict.SUSPICIOUS or rotation is None:
+        return judged
+    if may_gain_by_memory(base, rotation):
+        why = (
+            f"whether it remembers its results could not be told: {rotation.same_us:.4g} us per call while the inputs "
+            f"stay the same, {rotation.rotating_us:.4g} us when they change before every call, which may be "
+            f"{rotation.noise_us:.3g} us too large on this busy machine; run it again"
+        )
+        return replace(base, verdict=Verdict.UNDECIDED, summary=why, reasons=(why, *base.reasons))
+    if not base.ratio or not is_jump(base):
         return judged
     note = (
         f"{1 / base.ratio:.3g} times faster than stored: right again on new inputs in another process, and "

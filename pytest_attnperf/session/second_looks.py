@@ -179,11 +179,11 @@ def recheck_gain(bench: Bench, case: Case, base: CaseResult) -> CaseResult:
 
 
 def confirmed(bench: Bench, case: Case, look: Look, place: int, base: CaseResult) -> Look:
-    """The look itself, unless its rotation says that results are remembered: then that of the process at `place`.
+    """The look itself, unless its rotation says that results may be remembered: then that of the process at `place`.
 
     One process may say so by chance, two do not. `base` is what is judged so far. Raises as `take_look`.
     """
-    if look.rotation is None or not plausibility.gains_by_memory(base, look.rotation):
+    if look.rotation is None or not plausibility.may_gain_by_memory(base, look.rotation):
         return look
     bench.pool.start([place])
     with in_turns(bench.pool, [place]) as order:

@@ -200,6 +200,17 @@ def test_a_jump_that_is_wrong_on_new_inputs_is_incorrect(stored: Bench) -> None:
     assert (result.verdict, result.fails, result.median_us) == (Verdict.INCORRECT, True, None)
 
 
+def test_a_gain_that_noise_hides_is_undecided(stored: Bench) -> None:
+    """Where a busy machine cannot tell whether results are remembered, nobody is accused, and no gain is claimed: a
+    second process is asked first, and one that tells is believed."""
+    result = stored.judge(time_us=20.0, remembers=5.0, turn_noise_us=70.0)
+    assert (result.verdict, stored.pool.visited) == (Verdict.UNDECIDED, [0, 1, 2])
+    assert result.summary.startswith("whether it remembers its results could not be told: ")
+    assert "which may be 70 us too large on this busy machine" in result.summary
+    stored.pool.by_place[1] = {"remembers": 5.0, "turn_noise_us": 70.0}
+    assert stored.judge(time_us=20.0).verdict is Verdict.FASTER
+
+
 def test_one_process_alone_accuses_nobody_of_remembering(stored: Bench, bench: Bench) -> None:
     """A second one is asked, and only both together make the case SUSPICIOUS; so where it is recorded."""
     assert stored.judge(time_us=20.0, remembers=5.0).verdict is Verdict.SUSPICIOUS

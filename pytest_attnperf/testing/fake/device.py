@@ -12,22 +12,23 @@ every time. The file is read again at every case: changing one number makes a ba
 
 Backend keys: time_us, block_sd, supported (a list of reasons when not), fault, error_ratio (error in units of the
 budget), flops, bytes_min, times_on_cpu, kernels (what runs: names, or objects with fields of a `Launch`, as isa_hash),
-tolerance (its multiplier), remembers (how many times slower when inputs change), bit_equal (false when results differ
-from call to call), spent (true when a profiler was used), timer, settings (of torch), config (what was chosen; a pinned
-backend reports what it was sent instead, and 'pinned', and refuses one that holds 'refuse'), places (of inputs in an
-interleaved look), stages (their times in us by name; none unless said), build_ms, first_call_ms, block_s and
-interference (how long a turn really takes, and by how much it is slower while another process takes one), pinned (a
-list of {'pin': {'BLOCK_M': '64'}, 'time_us': 80.0, ...}: what else holds where the pin says so, 'only' for the
-workloads listed), space (what a tuner may try, see `FakeTunableBackend`), profile (nanoseconds of each kernel of a
-profiled call by name; all of time_us in one kernel unless said). `device.canary` holds the canaries' times in us,
-`device.gpus` the number of cards ('fake-0', 'fake-1', ...), `device.card_bias` how much slower than scripted one is, by
-its number. Faults: wrong, nan, nothing, late (right first, wrong on the last replay), replay (right when called, wrong
-when replayed), fallback (another kernel than declared), stage (one cannot be timed), crossing (one goes through the
-host), prepare, finish (raises there), slow_finish (does not end there), chatter, unprofiled (the profiler sees
-nothing), profile_crash, profile_hang; and those of `fake.faults`, which strike where `fault_at` says: open, check
-(unless said), block, turn or finish: crash, segfault, kill, exit, hang, stuck (in C, signals ignored), raise, oom and
-unsupported (in open unless said), poison and assert (which leave no device behind). `device.canary_fault` is one of
-these for the process named by `device.canary_worker`.
+tolerance (its multiplier), remembers (how many times slower when inputs change), turn_noise_us (of that), bit_equal
+(false when results differ from call to call), spent (true when a profiler was used), timer, settings (of torch),
+config (what was chosen; a pinned backend reports what it was sent instead, and 'pinned', and refuses one that holds
+'refuse'), places (of inputs in an interleaved look), stages (their times in us by name; none unless said), build_ms,
+first_call_ms, block_s and interference (how long a turn really takes, and by how much it is slower while another
+process takes one), pinned (a list of {'pin': {'BLOCK_M': '64'}, 'time_us': 80.0, ...}: what else holds where the pin
+says so, 'only' for the workloads listed), space (what a tuner may try, see `FakeTunableBackend`), profile
+(nanoseconds of each kernel of a profiled call by name; all of time_us in one kernel unless said). `device.canary`
+holds the canaries' times in us, `device.gpus` the number of cards ('fake-0', 'fake-1', ...), `device.card_bias` how
+much slower than scripted one is, by its number. Faults: wrong, nan, nothing, late (right first, wrong on the last
+replay), replay (right when called, wrong when replayed), fallback (another kernel than declared), stage (one cannot
+be timed), crossing (one goes through the host), prepare, finish (raises there), slow_finish (does not end there),
+chatter, unprofiled (the profiler sees nothing), profile_crash, profile_hang; and those of `fake.faults`, which strike
+where `fault_at` says: open, check (unless said), block, turn or finish: crash, segfault, kill, exit, hang, stuck (in
+C, signals ignored), raise, oom and unsupported (in open unless said), poison and assert (which leave no device
+behind). `device.canary_fault` is one of these for the process named by `device.canary_worker`.
+
 """
 
 from __future__ import annotations
@@ -180,7 +181,8 @@ class FakeSubject:
     def rotated(self, block_us: float) -> Rotation:
         """Scripted: how many times slower when inputs change."""
         same_us = float(self.script["time_us"]) * self.bias
-        return Rotation(same_us, same_us * float(self.script.get("remembers", 1.0)), 1.0)
+        rotating_us = same_us * float(self.script.get("remembers", 1.0))
+        return Rotation(same_us, rotating_us, 1.0, float(self.script.get("turn_noise_us", 0.0)))
 
     def stages(self, block_us: float) -> Breakdown:
         """Scripted: one kernel and one allocation for each stage that takes time, moved by the process's bias."""
