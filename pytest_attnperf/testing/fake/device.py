@@ -28,7 +28,6 @@ chatter, unprofiled (the profiler sees nothing), profile_crash, profile_hang; an
 where `fault_at` says: open, check (unless said), block, turn or finish: crash, segfault, kill, exit, hang, stuck (in
 C, signals ignored), raise, oom and unsupported (in open unless said), poison and assert (which leave no device
 behind). `device.canary_fault` is one of these for the process named by `device.canary_worker`.
-
 """
 
 from __future__ import annotations
