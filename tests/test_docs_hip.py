@@ -1,4 +1,4 @@
-"""The pages on the HIP kernels say what the tables of this project and their own formulas give."""
+"""The pages on the hardware and the HIP kernels say what the tables of this project and their own formulas give."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from pytest_attnperf.workloads.decode import Decode
 from pytest_attnperf.workloads.prefill import Prefill
 
 ROOT = Path(__file__).parents[1]
-MEMORY, NOTES, COMPARISON = (
-    ROOT / "docs" / name for name in ("memory-hierarchy.md", "optimization-notes.md", "cuda-comparison.md")
-)
+MEMORY, NOTES = (ROOT / "docs" / name for name in ("roofline.md", "hip.md"))
 KIB = 1024
 TIMED = ("MI210", "MI300X", "MI355X", "RX 7900 XTX", "H200 SXM")
 """Devices of the table of problems, in its columns' order."""
@@ -126,7 +124,7 @@ def test_the_ladder_has_the_rows_of_its_files() -> None:
         assert shared == (waves * 16 * defined.get("ROW_TILES", 1) if waves else defined["BLOCK_M"]), file
 
 
-@pytest.mark.parametrize("page", [MEMORY, NOTES, COMPARISON], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [MEMORY, NOTES], ids=lambda page: page.stem)
 def test_what_a_page_names_is_there(page: Path) -> None:
     """Files of this repository, and pages and headings that a page links to, exist."""
     text = page.read_text(encoding="utf-8")

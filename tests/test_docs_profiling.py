@@ -15,6 +15,7 @@ from pytest_attnperf.tools.profilers.forms import FORMS
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "profiling.md"
 TEXT = PAGE.read_text(encoding="utf-8")
+ROOFLINE = ROOT / "docs" / "roofline.md"
 
 OPTIONS = {
     **dict.fromkeys(("--kernel-trace", "--memory-copy-trace", "--hip-trace", "--stats", "--output-format"), "6.2"),
@@ -97,7 +98,7 @@ def test_options_of_rocprofv3_exist_in_the_version() -> None:
     """Below a version's heading every option and format is one that this version has."""
     parts = re.split(r"<!-- rocprofv3: ([\d.]+) -->", section("Recording with rocprofv3"))
     versions = dict(zip(parts[1::2], (part.partition("\n### ")[0] for part in parts[2::2]), strict=True))
-    assert list(versions) == ["6.2", "6.3", "7.0", "7.1"]
+    assert list(versions) == ["6.2", "6.3", "7.0"]
     for version, text in versions.items():
         commands = [line for line in fenced(text) if line.startswith("rocprofv3 ")]
         assert commands, version
@@ -142,8 +143,10 @@ def test_files_of_the_table_are_read() -> None:
 
 
 def test_bound_classes_are_those_of_the_code() -> None:
-    """The table of classes has each class once, in the words that are printed."""
-    rows = re.findall(r"^\| ([\w/ -]+) \| [^|]+ \| that ", section("Reading it"), re.MULTILINE)
+    """The table of classes that the page links to has each class once, in the words that are printed."""
+    assert "](roofline.md)" in section("Reading it")
+    classes = ROOFLINE.read_text(encoding="utf-8").partition("\n## The class")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([\w/ -]+) \| [^|]+ \| that ", classes, re.MULTILINE)
     assert sorted(rows) == sorted(bound.value for bound in BoundClass)
 
 
@@ -177,5 +180,6 @@ def test_outputs_are_what_is_printed(
 
 def test_the_page_shows_a_profile_a_comparison_and_claims() -> None:
     """There is an output for each way of reading a profile."""
-    assert len(re.findall(r"```text\n\$ attnperf profile ", section("Reading it"))) == 3
+    shown = section("Reading it") + section("Claims of a report")
+    assert len(re.findall(r"```text\n\$ attnperf profile ", shown)) == 3
     assert "<!-- output" not in TEXT

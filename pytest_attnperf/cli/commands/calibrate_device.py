@@ -50,7 +50,7 @@ START = (
 
 EPILOG = f"""Figures are rates that torch's own products, copies and reads reached, each proven right before it was
 timed: lower bounds of what the device can do. They are stored in ROOT/<arch>/<product>/ceilings/, where the roofline
-finds them. Nothing else may run on the device; docs/calibrate-device.md says how each is measured.
+finds them. Nothing else may run on the device; docs/doctor.md says how each is measured.
 
 exit status: 0 measured, 1 a figure is impossible and was refused, 2 the command is off, or a process died
 

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--against", type=Path, metavar="PATH", help="a second profile, taken after a change or elsewhere"
     )
     parser.add_argument(
-        "--claims", type=Path, metavar="FILE", help="figures of a report as JSON or YAML (docs/claims.md)"
+        "--claims", type=Path, metavar="FILE", help="figures of a report as JSON or YAML (docs/profiling.md)"
     )
     parser.add_argument("--run", default="", metavar="PREFIX", help="which run, where a folder holds several")
     parser.add_argument(
@@ -65,9 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of a device without a row: mem_gb_s=212,f16_tflops=36.9,measured",
     )
     parser.add_argument("--against-peaks", default="", metavar="FIGURES", help="the same of the second profile")
-    parser.add_argument(
-        "--families", type=Path, metavar="FILE", help="rules of your own in front (docs/kernel-families.md)"
-    )
+    parser.add_argument("--families", type=Path, metavar="FILE", help="rules of your own in front (docs/profiling.md)")
     parser.add_argument(
         "--warm-up", type=int, metavar="N", help="passes (without passes: dispatches of a kernel) to leave out"
     )

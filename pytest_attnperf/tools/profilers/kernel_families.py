@@ -143,7 +143,7 @@ def _parsed(text: str, where: str) -> tuple[Rule, ...]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError alone
-        raise UsageError(f"{where} is no JSON: {error}; see docs/kernel-families.md for an example") from error
+        raise UsageError(f"{where} is no JSON: {error}; see docs/profiling.md for an example") from error
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:
         raise UsageError(

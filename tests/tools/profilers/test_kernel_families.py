@@ -10,6 +10,8 @@ import pytest
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.tools.profilers.kernel_families import MATCHED_CHARACTERS, NATURES, OTHER, Family, Rules
 
+PAGE = (Path(__file__).parents[3] / "docs" / "profiling.md").read_text(encoding="utf-8")
+
 NAMES = {
     "GEMM": [
         "Cijk_Ailk_Bljk_HHS_BH_MT128x128x16_MI16x16x1_SN_1LDSB0_APM1_ABV0_ACED0_AF0EM1_AF1EM1_AMAS3_ASGT",
@@ -261,18 +263,20 @@ def _rule(**changed: Any) -> dict[str, Any]:
 
 
 def test_page_lists_every_family() -> None:
-    """docs/kernel-families.md names each family of the default rules with its nature, and no other."""
-    page = (Path(__file__).parents[3] / "docs/kernel-families.md").read_text(encoding="utf-8")
-    rows = [line.split("|")[1:3] for line in page.splitlines() if line.startswith("| ")][1:]
-    documented = {Family(family.strip(), nature.strip()) for family, nature in rows}
-    assert documented == {rule.family for rule in Rules.default().rules} | {OTHER}
+    """docs/profiling.md names each family of the default rules with its nature, and no other."""
+    table = PAGE.partition("<!-- families: begin -->\n")[2].partition("<!-- families: end -->")[0]
+    rows = [line.split("|")[1:3] for line in table.splitlines()[2:]]
+    documented = [Family(family.strip(), nature.strip()) for nature, families in rows for family in families.split(",")]
+    assert set(documented) == {rule.family for rule in Rules.default().rules} | {OTHER}
+    assert len(set(documented)) == len(documented)
 
 
 def test_example_of_the_page_is_a_rules_file(tmp_path: Path) -> None:
     """The file that the page shows can be read, and does what the page says of it."""
-    page = (Path(__file__).parents[3] / "docs/kernel-families.md").read_text(encoding="utf-8")
     path = tmp_path / "own.json"
-    path.write_text(page.partition("```json\n")[2].partition("```")[0], encoding="utf-8")
+    path.write_text(
+        PAGE.partition("\n## Kernel families")[2].partition("```json\n")[2].partition("```")[0], encoding="utf-8"
+    )
     rules = Rules.read(path)
     assert rules.family("my_attention_v2") == Family("attention", "compute")
     assert rules.family("JacobiIterationKernel(int, double)") == Family("stencil", "compute")

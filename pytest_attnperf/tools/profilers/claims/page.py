@@ -1,4 +1,4 @@
-"""Claims of a report: read from JSON or YAML, and checked. docs/claims.md describes the document."""
+"""Claims of a report: read from JSON or YAML, and checked. docs/profiling.md describes the document."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def read_claims(path: Path) -> Claims:
         raise UsageError(f"{path}: {_explained(str(error))}") from error
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise UsageError(
-            f"{path}: is no JSON ({error}); a claims file is a JSON document as docs/claims.md describes, or YAML with "
-            f"the ending {YAML_ENDINGS[0]}"
+            f"{path}: is no JSON ({error}); a claims file is a JSON document as docs/profiling.md describes, or YAML "
+            f"with the ending {YAML_ENDINGS[0]}"
         ) from error
     if claims.schema != CLAIMS_SCHEMA:
         raise UsageError(f"{path}: field `schema` is {claims.schema}; this version reads {CLAIMS_SCHEMA}")
