@@ -15,7 +15,7 @@ from pytest_attnperf.workloads.decode import Decode
 from pytest_attnperf.workloads.prefill import Prefill
 
 ROOT = Path(__file__).parents[1]
-MEMORY, NOTES = (ROOT / "docs" / name for name in ("roofline.md", "hip.md"))
+MEMORY, COMPARISON, NOTES = ROOT / "docs/roofline.md", ROOT / "docs/hip.md", ROOT / "kernels/hip/NOTES.md"
 KIB = 1024
 TIMED = ("MI210", "MI300X", "MI355X", "RX 7900 XTX", "H200 SXM")
 """Devices of the table of problems, in its columns' order."""
@@ -103,7 +103,7 @@ def test_problems_have_the_figures_of_their_workloads() -> None:
 
 def test_the_ladder_follows_its_formula() -> None:
     """Each step's intensity is D / (D / R + c), and each file is there."""
-    rows = table(MEMORY, "ladder")
+    rows = table(NOTES, "ladder")
     assert len(rows) == 8
     for row in rows:
         for dim in (64, 128):
@@ -113,7 +113,7 @@ def test_the_ladder_follows_its_formula() -> None:
 
 def test_the_ladder_has_the_rows_of_its_files() -> None:
     """How many rows share a reading is what the files define where nobody else does."""
-    rows = {row["file"].strip("`"): number(row["R"]) for row in table(MEMORY, "ladder")[2:]}
+    rows = {row["file"].strip("`"): number(row["R"]) for row in table(NOTES, "ladder")[2:]}
     assert len(rows) == 6
     for file, shared in rows.items():
         source = (ROOT / file).read_text(encoding="utf-8")
@@ -124,7 +124,7 @@ def test_the_ladder_has_the_rows_of_its_files() -> None:
         assert shared == (waves * 16 * defined.get("ROW_TILES", 1) if waves else defined["BLOCK_M"]), file
 
 
-@pytest.mark.parametrize("page", [MEMORY, NOTES], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [MEMORY, COMPARISON, NOTES], ids=lambda page: page.stem)
 def test_what_a_page_names_is_there(page: Path) -> None:
     """Files of this repository, and pages and headings that a page links to, exist."""
     text = page.read_text(encoding="utf-8")
@@ -133,7 +133,8 @@ def test_what_a_page_names_is_there(page: Path) -> None:
     assert named
     assert [one for one in [*named, *steps] if not (ROOT / one).is_file()] == []
     for target, _, heading in (link.partition("#") for link in re.findall(r"\]\((?!https?:)([^)]+)\)", text)):
-        headings = re.findall(r"^#+ (.+)$", (page.parent / target).read_text(encoding="utf-8"), re.MULTILINE)
+        aim = page.parent / target if target else page
+        headings = re.findall(r"^#+ (.+)$", aim.read_text(encoding="utf-8"), re.MULTILINE)
         anchors = {re.sub(r"[^\w -]", "", one).lower().replace(" ", "-") for one in headings}
         assert not heading or heading in anchors, f"{page.name}: {target} has no heading #{heading}"
 
