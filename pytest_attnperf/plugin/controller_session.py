@@ -57,7 +57,7 @@ def configure(config: pytest.Config) -> None:
     config.pluginmanager.register(session, "attnperf-controller")
     config.pluginmanager.register(session.device, "attnperf-device-here")
     if asked.gate and not collects and not is_xdist_worker(config):
-        from pytest_attnperf.plugin.no_case import NoCase
+        from pytest_attnperf.plugin.selection import NoCase
 
         config.pluginmanager.register(NoCase(config), "attnperf-no-case")
 
@@ -94,9 +94,9 @@ def scheduler(config: pytest.Config, log: Any) -> Any:
     """What deals out the cases of a run that measures in workers of xdist; None leaves it to xdist."""
     if config.getoption("dist", default="no") != "load" or not run_config(config).timed:
         return None
-    from pytest_attnperf.plugin.features.gpus import xdist_schedule
+    from pytest_attnperf.plugin.features.gpus import several_gpus
 
-    return xdist_schedule.scheduler(config, log)
+    return several_gpus.scheduler(config, log)
 
 
 def auto_workers(config: pytest.Config) -> int | None:

@@ -21,8 +21,7 @@ import pytest
 from pytest_attnperf.plugin.config import RunConfig, run_config
 from pytest_attnperf.plugin.ending import results_path, shown_path
 from pytest_attnperf.plugin.features.base import ENDING, Feature
-from pytest_attnperf.plugin.features.live import LINE
-from pytest_attnperf.plugin.features.live.status_text import ending_text
+from pytest_attnperf.plugin.features.live.live_line import LINE, ending_text
 from pytest_attnperf.plugin.xdist_roles import is_xdist_controller, processes
 from pytest_attnperf.session.looking import UNTIMED
 from pytest_attnperf.session.settings import Mode

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.plugin.features.base import ENDING, Feature
-from pytest_attnperf.plugin.features.live import LINE
-from pytest_attnperf.plugin.features.live.status_text import Standing, status_text
+from pytest_attnperf.plugin.features.live.live_line import LINE, Standing, status_text
 from pytest_attnperf.plugin.keys import build_key, case_key
 from pytest_attnperf.plugin.xdist_roles import is_xdist_controller
 from pytest_attnperf.records.code import CodeResult

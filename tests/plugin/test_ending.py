@@ -11,7 +11,7 @@ import pytest
 
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.gate.policy import Policy
-from pytest_attnperf.plugin.findings import quarantined_anew
+from pytest_attnperf.plugin.ending import quarantined_anew
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.session.case_records import loosened
 from pytest_attnperf.testing.sample_runs import sample_run
