@@ -13,9 +13,8 @@ import pytest
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.config import RunConfig, run_config
 from pytest_attnperf.plugin.device_here import DeviceHere
-from pytest_attnperf.plugin.following import next_case
 from pytest_attnperf.plugin.gathered import SELECTED, describe, encoded
-from pytest_attnperf.plugin.keys import PLANNED, build_key, case_key
+from pytest_attnperf.plugin.keys import PLANNED, build_key, case_key, next_case
 from pytest_attnperf.plugin.notices import notice
 from pytest_attnperf.plugin.policy_settings import plan_cases
 from pytest_attnperf.plugin.refusals import (

@@ -8,11 +8,9 @@ import pytest
 
 from pytest_attnperf.codeobject import amdgcn, sass
 from pytest_attnperf.codeobject.amdgcn import classify
-from pytest_attnperf.codeobject.decoding import Decoded, decode, disassembler_version, read_assembly
-from pytest_attnperf.codeobject.disassembly import disassemble, listing_of
+from pytest_attnperf.codeobject.decoding import Decoded, decode, disassembler_version, find_loops, read_assembly
+from pytest_attnperf.codeobject.disassembly import cubin_listing_of, disassemble, listing_of
 from pytest_attnperf.codeobject.instructions import CLASSES, Instruction, Listing
-from pytest_attnperf.codeobject.loops import find_loops
-from pytest_attnperf.codeobject.nvdisasm import cubin_listing_of
 from pytest_attnperf.codeobject.tools import cuda_tool, objdump
 from pytest_attnperf.errors import ToolMissingError
 from pytest_attnperf.records.code import SourceLine

@@ -19,8 +19,7 @@ import pytest
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin.config import RunConfig
 from pytest_attnperf.plugin.features.base import Feature
-from pytest_attnperf.plugin.following import next_case
-from pytest_attnperf.plugin.keys import PLANNED
+from pytest_attnperf.plugin.keys import PLANNED, next_case
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.reports.text.grid import Column, Group, Row, grid

@@ -12,8 +12,15 @@ from pytest_attnperf.environment.lease import GpuBusyError, lease_directory, lea
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.features.gpus import xdist_gpus
-from pytest_attnperf.plugin.features.gpus.card_watch import CardWatch
-from pytest_attnperf.plugin.features.gpus.gpu_choice import PIN, Chosen, left_out, own_gpus, require_alike, usable_cards
+from pytest_attnperf.plugin.features.gpus.gpu_choice import (
+    PIN,
+    CardWatch,
+    Chosen,
+    left_out,
+    own_gpus,
+    require_alike,
+    usable_cards,
+)
 from pytest_attnperf.plugin.xdist_roles import is_distributed, is_xdist_controller, processes
 
 TOGETHER = "--attnperf-together"

@@ -17,7 +17,7 @@ from pytest_attnperf.environment.cards import Card, cards_of
 from pytest_attnperf.environment.lease import lease_gpu
 from pytest_attnperf.plugin.config import RUN_CONFIG, RunConfig
 from pytest_attnperf.plugin.features.gpus import gpu_choice, several_gpus
-from pytest_attnperf.plugin.features.gpus.card_watch import joined
+from pytest_attnperf.plugin.features.gpus.gpu_choice import joined
 from pytest_attnperf.plugin.features.gpus.several_gpus import heap_of, next_test, refuse_workers
 from pytest_attnperf.plugin.features.gpus.xdist_gpus import Handed, busy_text, lease_in_worker, of_worker
 from pytest_attnperf.plugin.options import XDIST_GPUS
