@@ -22,7 +22,7 @@ from pytest_attnperf.codeobject import amdgcn, sass
 from pytest_attnperf.codeobject.amdgcn import classify, falls_through
 from pytest_attnperf.codeobject.disassembly import disassemble, disassemble_cubin
 from pytest_attnperf.codeobject.instructions import CLASSES, Instruction, Listing, Place
-from pytest_attnperf.codeobject.source_lines import source_lines
+from pytest_attnperf.codeobject.line_table import source_lines
 from pytest_attnperf.codeobject.tools import Tool, cuda_tools, objdumps
 from pytest_attnperf.errors import CodeObjectError, ToolMissingError
 from pytest_attnperf.records.code import SourceLine

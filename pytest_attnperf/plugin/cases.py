@@ -19,8 +19,7 @@ from pytest_attnperf.gate.policy import CASE_TIERS, require_quarantine, require_
 from pytest_attnperf.plugin import options, tiers
 from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.keys import CASE, case_key
-from pytest_attnperf.plugin.notices import notice
-from pytest_attnperf.plugin.selection import MarkedTest, refuse_empty, without_cases
+from pytest_attnperf.plugin.selection import MarkedTest, notice, refuse_empty, without_cases
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.families import Families, Family, workloads_from_text

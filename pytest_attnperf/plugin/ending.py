@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -16,15 +16,17 @@ from pytest_attnperf.baselines.writing import NewEntry, merge_entries, new_entry
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.gate.policy import NIGHTLY, Policy
 from pytest_attnperf.plugin.config import RunConfig, run_config
+from pytest_attnperf.plugin.features.base import Feature
 from pytest_attnperf.plugin.problems import noted
 from pytest_attnperf.plugin.selection import asked_suites, is_unfiltered
 from pytest_attnperf.plugin.tiers import run_tier
-from pytest_attnperf.records import Verdict
+from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.notes import NoteKind, of_kind
 from pytest_attnperf.reports.files import json_results
-from pytest_attnperf.reports.run.overview import UNRESOLVED, is_unresolved, only_new
+from pytest_attnperf.reports.run.overview import UNRESOLVED, is_new, is_unresolved, only_new
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.session.case_records import loosened as loosened_note
+from pytest_attnperf.session.interleaved import Against
 
 if TYPE_CHECKING:
     from pytest_attnperf.plugin.cases import CaseCollector
@@ -94,7 +96,7 @@ def _gate_findings(config: pytest.Config, run: RunResult, store: BaselineStore) 
     if not run.code:
         return findings
     from pytest_attnperf.baselines.code_store import CodeStore
-    from pytest_attnperf.plugin.features.code_objects.code_closing import not_compiled, unused_code
+    from pytest_attnperf.plugin.features.code_objects.code_run import not_compiled, unused_code
 
     collector: CodeCollector | Any = config.pluginmanager.get_plugin("attnperf-code")
     registered = [kernel.name for kernel in collector.registry] if collector else []
@@ -151,7 +153,7 @@ def merge_recorded(run: RunResult, store: BaselineStore, accepted: str) -> tuple
     written, problems = _merge_cases(run, store, accepted)
     if run.code:
         from pytest_attnperf.baselines.code_store import CodeStore
-        from pytest_attnperf.plugin.features.code_objects.code_closing import merge_code
+        from pytest_attnperf.plugin.features.code_objects.code_run import merge_code
 
         more_written, more_problems = merge_code(run, CodeStore(*store.roots))
         return [*written, *more_written], [*problems, *more_problems]
@@ -239,3 +241,38 @@ def unused_entries(run: RunResult, store: BaselineStore, asked: Callable[[Sequen
             if stored[entry].policy.get("tier") != NIGHTLY
         ]
     return found
+
+
+class BaseSide(Feature):
+    """Of a run against a base side; in a controller of xdist nobody knows that side."""
+
+    def __init__(self, config: pytest.Config, against: Against | None) -> None:
+        self._config, self._against = config, against
+
+    def findings(self, cases: Mapping[CaseKey, CaseResult]) -> Sequence[str]:
+        """What has gone since the base."""
+        return only_on_base(self._config, self._against, cases)
+
+    def notes(self, cases: Iterable[CaseResult]) -> Sequence[str]:
+        """What may have gone unseen."""
+        return renamed_unseen(self._config, self._against, cases)
+
+
+def only_on_base(config: pytest.Config, against: Against | None, here: Mapping[CaseKey, object]) -> tuple[str, ...]:
+    """Findings about files and cases that the base side has and this tree has lost, where everything was selected."""
+    if against is None or not is_unfiltered(config):
+        return ()
+    files = (
+        f"{name} exists on {against.name} and not here: its cases were removed or renamed" for name in against.vanished
+    )
+    left = getattr(config.pluginmanager.get_plugin("attnperf-cases"), "left_to_nightly", ())
+    gone = (key for key in against.only_there(here) if key not in left)
+    return (*files, *(f"{key} exists on {against.name} and not here: it was removed or renamed" for key in gone))
+
+
+def renamed_unseen(config: pytest.Config, against: Against | None, cases: Iterable[CaseResult]) -> tuple[str, ...]:
+    """A note where new cases may be renamed ones, and this run could not see which the base side has besides."""
+    if not any(map(is_new, cases)) or (against is not None and is_unfiltered(config)):
+        return ()
+    why = "workers of xdist ran the cases" if against is None else "only some cases were selected"
+    return (f"whether a new case is an old one renamed was not looked at, because {why}: run whole suites, without -n",)

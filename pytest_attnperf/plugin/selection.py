@@ -1,4 +1,6 @@
-"""What of the suite the command line selects."""
+"""What of the suite the command line selects, and what is said of what it leaves out: a test without a case, a run
+without any.
+"""
 
 from __future__ import annotations
 
@@ -167,3 +169,20 @@ class NoCase:
                 f"exit status 1: no case was collected, and baselines are stored of {', '.join(self._lost)}: their "
                 "tests were skipped as a whole, ignored, removed or renamed"
             )
+
+
+class Notice:
+    """Plugin object of a session that leaves something out."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._lines = list(lines)
+
+    def pytest_report_collectionfinish(self) -> list[str]:
+        """Say what was left out, and why."""
+        return self._lines
+
+
+def notice(config: pytest.Config, name: str, lines: Sequence[str]) -> None:
+    """Have lines said, by whom `name` says; nothing without any."""
+    if lines:
+        config.pluginmanager.register(Notice(lines), name)

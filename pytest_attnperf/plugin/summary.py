@@ -22,6 +22,7 @@ from pytest_attnperf.reports.run.code_objects import code_line, code_table, code
 from pytest_attnperf.reports.run.conditions import condition_lines, interleaved_line
 from pytest_attnperf.reports.run.joined import of_one
 from pytest_attnperf.reports.run.overview import is_unresolved
+from pytest_attnperf.reports.run.profile_cases import case_lines
 from pytest_attnperf.reports.run.proof import cost_line, determinism_lines
 from pytest_attnperf.reports.run.run_text import is_long, one_line_of, section_title, suite_sections
 from pytest_attnperf.reports.run.stages import stage_text
@@ -220,6 +221,20 @@ def kernel_lines(run: RunResult) -> list[str]:
     """What kept compiled kernels from being gated, and what changed without failing; nothing without any."""
     if not run.code:
         return []
-    from pytest_attnperf.plugin.features.code_objects.code_closing import unresolved_code_lines
+    from pytest_attnperf.plugin.features.code_objects.code_run import unresolved_code_lines
 
     return [*unresolved_code_lines(run), *code_warning_lines(run.code)]
+
+
+LOST_SHOWN = 5
+
+
+class Profiles(Feature):
+    """Of a run that profiles."""
+
+    def section(self, run: RunResult, width: int) -> tuple[str, Sequence[str]]:
+        """What binds each profiled case, and which cases have no profile, the first few, each with the reason."""
+        lost = noted(run, NoteKind.NOT_PROFILED)
+        if len(lost) > LOST_SHOWN:
+            lost = [*lost[:LOST_SHOWN], f"not profiled: {len(lost) - LOST_SHOWN} more cases"]
+        return "attnperf: profiles", [*case_lines(run, width), *(one_line(line, TEXT_LIMIT) for line in lost)]

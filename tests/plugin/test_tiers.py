@@ -10,8 +10,8 @@ import pytest
 
 from pytest_attnperf.cli.program import main
 from pytest_attnperf.gate.policy import Policy
+from pytest_attnperf.plugin import ending
 from pytest_attnperf.plugin.cases import CaseCollector
-from pytest_attnperf.plugin.features import base_side
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.results import EXPIRED
 from pytest_attnperf.testing.project import WORKLOAD, FakeProject
@@ -216,8 +216,8 @@ def test_what_is_left_to_nightly_runs_has_not_gone_from_the_base_side(monkeypatc
     collector = SimpleNamespace(left_to_nightly=(left,))
     against: Any = SimpleNamespace(name="base side", only_there=lambda _results: [left, gone], vanished=())
     config: Any = SimpleNamespace(pluginmanager=SimpleNamespace(get_plugin=lambda _name: collector))
-    monkeypatch.setattr(base_side, "is_unfiltered", lambda _config: True)
-    (finding,) = base_side.only_on_base(config, against, {})
+    monkeypatch.setattr(ending, "is_unfiltered", lambda _config: True)
+    (finding,) = ending.only_on_base(config, against, {})
     assert finding == f"{gone} exists on base side and not here: it was removed or renamed"
 
 

@@ -30,7 +30,7 @@ from pytest_attnperf.kernel_builds import (
 from pytest_attnperf.plugin import options, tiers
 from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.keys import BUILD, build_key
-from pytest_attnperf.plugin.notices import notice
+from pytest_attnperf.plugin.selection import notice
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.code import CODE_SUITE
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.baselines.code_store import CodeStore, code_path
-from pytest_attnperf.plugin.features.code_objects.code_closing import (
+from pytest_attnperf.plugin.features.code_objects.code_run import (
     SHOWN,
     merge_code,
     not_compiled,
