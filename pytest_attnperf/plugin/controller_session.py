@@ -14,8 +14,8 @@ from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.config import RunConfig, run_config
 from pytest_attnperf.plugin.gathered import SELECTED, describe, encoded
 from pytest_attnperf.plugin.keys import PLANNED, build_key, case_key, next_case
-from pytest_attnperf.plugin.policy_settings import plan_cases
 from pytest_attnperf.plugin.refusals import (
+    plan_cases,
     refuse_contradictions,
     refuse_flaky,
     refuse_repeats,

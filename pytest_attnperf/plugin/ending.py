@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,6 @@ from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.gate.policy import NIGHTLY, Policy
 from pytest_attnperf.plugin.config import RunConfig, run_config
 from pytest_attnperf.plugin.features.base import Feature
-from pytest_attnperf.plugin.problems import noted
 from pytest_attnperf.plugin.selection import asked_suites, is_unfiltered
 from pytest_attnperf.plugin.tiers import run_tier
 from pytest_attnperf.records import CaseKey, Verdict
@@ -29,6 +29,7 @@ from pytest_attnperf.session.case_records import loosened as loosened_note
 from pytest_attnperf.session.interleaved import Against
 
 if TYPE_CHECKING:
+    from pytest_attnperf.baselines.code_store import CodeStore, NewKernel
     from pytest_attnperf.plugin.cases import CaseCollector
     from pytest_attnperf.plugin.features.code_objects.code_items import CodeCollector
 
@@ -153,7 +154,6 @@ def merge_recorded(run: RunResult, store: BaselineStore, accepted: str) -> tuple
     written, problems = _merge_cases(run, store, accepted)
     if run.code:
         from pytest_attnperf.baselines.code_store import CodeStore
-        from pytest_attnperf.plugin.features.code_objects.code_run import merge_code
 
         more_written, more_problems = merge_code(run, CodeStore(*store.roots))
         return [*written, *more_written], [*problems, *more_problems]
@@ -171,9 +171,35 @@ def _merge_cases(run: RunResult, store: BaselineStore, accepted: str) -> tuple[l
     paths: list[Path] = []
     problems: list[str] = []
     for (arch, product, suite), entries in sorted(groups.items()):
-        with noted(problems):
+        with noted_in(problems):
             paths.append(merge_entries(store, store.roots[0], arch, product, suite, entries))
     return paths, problems
+
+
+def merge_code(run: RunResult, store: CodeStore) -> tuple[list[Path], list[str]]:
+    """Merge every RECORDED kernel into its architecture's file; (paths written, problems)."""
+    from pytest_attnperf.baselines.code_schema import entry_of
+    from pytest_attnperf.session.code_session import new_kernel
+
+    groups: dict[str, dict[str, NewKernel]] = defaultdict(dict)
+    for result in run.code:
+        if result.verdict is Verdict.RECORDED:
+            groups[result.key.label][entry_of(result.key)] = new_kernel(result, run.commit)
+    paths: list[Path] = []
+    problems: list[str] = []
+    for arch, entries in sorted(groups.items()):
+        with noted_in(problems):
+            paths.append(store.merge(store.roots[0], arch, entries))
+    return paths, problems
+
+
+@contextlib.contextmanager
+def noted_in(problems: list[str]) -> Iterator[None]:
+    """One file that cannot be read or written must not keep the others from being written."""
+    try:
+        yield
+    except (BaselineError, OSError) as error:
+        problems.append(str(error))
 
 
 def loosened(run: RunResult) -> list[str]:

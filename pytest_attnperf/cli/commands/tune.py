@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.session.durations import seconds_of
+from pytest_attnperf.session.time_left import seconds_of
 
 if TYPE_CHECKING:
     from pytest_attnperf.environment.lease import Lease

@@ -24,8 +24,8 @@ from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.reports.text.grid import Column, Group, Row, grid
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.session.durations import duration
 from pytest_attnperf.session.judge import Session
+from pytest_attnperf.session.time_left import duration
 from pytest_attnperf.session.warm import Reopened, Warm
 
 SLOWEST = 5

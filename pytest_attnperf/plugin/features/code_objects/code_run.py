@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_attnperf.baselines.code_schema import entry_of
-from pytest_attnperf.baselines.code_store import CodeStore, NewKernel
+from pytest_attnperf.baselines.code_store import CodeStore
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.features.base import Feature
@@ -27,14 +27,13 @@ from pytest_attnperf.plugin.features.code_objects.code_items import (
 )
 from pytest_attnperf.plugin.gathered import RESULT
 from pytest_attnperf.plugin.keys import build_key
-from pytest_attnperf.plugin.problems import noted
 from pytest_attnperf.plugin.xdist_roles import is_xdist_worker
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.reports.run.code_objects import TEXT_LIMIT
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import RunResult
-from pytest_attnperf.session.code_session import CodeCase, CodeSession, new_kernel
+from pytest_attnperf.session.code_session import CodeCase, CodeSession
 
 if TYPE_CHECKING:
     from pytest_attnperf.results import CaseResult
@@ -127,20 +126,6 @@ class CodeRun(Feature):
 
 SHOWN = 5
 UNRESOLVED = frozenset({Verdict.NO_BASELINE, Verdict.INCOMPARABLE})
-
-
-def merge_code(run: RunResult, store: CodeStore) -> tuple[list[Path], list[str]]:
-    """Merge every RECORDED kernel into its architecture's file; (paths written, problems)."""
-    groups: dict[str, dict[str, NewKernel]] = defaultdict(dict)
-    for result in run.code:
-        if result.verdict is Verdict.RECORDED:
-            groups[result.key.label][entry_of(result.key)] = new_kernel(result, run.commit)
-    paths: list[Path] = []
-    problems: list[str] = []
-    for arch, entries in sorted(groups.items()):
-        with noted(problems):
-            paths.append(store.merge(store.roots[0], arch, entries))
-    return paths, problems
 
 
 def unused_code(run: RunResult, store: CodeStore, registered: Collection[str]) -> list[str]:

@@ -15,8 +15,7 @@ import pytest
 from pytest_attnperf.records import Role
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.reports.text.text_width import cut, display_width
-from pytest_attnperf.session.durations import duration
-from pytest_attnperf.session.time_left import Left, left_text
+from pytest_attnperf.session.time_left import Left, duration, left_text
 from pytest_attnperf.workers.doing import Step, Unit, Waiting
 
 OPERATIONS = {

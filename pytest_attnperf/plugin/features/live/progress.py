@@ -18,8 +18,7 @@ from pytest_attnperf.plugin.xdist_roles import is_xdist_controller
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.session.durations import duration
-from pytest_attnperf.session.time_left import Left, Took, left_text, time_left
+from pytest_attnperf.session.time_left import Left, Took, duration, left_text, time_left
 from pytest_attnperf.workers.doing import DOING
 
 EVERY_SECONDS = 15.0
