@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pytest_attnperf.cli.commands.tune import machine_of
 from pytest_attnperf.plugin.tuning import TuningProject, collected
-from pytest_attnperf.stats.proportions import rate_bound95
+from pytest_attnperf.stats.quantiles import rate_bound95
 from pytest_attnperf.tools.tuner.confirm import confirm
 from pytest_attnperf.tools.tuner.decide import decide
 from pytest_attnperf.tuning_records import BETTER, Tunable

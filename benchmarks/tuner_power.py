@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_attnperf.records.pairs import PairSummary
-from pytest_attnperf.stats.proportions import rate_bound95
+from pytest_attnperf.stats.quantiles import rate_bound95
 from pytest_attnperf.testing.fake.bench import FakeBench
 from pytest_attnperf.tools.tuner.decide import decide
 from pytest_attnperf.tools.tuner.journal import Journal

@@ -283,8 +283,7 @@ def _lines(file: Path, _folder: Path) -> None:
 
 def _listing(file: Path, _folder: Path) -> None:
     from pytest_attnperf.codeobject.decoding import read_assembly
-    from pytest_attnperf.codeobject.disassembly import listing_of
-    from pytest_attnperf.codeobject.nvdisasm import cubin_listing_of
+    from pytest_attnperf.codeobject.disassembly import cubin_listing_of, listing_of
 
     text = file.read_bytes().decode("utf-8", "replace")
     read_assembly(text, "tile")

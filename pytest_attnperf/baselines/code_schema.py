@@ -17,11 +17,11 @@ from typing import Any
 import msgspec
 
 from pytest_attnperf.baselines.schema import json_text, named_errors, plain, require_ids, require_schema
-from pytest_attnperf.codeobject.source_lines import without_numbers
+from pytest_attnperf.codeobject.line_table import without_numbers
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.code import KernelCode
-from pytest_attnperf.records.unique_keys import require_unique_keys
+from pytest_attnperf.records.regular_file import require_unique_keys
 
 CODE_SCHEMA = 1
 

@@ -31,7 +31,7 @@ def _build(declared: KernelBuild, cache: Path) -> Built:
 
         return compile_triton(declared, source, cache)
     if isinstance(source, HipSource):
-        from pytest_attnperf.codeobject.compile_hip import compile_hip
+        from pytest_attnperf.codeobject.hip_toolchain import compile_hip
 
         return compile_hip(declared, source, cache)
     return _existing(declared, source)

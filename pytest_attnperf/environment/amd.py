@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 
-from pytest_attnperf.environment.reading import Reading
-from pytest_attnperf.environment.system import ProbeError, System, stated
+from pytest_attnperf.environment.system import ProbeError, Reading, System, stated
 
 MICROWATTS_PER_WATT = 1e6
 

@@ -1,14 +1,16 @@
-"""Which device torch runs on. Runs in a worker: the first call initialises the device."""
+"""Which device torch runs on, and the slugs of products' names, which name folders of baselines.
+
+Describing one runs in a worker: the first call initialises the device.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 from typing import Any
 
-from pytest_attnperf.environment import cpu
 from pytest_attnperf.environment.device_specs import product_by_shape
-from pytest_attnperf.environment.names import gpu_product
 from pytest_attnperf.environment.system import ProbeError, System
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo
@@ -73,15 +75,63 @@ def _cpu(interpreted: bool, system: System) -> DeviceInfo:
     import torch
 
     try:
-        name = cpu.model_name(system)
+        name = cpu_model(system)
     except ProbeError:
         name = platform.machine()
     return DeviceInfo(
         kind="cpu",
         arch=f"cpu-{platform.machine()}",
-        product=cpu.product(name),
+        product=cpu_product(name),
         name=name,
         compute_units=torch.get_num_threads(),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         interpreted=interpreted,
     )
+
+
+_MODEL = re.compile(r"^model name\s*:\s*(.+)$", re.MULTILINE)
+_NOISE = re.compile(r"\((R|TM)\)|@.*$|\bCPU\b|\b\d+-Core\b|\bProcessor\b", re.IGNORECASE)
+
+
+def cpu_model(system: System) -> str:
+    """Model name from /proc/cpuinfo, e.g. 'AMD EPYC 9B14'. Raises ProbeError where it has none (many ARM kernels)."""
+    found = _MODEL.search(system.read("proc/cpuinfo"))
+    if not found:
+        raise ProbeError("/proc/cpuinfo names no model")
+    return found[1].strip()
+
+
+def cpu_product(model: str) -> str:
+    """'AMD EPYC 9B14 96-Core Processor' -> 'amd-epyc-9b14'; the core count is compared as compute_units instead."""
+    return slug(_NOISE.sub(" ", model))
+
+
+def cpu_must_match(threads: int) -> dict[str, str]:
+    """What a CPU time depends on beside the product, the way it is taken included; power caps and partitions are not
+    visible to a process."""
+    return {
+        "cpu_threads": str(threads),
+        "host_clock": "fastest run, without waits",
+        "compute_partition": "none",
+        "memory_partition": "none",
+        "power_cap_w": "unknown (not read on CPUs)",
+    }
+
+
+_VENDOR = re.compile(r"^(NVIDIA|AMD|Advanced Micro Devices)\b,?\s*", re.IGNORECASE)
+_INSTINCT = re.compile(r"\bMI\d{3}[AX]?\b", re.IGNORECASE)
+
+
+def slug(text: str) -> str:
+    """Lower case, runs of anything but letters and digits as one hyphen: 'H100 80GB HBM3' -> 'h100-80gb-hbm3'."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "unnamed"
+
+
+def gpu_product(name: str) -> str:
+    """'NVIDIA H200' -> 'h200', 'AMD Instinct MI300X VF' -> 'mi300x', 'NVIDIA H100 PCIe' -> 'h100-pcie'.
+
+    NVIDIA's suffix stays: PCIe, NVL and SXM boards of one name differ in clock and memory. AMD's is dropped after an
+    Instinct model, because it only says how the card is passed through.
+    """
+    instinct = _INSTINCT.search(name)
+    return instinct[0].lower() if instinct else slug(_VENDOR.sub("", name.strip()))

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pytest_attnperf.environment import amd, kfd, nvidia
-from pytest_attnperf.environment.reading import Reading
-from pytest_attnperf.environment.system import ProbeError, System
+from pytest_attnperf.environment.system import ProbeError, Reading, System
 from pytest_attnperf.records import DeviceState
 
 KINDS = ("cpu", "cuda", "rocm", "gpu")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_attnperf.environment import amd, cpu, nvidia, software
+from pytest_attnperf.environment import amd, nvidia, software
+from pytest_attnperf.environment.device import cpu_must_match
 from pytest_attnperf.environment.system import System
 from pytest_attnperf.records import METHOD_VERSION, DeviceInfo, Fingerprint
 
@@ -32,4 +33,4 @@ def _state(device: DeviceInfo, system: System) -> dict[str, str]:
         return nvidia.must_match(device.device_id, system)
     if device.kind == "rocm":
         return amd.must_match(device.device_id, system)
-    return cpu.must_match(device.compute_units)
+    return cpu_must_match(device.compute_units)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pytest_attnperf.environment.reading import Reading
-from pytest_attnperf.environment.system import ProbeError, System
+from pytest_attnperf.environment.system import ProbeError, Reading, System
 
 QUERY = ("power.limit", "mig.mode.current")
 _NOT_AVAILABLE = ("[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "")

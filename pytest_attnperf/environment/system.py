@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 COMMAND_LIMIT_S = 5.0
@@ -52,3 +52,19 @@ def stated(probe: Callable[[], str]) -> str:
         return probe()
     except ProbeError as error:
         return f"unknown ({error})"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was read of a device at one moment.
+
+    values         by name and unit, as `records.DeviceState.before`
+    throttled_us   microseconds that the clock was held down since the driver was loaded, by reason
+    notes          what could not be read and why, a line each
+    fields         what was asked for, so that the same can be asked again
+    """
+
+    values: dict[str, str] = field(default_factory=dict)
+    throttled_us: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()

@@ -19,8 +19,7 @@ from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Measurement, Verdict
 from pytest_attnperf.stats.comparison import ratio_of
 from pytest_attnperf.stats.noise import RELATIVE_SD_MIN, NoiseModel
-from pytest_attnperf.stats.proportions import rate_bound95
-from pytest_attnperf.stats.quantiles import chi_square_quantile
+from pytest_attnperf.stats.quantiles import chi_square_quantile, rate_bound95
 
 DEALS = 1000
 """Resampled suite runs: enough to see one decision in a few hundred; more cannot prove more."""

@@ -10,8 +10,7 @@ from typing import Literal
 from pytest_attnperf.gate.limits import signed
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.stats.proportions import sign_test
-from pytest_attnperf.stats.quantiles import upper_tail
+from pytest_attnperf.stats.quantiles import sign_test, upper_tail
 
 FALSE_DISCOVERY_RATE = 0.05
 """Accepted share of innocent cases among those that a finding names."""

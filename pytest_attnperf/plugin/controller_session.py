@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.config import RunConfig, run_config
-from pytest_attnperf.plugin.device_here import DeviceHere
-from pytest_attnperf.plugin.following import next_case
+from pytest_attnperf.plugin.config import RunConfig, is_xdist_controller, is_xdist_worker, run_config
 from pytest_attnperf.plugin.gathered import SELECTED, describe, encoded
-from pytest_attnperf.plugin.keys import PLANNED, build_key, case_key
-from pytest_attnperf.plugin.notices import notice
-from pytest_attnperf.plugin.policy_settings import plan_cases
+from pytest_attnperf.plugin.keys import PLANNED, build_key, case_key, next_case
 from pytest_attnperf.plugin.refusals import (
+    plan_cases,
     refuse_contradictions,
     refuse_flaky,
     refuse_hidden_collecting,
@@ -29,9 +26,9 @@ from pytest_attnperf.plugin.refusals import (
     refuse_update,
     refuse_useless_base,
 )
+from pytest_attnperf.plugin.selection import notice
 from pytest_attnperf.plugin.session_setup import Collectors, make_collectors, usage_errors
 from pytest_attnperf.plugin.verdicts import raise_code_verdict, raise_verdict, status_of
-from pytest_attnperf.plugin.xdist_roles import is_xdist_controller, is_xdist_worker
 
 if TYPE_CHECKING:
     from pytest_attnperf.plugin.run import Run
@@ -59,7 +56,7 @@ def configure(config: pytest.Config) -> None:
     config.pluginmanager.register(session, "attnperf-controller")
     config.pluginmanager.register(session.device, "attnperf-device-here")
     if asked.gate and not collects and not is_xdist_worker(config):
-        from pytest_attnperf.plugin.no_case import NoCase
+        from pytest_attnperf.plugin.selection import NoCase
 
         config.pluginmanager.register(NoCase(config), "attnperf-no-case")
 
@@ -97,9 +94,9 @@ def scheduler(config: pytest.Config, log: Any) -> Any:
     """What deals out the cases of a run that measures in workers of xdist; None leaves it to xdist."""
     if config.getoption("dist", default="no") != "load" or not run_config(config).timed:
         return None
-    from pytest_attnperf.plugin.features.gpus import xdist_schedule
+    from pytest_attnperf.plugin.features.gpus import several_gpus
 
-    return xdist_schedule.scheduler(config, log)
+    return several_gpus.scheduler(config, log)
 
 
 def auto_workers(config: pytest.Config) -> int | None:
@@ -290,3 +287,37 @@ def _has_live_line(config: pytest.Config) -> bool:
         return False
     writer: Any = config.get_terminal_writer()
     return on_terminal and hasattr(writer, "_file") and os.environ.get("TERM", "dumb") not in ("", "dumb")
+
+
+WHY = (
+    "the process of pytest itself, where nothing is measured, now holds memory on the GPU, and in an exclusive compute "
+    "mode no worker gets it: import or initialise it inside the test, or in what it calls"
+)
+
+
+class DeviceHere:
+    """Plugin object: sees after which import the GPU is initialised; asks nothing of torch where nobody imported it."""
+
+    def __init__(self) -> None:
+        self.notes: tuple[str, ...] = ()
+        """What a reader of the run must know; empty where all is well."""
+        self._look("a conftest.py or a plugin")
+
+    def _look(self, by: str) -> None:
+        if not self.notes and is_initialised():
+            self.notes = (f"{by} initialised the GPU while tests were collected: {WHY}",)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, object, object]:
+        """Name the first file whose import did it."""
+        report = yield
+        self._look(collector.nodeid or "a plugin")
+        return report
+
+
+def is_initialised() -> bool:
+    """Whether torch has a context on a GPU in this process."""
+    torch: Any = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)  # torch may be half imported, or a stand-in
+    asked = getattr(cuda, "is_initialized", None)
+    return bool(asked()) if callable(asked) else False

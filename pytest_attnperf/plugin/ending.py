@@ -1,9 +1,11 @@
-"""The end of a run: baselines are merged, what concerns the whole run is found, and results.json is written."""
+"""The end of a run: baselines are merged, findings about the whole run made, results.json written, failures told."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,16 +13,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_attnperf.baselines.store import BaselineStore
+from pytest_attnperf.baselines.writing import NewEntry, merge_entries, new_entry
+from pytest_attnperf.errors import BaselineError
+from pytest_attnperf.gate.policy import NIGHTLY, Policy
 from pytest_attnperf.plugin.config import RunConfig, run_config
-from pytest_attnperf.plugin.exit_status import failures
-from pytest_attnperf.plugin.findings import crept, loosened, quarantined_anew, unused_entries
-from pytest_attnperf.plugin.merging import merge_recorded
-from pytest_attnperf.plugin.selection import asked_suites, is_unfiltered
-from pytest_attnperf.plugin.tiers import run_tier
+from pytest_attnperf.plugin.features.base import Feature
+from pytest_attnperf.plugin.selection import asked_suites, is_unfiltered, run_tier
+from pytest_attnperf.records import CaseKey, Verdict
+from pytest_attnperf.records.notes import NoteKind, of_kind
 from pytest_attnperf.reports.files import json_results
-from pytest_attnperf.results import RunResult
+from pytest_attnperf.reports.run.overview import UNRESOLVED, is_new, is_unresolved, only_new
+from pytest_attnperf.results import CaseResult, RunResult
+from pytest_attnperf.session.case_records import loosened as loosened_note
+from pytest_attnperf.session.interleaved import Against
 
 if TYPE_CHECKING:
+    from pytest_attnperf.baselines.code_store import CodeStore, NewKernel
     from pytest_attnperf.plugin.cases import CaseCollector
     from pytest_attnperf.plugin.features.code_objects.code_items import CodeCollector
 
@@ -88,7 +96,7 @@ def _gate_findings(config: pytest.Config, run: RunResult, store: BaselineStore) 
     if not run.code:
         return findings
     from pytest_attnperf.baselines.code_store import CodeStore
-    from pytest_attnperf.plugin.features.code_objects.code_closing import not_compiled, unused_code
+    from pytest_attnperf.plugin.features.code_objects.code_run import not_compiled, unused_code
 
     collector: CodeCollector | Any = config.pluginmanager.get_plugin("attnperf-code")
     registered = [kernel.name for kernel in collector.registry] if collector else []
@@ -111,3 +119,188 @@ def _write_results(run: RunResult, asked: RunConfig) -> list[str]:
             "--attnperf-results"
         ]
     return []
+
+
+def failures(run: RunResult, problems: Sequence[str], hidden: Sequence[str], *, strict: bool) -> tuple[str, ...]:
+    """A line for each reason; none where the run does not fail, or only by its tests.
+
+    problems   what could not be written
+    hidden     cases that fail although their test does not
+    """
+    reasons = [*problems, *(hidden if run.mode != "check" else ())]
+    return tuple(reasons + (_strict_reasons(run) if strict and run.mode == "gate" else []))
+
+
+def _strict_reasons(run: RunResult) -> list[str]:
+    unresolved = [case.verdict for case in run.cases if is_unresolved(case)]
+    unresolved += [result.verdict for result in run.code if result.verdict in UNRESOLVED]
+    reasons = []
+    if unresolved:
+        kinds = sorted({verdict.value for verdict in unresolved})
+        reasons.append(f"strict: {len(unresolved)} cases are {', '.join(kinds)}")
+    if run.findings:
+        reasons.append(f"strict: {len(run.findings)} findings")
+    judged = len(run.cases) + len(run.code)
+    if run.complete and judged < run.selected:
+        reasons.append(f"strict: {run.selected - judged} of {run.selected} selected cases have no verdict")
+    if run.gated == 0 and not only_new(run):
+        reasons.append(f"strict: gated 0 of {run.selected}")
+    return reasons
+
+
+def merge_recorded(run: RunResult, store: BaselineStore, accepted: str) -> tuple[list[Path], list[str]]:
+    """Merge cases and kernels; (paths written, problems).
+
+    accepted   why a slowdown since the creep guard's anchor is wanted; '' leaves the anchors where they are
+    """
+    written, problems = _merge_cases(run, store, accepted)
+    if run.code:
+        from pytest_attnperf.baselines.code_store import CodeStore
+
+        more_written, more_problems = merge_code(run, CodeStore(*store.roots))
+        return [*written, *more_written], [*problems, *more_problems]
+    return written, problems
+
+
+def _merge_cases(run: RunResult, store: BaselineStore, accepted: str) -> tuple[list[Path], list[str]]:
+    groups: dict[tuple[str, str, str], dict[str, NewEntry]] = defaultdict(dict)
+    for case in run.cases:
+        if case.verdict is Verdict.RECORDED and case.fingerprint is not None:
+            must = case.fingerprint.must_match
+            groups[must["arch"], must["product"], case.key.suite][case.key.entry] = new_entry(
+                case, run.commit, accepted
+            )
+    paths: list[Path] = []
+    problems: list[str] = []
+    for (arch, product, suite), entries in sorted(groups.items()):
+        with noted_in(problems):
+            paths.append(merge_entries(store, store.roots[0], arch, product, suite, entries))
+    return paths, problems
+
+
+def merge_code(run: RunResult, store: CodeStore) -> tuple[list[Path], list[str]]:
+    """Merge every RECORDED kernel into its architecture's file; (paths written, problems)."""
+    from pytest_attnperf.baselines.code_schema import entry_of
+    from pytest_attnperf.session.code_session import new_kernel
+
+    groups: dict[str, dict[str, NewKernel]] = defaultdict(dict)
+    for result in run.code:
+        if result.verdict is Verdict.RECORDED:
+            groups[result.key.label][entry_of(result.key)] = new_kernel(result, run.commit)
+    paths: list[Path] = []
+    problems: list[str] = []
+    for arch, entries in sorted(groups.items()):
+        with noted_in(problems):
+            paths.append(store.merge(store.roots[0], arch, entries))
+    return paths, problems
+
+
+@contextlib.contextmanager
+def noted_in(problems: list[str]) -> Iterator[None]:
+    """One file that cannot be read or written must not keep the others from being written."""
+    try:
+        yield
+    except (BaselineError, OSError) as error:
+        problems.append(str(error))
+
+
+def loosened(run: RunResult) -> list[str]:
+    """Findings about policies that let more through than what the baseline was stored with."""
+    noted = [(case.key, case.notes) for case in run.cases] + [(result.key, result.notes) for result in run.code]
+    return [f"{key}: {note}" for key, notes in noted for note in of_kind(notes, NoteKind.LOOSENED)]
+
+
+def crept(run: RunResult) -> list[str]:
+    """Findings about cases that have become slower step by step."""
+    return [f"{case.key}: {note}" for case in run.cases for note in of_kind(case.notes, NoteKind.CREPT)]
+
+
+def quarantined_anew(run: RunResult, store: BaselineStore) -> list[str]:
+    """Findings about quarantines that let more through than the stored entry's, of cases that were not held against it.
+
+    What is compared with an entry has a note (`loosened`). A case that is quarantined and INCOMPARABLE never was, and
+    a change that makes it both must not be heard of less than one that makes it slower.
+    """
+    unsaid = [case for case in run.cases if case.quarantined and not of_kind(case.notes, NoteKind.LOOSENED)]
+    return [f"{case.key}: {text}" for case in unsaid for text in _since_stored(case, run, store)]
+
+
+def _since_stored(case: CaseResult, run: RunResult, store: BaselineStore) -> list[str]:
+    if run.device is None:
+        return []
+    known = {part.name for part in fields(Policy)}
+    policy = Policy(**{name: value for name, value in case.policy.items() if name in known})
+    try:
+        found = store.find(run.device.arch, run.device.product, case.key.suite, case.key.entry)
+        return [] if found is None else [loosened_note(what) for what in policy.loosened(found.policy)]
+    except BaselineError as error:
+        return [str(error)]
+
+
+def unused_entries(run: RunResult, store: BaselineStore, asked: Callable[[Sequence[str]], Sequence[str]]) -> list[str]:
+    """Findings about stored entries that no case of an unfiltered run belongs to: a case cannot vanish silently.
+
+    What is left to nightly runs is there, and is a finding where it was stored for every run.
+
+    asked   which of stored suites without a case this run should have had cases of
+    """
+    if run.device is None:
+        return []
+    found = []
+    keys, left = {case.key for case in run.cases}, frozenset(run.left_to_nightly)
+    seen = {key.suite for key in keys | left}
+    stored_suites = [suite for suite in store.suites(run.device.arch, run.device.product) if suite not in seen]
+    for suite in sorted(seen.union(asked(stored_suites))):
+        judged = {key.entry for key in keys | left if key.suite == suite}
+        try:
+            stored = store.load(run.device.arch, run.device.product, suite)
+        except BaselineError as error:
+            found.append(str(error))
+            continue
+        found += [
+            f"{suite}/{entry} has a baseline but no case: it was removed, renamed or deselected"
+            for entry in stored
+            if entry not in judged
+        ]
+        moved = sorted(key.entry for key in left if key.suite == suite and key.entry in stored)
+        found += [
+            loosened_note(f"{suite}/{entry} is left to nightly runs, and was stored for every run")
+            for entry in moved
+            if stored[entry].policy.get("tier") != NIGHTLY
+        ]
+    return found
+
+
+class BaseSide(Feature):
+    """Of a run against a base side; in a controller of xdist nobody knows that side."""
+
+    def __init__(self, config: pytest.Config, against: Against | None) -> None:
+        self._config, self._against = config, against
+
+    def findings(self, cases: Mapping[CaseKey, CaseResult]) -> Sequence[str]:
+        """What has gone since the base."""
+        return only_on_base(self._config, self._against, cases)
+
+    def notes(self, cases: Iterable[CaseResult]) -> Sequence[str]:
+        """What may have gone unseen."""
+        return renamed_unseen(self._config, self._against, cases)
+
+
+def only_on_base(config: pytest.Config, against: Against | None, here: Mapping[CaseKey, object]) -> tuple[str, ...]:
+    """Findings about files and cases that the base side has and this tree has lost, where everything was selected."""
+    if against is None or not is_unfiltered(config):
+        return ()
+    files = (
+        f"{name} exists on {against.name} and not here: its cases were removed or renamed" for name in against.vanished
+    )
+    left = getattr(config.pluginmanager.get_plugin("attnperf-cases"), "left_to_nightly", ())
+    gone = (key for key in against.only_there(here) if key not in left)
+    return (*files, *(f"{key} exists on {against.name} and not here: it was removed or renamed" for key in gone))
+
+
+def renamed_unseen(config: pytest.Config, against: Against | None, cases: Iterable[CaseResult]) -> tuple[str, ...]:
+    """A note where new cases may be renamed ones, and this run could not see which the base side has besides."""
+    if not any(map(is_new, cases)) or (against is not None and is_unfiltered(config)):
+        return ()
+    why = "workers of xdist ran the cases" if against is None else "only some cases were selected"
+    return (f"whether a new case is an old one renamed was not looked at, because {why}: run whole suites, without -n",)

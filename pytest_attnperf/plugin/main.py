@@ -7,7 +7,9 @@ cases), and an xdist controller, which runs nothing and only gathers what its wo
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
+import sys
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
@@ -80,10 +82,25 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Name what a run that measures lacks."""
-    from pytest_attnperf.plugin import missing_parts
+    """Say that torch is missing, which this package never installs; of a run that measures, where no conftest brings a
+    device of its own.
+    """
+    asked = run_config(config)
+    measures = asked.gate or asked.records
+    if not measures or config.hook.pytest_attnperf_device.get_hookimpls() or _has_torch():
+        return []
+    return [
+        f"attnperf: torch is not installed for {sys.executable}: cases call kernels on its tensors; install the build "
+        "for this GPU (a CPU build where there is none); attnperf doctor says more"
+    ]
 
-    return missing_parts.header(config)
+
+def _has_torch() -> bool:
+    """Whether it can be found, without importing it."""
+    try:
+        return importlib.util.find_spec("torch") is not None
+    except ValueError:  # sys.modules holds something that was never found, or is kept from being so
+        return sys.modules.get("torch") is not None
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)

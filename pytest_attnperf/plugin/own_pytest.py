@@ -1,4 +1,6 @@
-"""A session of pytest that a command of ours types: it loads the project, and the command works in it."""
+"""A session of pytest that a command of ours types: it loads the project, and the command works in it, or with what the
+project registers: backends, families and kernels of its conftests.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,19 @@ import contextlib
 import importlib.util
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_attnperf.backends import Registry
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.kernel_builds import KernelRegistry
 from pytest_attnperf.plugin import main
+from pytest_attnperf.plugin.cases import CaseCollector
+from pytest_attnperf.plugin.features.code_objects.code_items import CodeCollector
+from pytest_attnperf.workloads.families import Families
 
 SUITES = "suites"
 QUIET = ("-qq", "-s", "--no-header", "--no-summary", "-p", "no:cacheprovider")
@@ -96,3 +104,39 @@ def own_options() -> Iterator[None]:
     finally:
         if before is not None:
             os.environ["PYTEST_ADDOPTS"] = before
+
+
+@dataclass(frozen=True)
+class Registered:
+    """What the conftests of a project have registered."""
+
+    config: pytest.Config
+    backends: Registry
+    families: Families
+    kernels: KernelRegistry
+
+
+class _Visitor(Worker):
+    """A plugin that works where pytest would collect: the project's import path and settings are in force there."""
+
+    def __init__(self, work: Callable[[Registered], int]) -> None:
+        super().__init__()
+        self._work = work
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self, session: pytest.Session) -> bool:
+        """Work, and let nothing be collected."""
+        cases, code = (session.config.pluginmanager.get_plugin(f"attnperf-{name}") for name in ("cases", "code"))
+        assert isinstance(cases, CaseCollector)
+        assert isinstance(code, CodeCollector)
+        if not len(cases.registry):
+            cases.register()
+        if not len(code.registry):
+            code.register()
+        found = Registered(session.config, cases.registry, cases.families, code.registry)
+        return self.work_in(session, lambda: self._work(found))
+
+
+def visit(work: Callable[[Registered], int], suite: str = "", *options: str) -> int:
+    """What `work` gives, called with what the project of the current folder has registered; as `work_with`."""
+    return work_with(_Visitor(work), suite, *options)

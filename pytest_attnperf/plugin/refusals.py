@@ -1,16 +1,23 @@
-"""Usage errors: options that contradict each other, that this run would not heed, or that repeat cases until lucky."""
+"""Usage errors: options that contradict each other, that this run would not heed, or that repeat cases until lucky; and
+case settings, which make a policy: of one item override over marker over command line over ini over default.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pytest
 
-from pytest_attnperf.gate.policy import require_tier
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.gate.policy import Policy, require_tier
 from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.config import RunConfig
-from pytest_attnperf.plugin.keys import case_key
+from pytest_attnperf.plugin.cases import MARKER, marker_settings, switches, tier_of
+from pytest_attnperf.plugin.config import RunConfig, parse_number, run_config
+from pytest_attnperf.plugin.keys import PLANNED, case_key
+from pytest_attnperf.records import CaseKey
+from pytest_attnperf.session.settings import Case
 
 RECORDING = (("update_baselines", "--update-baselines"), ("calibrate", "--attnperf-calibrate"))
 PROFILE, WARM = ("profile", "--attnperf-profile"), ("warm", "--attnperf-warm")
@@ -172,3 +179,53 @@ def _refused(what: str) -> pytest.UsageError:
         f"{what} turns a SLOWER into a pass by repeating it until it is lucky; with --attnperf the second look "
         f"in fresh processes does the repeating. {way} (or add -p no:rerunfailures)"
     )
+
+
+def policy_for(config: pytest.Config, item: pytest.Item) -> Policy:
+    """The effective policy of an item. Raises pytest.UsageError naming setting and value."""
+    marker = item.get_closest_marker(MARKER)
+    try:
+        settings = {} if marker is None else marker_settings(marker, item.nodeid)
+        return _policy(config, settings | {"tier": tier_of(item)})
+    except (UsageError, ValueError) as error:
+        raise pytest.UsageError(f"{item.nodeid}: {error}") from error
+
+
+def planned(config: pytest.Config, item: pytest.Item, key: CaseKey) -> Case:
+    """An item as the session judges it, without the one behind it. Raises as `policy_for`."""
+    return Case(key, item.nodeid, policy_for(config, item), None, **switches(item))
+
+
+def plan_cases(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+    """Say of every item that is a case what it is judged by. Raises pytest.UsageError for settings of the command line,
+    the ini file or a marker that make no policy: before anything runs, and not inside of a test."""
+    try:
+        _policy(config, {})
+    except (UsageError, ValueError) as error:
+        raise pytest.UsageError(f"the options and the ini file of this run: {error}") from error
+    for item in items:
+        if (key := case_key(item)) is not None:
+            item.stash[PLANNED] = planned(config, item, key)
+
+
+def _policy(config: pytest.Config, settings: Mapping[str, Any]) -> Policy:
+    asked = run_config(config)
+    chosen: dict[str, Any] = {option.field: asked.text(option.name) for option in options.CASE_OPTIONS}
+    chosen.update({key: settings[key] for key in chosen if settings.get(key) is not None})
+    chosen.update(options.case_overrides(asked.override))
+    return Policy(
+        threshold_percent=parse_number("threshold", chosen["threshold"], minimum=0),
+        floor_us=parse_number("floor_us", chosen["floor_us"], minimum=0),
+        suite_false_alarm_rate=parse_number("suite_rate", chosen["suite_rate"], minimum=1e-9),
+        creep_percent=parse_number("creep", chosen["creep"], minimum=0),
+        fail_on=_verdicts(chosen["fail_on"]),
+        tier=settings.get("tier") or "",
+        quarantine=settings.get("quarantine") or "",
+        quarantine_until=settings.get("until") or "",
+    )
+
+
+def _verdicts(value: object) -> Any:
+    """Words, upper case; Policy itself says which may fail a case."""
+    words = value.split(",") if isinstance(value, str) else list(value)  # type: ignore[call-overload]
+    return tuple(str(word).strip().upper() for word in words if str(word).strip())

@@ -1,15 +1,28 @@
-"""What of the suite the command line selects."""
+"""What of the suite the command line selects, and what is said of what it leaves out: a test without a case, a run
+without any.
+
+Which runs take a case: every run; those that time nothing, and nightly ones; or nightly ones only. A run is of tier
+`pr` unless it says `--attnperf-tier=nightly` or names single tests: whoever types a test means it.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pytest_attnperf.backends import Backend
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.gate.policy import NIGHTLY, PR, require_tier
+from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.config import run_config
+from pytest_attnperf.workloads.base import Workload
 
 
 def is_unfiltered(config: pytest.Config) -> bool:
@@ -61,3 +74,214 @@ def _python_files(config: pytest.Config) -> Iterator[Path]:
     for folder, folders, names in os.walk(config.rootpath):
         folders[:] = [name for name in folders if not any(fnmatch(name, pattern) for pattern in left_out)]
         yield from (Path(folder, name) for name in names if name.endswith(".py"))
+
+
+TESTS_SHOWN, NAMES_SHOWN, TEXT_MAX = 4, 8, 200
+
+
+@dataclass(frozen=True)
+class MarkedTest:
+    """A test of backends and workloads, as it was parametrised.
+
+    nodeid     without its parameters
+    backends   names of those that its marker allows, whatever the command line says
+    chosen     names of those that the command line leaves, and `cases` how many cases they make
+    """
+
+    nodeid: str
+    family: str
+    backends: tuple[str, ...]
+    chosen: frozenset[str]
+    cases: int
+
+
+def refuse_empty(config: pytest.Config, tests: Sequence[MarkedTest], items: Iterable[pytest.Item]) -> None:
+    """Raise pytest's UsageError where a name of `--attnperf-backend`, or all that was typed, selects no case of the
+    tests and no compiled kernel among the items."""
+    if not tests:
+        return
+    compiled = _launching(config, items)
+    asked = run_config(config)
+    for name in asked.backend.split(","):
+        chosen = [one for test in tests for one in (*test.chosen, *compiled)]
+        if name.strip() and not any(_covers(name.strip(), one) for one in chosen):
+            raise pytest.UsageError(
+                f"--attnperf-backend={name.strip()} selects no case: {_listed(tests)}. Select a test that has it, or "
+                "a backend of these"
+            )
+    flag = asked.replaced_by
+    if flag and not compiled and not any(test.cases for test in tests):
+        families = ", ".join(sorted({test.family for test in tests}))
+        text = asked.text(flag.removeprefix("--attnperf-"))
+        raise pytest.UsageError(
+            f"{flag}={text[:TEXT_MAX]} selects no case: the selected tests are of {families}. Select tests of its "
+            "family, or workloads of these"
+        )
+
+
+def _launching(config: pytest.Config, items: Iterable[pytest.Item]) -> frozenset[str]:
+    """Backends that launch a kernel which one of the items compiles."""
+    params = [getattr(getattr(item, "callspec", None), "params", {}) for item in items]
+    builds = {build.kernel for one in params if isinstance(build := one.get("kernel_build"), KernelBuild)}
+    if not builds:
+        return frozenset()
+    code: Any = config.pluginmanager.get_plugin("attnperf-code")
+    return frozenset(name for kernel in builds for name in code.registry.get(kernel).backends)
+
+
+def without_cases(tests: Sequence[MarkedTest]) -> str:
+    """One line that names the tests for which nothing is left of what was typed; '' where there is none."""
+    empty = [test.nodeid for test in tests if not test.cases]
+    if not empty:
+        return ""
+    more = f" and {len(empty) - TESTS_SHOWN} more" if len(empty) > TESTS_SHOWN else ""
+    return f"attnperf: no case is selected of {', '.join(empty[:TESTS_SHOWN])}{more}"
+
+
+def _covers(name: str, backend: str) -> bool:
+    return backend == name or backend.startswith(f"{name}.")
+
+
+def _listed(tests: Sequence[MarkedTest]) -> str:
+    said = [f"{test.nodeid} has {_some(test.backends, NAMES_SHOWN)}" for test in tests[:TESTS_SHOWN]]
+    more = len(tests) - TESTS_SHOWN
+    return "; ".join([*said, f"{more} more tests do not have it either"] if more > 0 else said)
+
+
+def _some(names: Sequence[str], shown: int) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return f"{', '.join(names[:shown]) or 'none'}{more}"
+
+
+class NoCase:
+    """Plugin object of a gating run; heard only where there is no other of a run."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._lost: list[str] = []
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Fail a strict run that would pass, or say nothing but that it found no tests."""
+        config, asked = self._config, run_config(self._config)
+        ended = exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+        if ended or config.pluginmanager.has_plugin("attnperf-run") or not asked.strict:
+            return
+        folder = config.rootpath / asked.baselines
+        self._lost = asked_suites(config, sorted({path.stem for path in folder.glob("*/*/*.json")}))
+        if self._lost:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Say which suites have lost their cases."""
+        if self._lost:
+            terminalreporter.write_line(
+                f"exit status 1: no case was collected, and baselines are stored of {', '.join(self._lost)}: their "
+                "tests were skipped as a whole, ignored, removed or renamed"
+            )
+
+
+class Notice:
+    """Plugin object of a session that leaves something out."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._lines = list(lines)
+
+    def pytest_report_collectionfinish(self) -> list[str]:
+        """Say what was left out, and why."""
+        return self._lines
+
+
+def notice(config: pytest.Config, name: str, lines: Sequence[str]) -> None:
+    """Have lines said, by whom `name` says; nothing without any."""
+    if lines:
+        config.pluginmanager.register(Notice(lines), name)
+
+
+NIGHTLY_MARK = "attnperf_nightly"
+"""Marks the cases that only nightly runs take, of a test that every run takes."""
+
+
+def run_tier(config: pytest.Config) -> str:
+    """'pr' or 'nightly'. Raises UsageError for any other tier that was asked for."""
+    asked = require_tier(run_config(config).tier, options.BY_NAME["tier"].flag)
+    by_name = any("::" in str(arg) for arg in config.args)
+    return asked or (NIGHTLY if by_name else PR)
+
+
+def tier_of(item: pytest.Item, settings: Mapping[str, Any]) -> str:
+    """'' for a case of every run, 'check' or 'nightly'; `settings` are its marker's."""
+    if item.get_closest_marker(NIGHTLY_MARK) is not None:
+        return NIGHTLY
+    tier = str(settings.get("tier") or "")
+    return "" if tier == PR else tier
+
+
+def is_left_out(tier: str, config: pytest.Config) -> bool:
+    """Whether this run leaves cases of this tier to nightly ones."""
+    return bool(tier) and run_tier(config) != NIGHTLY and (tier == NIGHTLY or run_config(config).timed)
+
+
+def params(
+    backends: Sequence[Backend], workloads: Sequence[Workload], chosen: Collection[Backend], nightly: Collection[str]
+) -> list[Any]:
+    """A parameter for each workload and each of the chosen backends; what is left to nightly runs is marked so.
+
+    backends   of the test, whatever the command line chooses of them
+    nightly    ids of workloads, or `backend-workload` of single cases
+    """
+    found = []
+    for workload in workloads:
+        for backend in (one for one in backends if one in chosen):
+            name = f"{backend.name}-{workload.id}"
+            left = workload.id in nightly or name in nightly
+            marks = [getattr(pytest.mark, NIGHTLY_MARK)] if left else []
+            found.append(pytest.param(backend, workload, id=name, marks=marks))
+    return found
+
+
+def left_to_nightly(
+    settings: Mapping[str, Any], backends: Sequence[Backend], workloads: Sequence[Workload], where: str
+) -> frozenset[str]:
+    """What the marker's `nightly` and `each` leave to nightly runs, as `params` takes it.
+
+    nightly   those of the workloads that only nightly runs take
+    each      how many workloads other runs take with each backend, of a test that is never timed: they are dealt in
+              turn, so that together the backends take all
+
+    Raises UsageError for a workload that is none of the test's, for a number that is none, and for both together.
+    """
+    nightly, each = settings.get("nightly"), settings.get("each")
+    if nightly is not None and each is not None:
+        raise UsageError(f"{where}: the attnperf marker has nightly= and each=; give one of them")
+    if nightly is not None:
+        names = [workload if isinstance(workload, str) else workload.id for workload in nightly]
+        known = [workload.id for workload in workloads]
+        for name in names:
+            if name not in known:
+                raise UsageError(f"{where}: nightly={name!r} is none of the workloads: {', '.join(known)}")
+        return frozenset(names)
+    if each is None:
+        return frozenset()
+    if not isinstance(each, int) or isinstance(each, bool) or each < 1:
+        raise UsageError(f"{where}: the attnperf marker has each={each!r}; allowed: a whole number of at least 1")
+    if settings.get("timed", True):
+        raise UsageError(f"{where}: the attnperf marker has each= and is timed; give nightly=[...], or timed=False")
+    return _undealt([backend.name for backend in backends], [workload.id for workload in workloads], each)
+
+
+def _undealt(backends: Sequence[str], workloads: Sequence[str], each: int) -> frozenset[str]:
+    dealt = set()
+    turn = 0
+    for backend in backends:
+        for _ in range(min(each, len(workloads))):
+            dealt.add(f"{backend}-{workloads[turn % len(workloads)]}")
+            turn += 1
+    return frozenset(f"{backend}-{workload}" for backend in backends for workload in workloads) - dealt
+
+
+def rank(path: Path, config: pytest.Config) -> int:
+    """The place of a file among those that `--attnperf-first` names; behind them where it is not named."""
+    first = run_config(config).first.replace(",", " ").split()
+    names = [Path(name).stem for name in first]
+    return names.index(path.stem) if path.stem in names else len(names)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,17 +11,20 @@ import pytest
 
 from pytest_attnperf.baselines.published import PublishedFigure, figures_for, load_published
 from pytest_attnperf.correctness.what_ran import identity
-from pytest_attnperf.errors import BaselineError
+from pytest_attnperf.errors import BaselineError, UsageError
+from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.gate.suite_findings import run_findings
 from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.ending import Ended, has_profiles
 from pytest_attnperf.plugin.features.base import Feature
+from pytest_attnperf.records import Measurement, Verdict
 from pytest_attnperf.records.code import CODE_SUITE
 from pytest_attnperf.records.notes import NoteKind, of_kind
 from pytest_attnperf.reports.run.code_objects import code_line, code_table, code_warning_lines
 from pytest_attnperf.reports.run.conditions import condition_lines, interleaved_line
 from pytest_attnperf.reports.run.joined import of_one
 from pytest_attnperf.reports.run.overview import is_unresolved
+from pytest_attnperf.reports.run.profile_cases import case_lines
 from pytest_attnperf.reports.run.proof import cost_line, determinism_lines
 from pytest_attnperf.reports.run.run_text import is_long, one_line_of, section_title, suite_sections
 from pytest_attnperf.reports.run.stages import stage_text
@@ -220,6 +223,60 @@ def kernel_lines(run: RunResult) -> list[str]:
     """What kept compiled kernels from being gated, and what changed without failing; nothing without any."""
     if not run.code:
         return []
-    from pytest_attnperf.plugin.features.code_objects.code_closing import unresolved_code_lines
+    from pytest_attnperf.plugin.features.code_objects.code_run import unresolved_code_lines
 
     return [*unresolved_code_lines(run), *code_warning_lines(run.code)]
+
+
+LOST_SHOWN = 5
+
+
+class Profiles(Feature):
+    """Of a run that profiles."""
+
+    def section(self, run: RunResult, width: int) -> tuple[str, Sequence[str]]:
+        """What binds each profiled case, and which cases have no profile, the first few, each with the reason."""
+        lost = noted(run, NoteKind.NOT_PROFILED)
+        if len(lost) > LOST_SHOWN:
+            lost = [*lost[:LOST_SHOWN], f"not profiled: {len(lost) - LOST_SHOWN} more cases"]
+        return "attnperf: profiles", [*case_lines(run, width), *(one_line(line, TEXT_LIMIT) for line in lost)]
+
+
+class Calibrating(Feature):
+    """Of a run that calibrates, whose second looks are of so many processes."""
+
+    def __init__(self, second_look: int) -> None:
+        self._second_look = second_look
+
+    def lines(self, run: RunResult) -> Sequence[str]:
+        """What the gate would make of the run's processes."""
+        return list(calibration_lines(run, self._second_look))
+
+
+def calibration_lines(run: RunResult, second_look: int) -> Iterator[str]:
+    """The table, what it is worth, and thresholds that cannot be kept; nothing where no case was measured."""
+    measured = [case for case in run.cases if case.verdict is Verdict.RIGHT and len(case.first) > 1]
+    if not measured:
+        return
+    from pytest_attnperf.gate.calibration import Shares, calibrate
+    from pytest_attnperf.reports.run.calibration import calibration_table, tighter_lines
+
+    calibration = calibrate(
+        {str(case.key): Measurement(case.first, case.checks) for case in measured},
+        {str(case.key): policy_of(case.policy) for case in measured},
+        shares=Shares(second=second_look),
+        bounds={str(case.key): case.floor_bound for case in measured},
+    )
+    yield calibration_table(calibration.cases)
+    yield calibration.note
+    if calibration.red_share is not None:
+        yield f"of {calibration.deals} resampled suite runs over unchanged code {calibration.red_share:.1%} were red"
+    yield from tighter_lines(calibration.cases)
+
+
+def policy_of(record: dict[str, object]) -> Policy:
+    """A policy from its record. Raises UsageError for one that no policy can have."""
+    try:
+        return Policy(**record)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise UsageError(f"policy record {record!r}: {error}") from error

@@ -11,7 +11,7 @@ from pytest_attnperf.plugin.cases import pair_of
 from pytest_attnperf.plugin.keys import case_key
 from pytest_attnperf.plugin.options import BY_NAME
 from pytest_attnperf.plugin.own_pytest import Worker, work_with
-from pytest_attnperf.plugin.policy_settings import planned
+from pytest_attnperf.plugin.refusals import planned
 from pytest_attnperf.records import DeviceInfo
 
 Cases = Callable[[DeviceInfo], list[TreeCase]]

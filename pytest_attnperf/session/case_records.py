@@ -19,8 +19,7 @@ from pytest_attnperf.records import DeviceInfo, Measurement, ProcessSummary, Ver
 from pytest_attnperf.records.notes import Note, NoteKind, reworded
 from pytest_attnperf.results import EXPIRED, FOREIGN, CaseResult
 from pytest_attnperf.roofline.floors import floor as floor_of
-from pytest_attnperf.session.plausibility import by_code
-from pytest_attnperf.session.ran_code import kernel_codes, launched, with_isa
+from pytest_attnperf.session.plausibility import by_code, kernel_codes, launched, with_isa
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.workers.look import Ending, Look
 

@@ -15,8 +15,7 @@ from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import FOREIGN, CaseResult
 from pytest_attnperf.session.case_records import decided, first_line, with_path
-from pytest_attnperf.session.plausibility import unchanged_note
-from pytest_attnperf.session.ran_code import with_isa
+from pytest_attnperf.session.plausibility import unchanged_note, with_isa
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.stats.pairs import pair_noise
 from pytest_attnperf.workers.controller import Ready

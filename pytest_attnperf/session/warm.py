@@ -13,10 +13,10 @@ from pytest_attnperf.errors import CaseFailedError, WorkerError
 from pytest_attnperf.measure.autotuners import PREFIX as AUTOTUNED
 from pytest_attnperf.records import CaseKey, NotProvenRightError, Verdict
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.session.durations import duration
 from pytest_attnperf.session.judge import Session
 from pytest_attnperf.session.looking import GATE_PLACE, SECOND_LOOK_PLACES
 from pytest_attnperf.session.settings import Case
+from pytest_attnperf.session.time_left import duration
 from pytest_attnperf.workers.look import Ending
 
 LOST_LEAST_S = 2.0

@@ -8,13 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.workers.base_build import (
-    build_folders,
-    remove_stale_locks,
-    run_build,
-    short_hash,
-    toolchain_id,
-)
 from pytest_attnperf.workers.base_spec import OPTION, BaseKind, BaseSpec, parse
 from pytest_attnperf.workers.command_plan import container_image
 from pytest_attnperf.workers.counterparts import (
@@ -27,7 +20,17 @@ from pytest_attnperf.workers.counterparts import (
 )
 from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.revisions import USE_A_COPY, Repository
-from pytest_attnperf.workers.trees import Tree, cache_folder, exclusive, opened_tree
+from pytest_attnperf.workers.trees import (
+    Tree,
+    build_folders,
+    cache_folder,
+    exclusive,
+    opened_tree,
+    remove_stale_locks,
+    run_build,
+    short_hash,
+    toolchain_id,
+)
 
 SHORT_COMMIT = 8
 

@@ -19,7 +19,7 @@ import msgspec
 from pytest_attnperf.errors import CaseFailedError, UnsupportedError, WorkerError
 from pytest_attnperf.records import CaseKey, CheckReport, DeviceInfo, Fingerprint, NotProvenRightError, Role
 from pytest_attnperf.records.notes import NoteKind
-from pytest_attnperf.workers.believable import unbelievable
+from pytest_attnperf.stats.summaries import unbelievable
 from pytest_attnperf.workers.command_plan import CommandPlan
 from pytest_attnperf.workers.doing import DOING, Waiting
 from pytest_attnperf.workers.launch import LaunchPlan

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import shutil
 import traceback
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, replace
@@ -22,7 +23,6 @@ from pytest_attnperf.measure import flight_recorder
 from pytest_attnperf.measure.not_interpreted import InterpretedKernelError
 from pytest_attnperf.records import METHOD_VERSION, CaseKey, FinalReport, NotProvenRightError, Role
 from pytest_attnperf.workers.device import Device, prepared_or_reasons
-from pytest_attnperf.workers.no_compiler import why as no_compiler_text
 from pytest_attnperf.workers.protocol import ALLOWED, PROTOCOL_VERSION, Channel, State, plain, protocol_error
 from pytest_attnperf.workers.sources import OwnCode, loaded_sources
 
@@ -204,7 +204,7 @@ class Server:
         flight_recorder.stop()  # what is launched to learn whether the device still answers is not to blame
         unsupported = isinstance(error, UnsupportedError)
         out_of_memory = isinstance(error, CaseFailedError) and error.out_of_memory
-        no_compiler = "" if unsupported else no_compiler_text(error)
+        no_compiler = "" if unsupported else missing_compiler(error)
         return {
             "kind": "case",
             "message": str(error) if unsupported else no_compiler or f"{type(error).__name__}: {error}",
@@ -286,3 +286,46 @@ def _block_arguments(request: Request) -> tuple[int, float, float, str]:
 
 def _timer(request: Request) -> str:
     return str(request.get("timer", "auto"))
+
+
+INDUCTOR_ERROR = "InvalidCxxCompiler"
+"""The class of what torch.compile raises; importing it would import Inductor."""
+
+TRITON_BUILD = "triton.runtime.build"
+"""The module that compiles Triton's driver, and its launchers, with a C compiler."""
+
+ADVICE = "install gcc or clang (Debian: apt-get install gcc g++), or name yours in {variable}"
+
+
+def missing_compiler(error: BaseException, environ: Mapping[str, str] = os.environ) -> str:
+    """One line about the missing compiler; '' where it is not what `error`, or what led to it, is about."""
+    for one in _chain(error):
+        if type(one).__name__ == INDUCTOR_ERROR:
+            return f"no C++ compiler was found, and torch.compile needs one on a CPU: {ADVICE.format(variable='CXX')}"
+        if _raised_in(one) == TRITON_BUILD and not _has_compiler(environ):
+            return f"no C compiler was found, and Triton builds its driver with one: {ADVICE.format(variable='CC')}"
+    return ""
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and those that led to it, each once."""
+    seen: set[int] = set()
+    left: list[object] = [error]
+    while left:
+        one = left.pop()
+        if isinstance(one, BaseException) and id(one) not in seen:
+            seen.add(id(one))
+            left += [one.__cause__, one.__context__, getattr(one, "inner_exception", None)]
+            yield one
+
+
+def _raised_in(error: BaseException) -> str:
+    """The module whose line raised it."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return str(frame.tb_frame.f_globals.get("__name__", "")) if frame is not None else ""
+
+
+def _has_compiler(environ: Mapping[str, str]) -> bool:
+    return any(shutil.which(name, path=environ.get("PATH", "")) for name in (environ.get("CC"), "gcc", "clang") if name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +19,15 @@ from pytest_attnperf.records import DeviceInfo, Tolerance
 from pytest_attnperf.workloads import gradients
 from pytest_attnperf.workloads.adhoc_planting import Planting, draw_incoming
 from pytest_attnperf.workloads.adhoc_reference import Reference, results_of
-from pytest_attnperf.workloads.apart import Apart
 from pytest_attnperf.workloads.defined import PLANTS, TENSORS
+from pytest_attnperf.workloads.float_widths import narrowest
+from pytest_attnperf.workloads.gradients import Apart, Withheld
 from pytest_attnperf.workloads.input_memory import copied, guarded_copies
-from pytest_attnperf.workloads.input_notes import notes_on
 from pytest_attnperf.workloads.returned import named_outputs
-from pytest_attnperf.workloads.withheld import Withheld
 
 if TYPE_CHECKING:
+    import torch
+
     from pytest_attnperf.backends import Outputs, Tensors
     from pytest_attnperf.workloads.base import Workload
 
@@ -311,3 +312,41 @@ def _make(function: Callable[..., Any], seed: int, planted: bool) -> Any:
 def _source_name(function: Callable[..., Any]) -> str:
     module = getattr(function, "__module__", None) or "?"
     return f"{module}.{getattr(function, '__qualname__', type(function).__name__)}"
+
+
+def notes_on(names: Sequence[str], dtypes: Sequence[torch.dtype], constant: Sequence[str]) -> tuple[str, ...]:
+    """In words, one for each kind of blindness.
+
+    names, dtypes   of the inputs
+    constant        names of those that are the same for every seed
+    """
+    return (*_on_constant(constant), *_on_widths(names, dtypes))
+
+
+def _on_constant(constant: Sequence[str]) -> tuple[str, ...]:
+    """An integer that inputs never hold (a label of -100) is among what is not seen, as is a weight that is ignored."""
+    if not constant:
+        return ()
+    named = ", ".join(map(repr, constant))
+    return (
+        f"inputs() makes the same {named} for every seed: a kernel that ignores it, or is right for no other, would "
+        "not be told",
+    )
+
+
+def _on_widths(names: Sequence[str], dtypes: Sequence[torch.dtype]) -> tuple[str, ...]:
+    floats = {dtype for dtype in dtypes if dtype.is_floating_point}
+    if len(floats) < 2 or not (found := narrowest(dtypes)):
+        return ()
+    (narrow,) = found
+    # zip: names go on with those of incoming gradients, which have no width of their own
+    because = ", ".join(repr(name) for name, dtype in zip(names, dtypes, strict=False) if dtype is narrow)
+    wider = ", ".join(
+        repr(name)
+        for name, dtype in zip(names, dtypes, strict=False)
+        if dtype.is_floating_point and dtype is not narrow
+    )
+    return (
+        f"budgets are those of {str(narrow).removeprefix('torch.')} because of {because}: an arithmetic as narrow "
+        f"would not be told of {wider}, either",
+    )

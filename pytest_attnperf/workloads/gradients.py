@@ -1,19 +1,32 @@
-"""A function together with its gradients: forward, then backward with incoming gradients that are given as tensors."""
+"""A function together with its gradients: forward, then backward with incoming gradients that are given as tensors.
+
+It is called in the other ways in which it is used, too (`Apart`): without any, and for that of one input. A kernel may
+look at `torch.is_grad_enabled()`, and at which of its inputs require a gradient, and do something else. What it then
+gives must be what an ordinary call gives.
+
+Incoming gradients are such that nobody can know before the backward pass (`Withheld`): their memory holds other values
+until then. Where only a backward pass is timed, its forward pass is not, and what begins the backward pass lies in
+memory already. A forward pass that looks for it among its callers could compute the gradients there.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.workloads.input_memory import as_integers
 from pytest_attnperf.workloads.returned import detached, named_outputs
 
 if TYPE_CHECKING:
     import torch
 
     from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.workloads.adhoc_reference import Reference
 
 BOTH, FORWARD, BACKWARD = "both", "forward", "backward"
 PASSES = (BOTH, FORWARD, BACKWARD)
@@ -152,3 +165,138 @@ def _fitting(name: str, output: torch.Tensor, incoming: torch.Tensor) -> torch.T
             "gradient can be sent back through it"
         )
     return incoming if incoming.dtype == output.dtype else incoming.to(output.dtype)
+
+
+class Withheld:
+    """Values of the same size to stand in for incoming gradients, drawn once, so that a captured graph may read them.
+
+    like   incoming gradients of the shapes and sizes that are to be withheld
+    """
+
+    def __init__(self, like: Tensors) -> None:
+        self._others = tuple(map(_drawn, like))
+
+    @contextlib.contextmanager
+    def of(self, tensors: Tensors) -> Iterator[None]:
+        """The memory of `tensors` holds the other values meanwhile, and every bit of its own afterwards.
+
+        On a GPU all of it is work in the current stream, so that it may be captured.
+        """
+        import torch
+
+        with torch.no_grad():
+            kept = tuple(tensor.clone() for tensor in tensors)
+            for tensor, own, other in zip(tensors, kept, self._others, strict=True):
+                _bits(own).bitwise_not_()  # nor do the true values lie anywhere else
+                tensor.copy_(other)
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(Exception):  # a capture that has failed takes no more work, and has done none
+                _put_back(tensors, kept)
+            raise
+        _put_back(tensors, kept)
+
+
+def _put_back(tensors: Tensors, kept: Tensors) -> None:
+    import torch
+
+    with torch.no_grad():
+        for tensor, own in zip(tensors, kept, strict=True):
+            _bits(own).bitwise_not_()
+            tensor.copy_(own)
+
+
+def _drawn(like: torch.Tensor) -> torch.Tensor:
+    """Normal values with the root mean square of `like`; nobody's generator is drawn from."""
+    import torch
+
+    generator = torch.Generator(like.device)
+    generator.seed()
+    size = like.detach().abs().double().square().mean().sqrt()
+    normal = torch.randn(like.shape, generator=generator, dtype=torch.float32, device=like.device)
+    return (normal * size).to(like.dtype)
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return as_integers(torch.view_as_real(tensor) if tensor.is_complex() else tensor)
+
+
+class Apart:
+    """Computes what a forward and a backward pass give: outputs without gradients, each gradient by itself.
+
+    fn      the function
+    known   what is known of it
+    own     makes what a call may work on: copies of the inputs that it overwrites; takes the number of the first
+    """
+
+    def __init__(self, fn: Callable[..., Any], known: Reference, own: Callable[..., Tensors]) -> None:
+        self._fn = fn
+        self._known = known
+        self._own = own
+        self._said: list[str] = []
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of the last call could not be computed so, and was taken from an ordinary call, in words."""
+        return tuple(self._said)
+
+    def __call__(self, *tensors: Any) -> Outputs:
+        """Outputs and gradients by name. Raises what an ordinary call raises, where one is needed."""
+        self._said.clear()
+        inputs, incoming = tensors[: self._known.count], tensors[self._known.count :]
+        with _nothing_compiled():
+            found = dict(self._outputs(inputs))
+            for number, name in enumerate(self._known.names[: self._known.count]):
+                if takes_gradient(inputs[number]):
+                    self._add_gradient(found, name, number, inputs, incoming)
+            if self._said:
+                graph = run(self._fn, self._own(*inputs), self._own(*incoming, first=len(inputs)))
+                found = backward(graph, self._known.names[: self._known.count]) | found
+        return found
+
+    def _outputs(self, inputs: Tensors) -> Outputs:
+        """Those without gradients; none where an honest kernel may have reasons for giving others."""
+        try:
+            outputs = without(self._fn, self._own(*inputs))
+        except Exception as error:
+            self._said.append(f"not proven under no_grad, which raises {_shown(error)}")
+            return {}
+        if missing := [name for name in self._known.outputs if name not in outputs]:
+            named = ", ".join(map(repr, missing))
+            self._said.append(f"not proven under no_grad: {named} is not returned there")
+            return {}
+        return outputs
+
+    def _add_gradient(
+        self, found: dict[str, torch.Tensor], name: str, number: int, inputs: Tensors, incoming: Tensors
+    ) -> None:
+        given = self._own(*incoming, first=len(inputs))
+        roots = dict(zip(self._known.roots, given, strict=True))
+        try:
+            gradient = of_one(self._fn, self._own(*inputs), number, roots)
+        except Exception as error:
+            self._said.append(f"not proven where {name!r} alone requires a gradient, which raises {_shown(error)}")
+            return
+        if gradient is not None:
+            found[f"grad_{name}"] = gradient
+
+
+@contextlib.contextmanager
+def _nothing_compiled() -> Iterator[None]:
+    """What torch.compile would compile anew runs as it is written meanwhile: compiling takes seconds."""
+    import torch
+
+    stance: Any = getattr(torch.compiler, "set_stance", None)
+    if stance is None or "torch._dynamo" not in sys.modules:
+        yield
+        return
+    with stance("eager_on_recompile"):
+        yield
+
+
+def _shown(error: Exception) -> str:
+    """An error in one line."""
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

@@ -6,19 +6,29 @@ All heads share one latent row and one rotated row per key; wkv_b holds, by head
 
 It can be computed so ('naive'), or with W_UK moved to the query and W_UV behind the softmax ('absorbed', DeepSeek-V3's
 `inference/model.py`), where keys and values are the latents themselves.
+
+Reference and yardstick are the absorbed form written out plainly, in chunks so that memory stays bounded. For a head:
+
+    q_latent = q_nope W_UK    S = (q_latent latent^T + q_pe k_pe^T) / sqrt(D + R)    out = (softmax(S) latent) W_UV^T
 """
 
 from __future__ import annotations
 
+import math
+import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.workloads import loud_rows, mla_math
+from pytest_attnperf.workloads import loud_rows, planted_keys
+from pytest_attnperf.workloads.attention_math import SCORE_BYTES_CPU, SCORE_BYTES_GPU, chunks
 from pytest_attnperf.workloads.family_workload import FamilyWorkload
 from pytest_attnperf.workloads.fields import Grammar
+from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
 
 if TYPE_CHECKING:
+    import torch
+
     from pytest_attnperf.backends import Outputs, Tensors
 
 DTYPES = ("f16", "bf16", "f32")
@@ -142,7 +152,7 @@ class Mla(FamilyWorkload):
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """(q_nope, q_pe, kv_latent, k_pe, wkv_b) on `device`, from N(0, 1), wkv_b from N(0, 1/C): so that keys and
-        values have elements of about 1. With `planted`, see `mla_math.plant`, which changes queries and scales keys."""
+        values have elements of about 1. With `planted`, see `_plant`, which changes queries and scales keys."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
@@ -160,13 +170,171 @@ class Mla(FamilyWorkload):
         wkv_b *= self.latent_dim**-0.5
         if planted:
             loud = loud_rows.bears(self.dtype, lse=self.lse)
-            mla_math.plant(q_nope, q_pe, kv_latent, k_pe, wkv_b, causal=self.causal, seed=seed, loud=loud)
+            _plant(q_nope, q_pe, kv_latent, k_pe, wkv_b, causal=self.causal, seed=seed, loud=loud)
         return tuple(tensor.to(self.stored_as) for tensor in (q_nope, q_pe, kv_latent, k_pe, wkv_b))
 
     def reference(self, inputs: Tensors) -> Outputs:
         """The absorbed form in fp64 on a CPU and for f32; in fp32 without TF32 on a GPU for f16 and bf16. Chunked."""
-        return mla_math.reference(*inputs, causal=self.causal, lse=self.lse)
+        return _reference(*inputs, causal=self.causal, lse=self.lse)
 
     def plain(self, inputs: Tensors) -> Outputs:
         """The absorbed form in the working dtype, rounded where DeepSeek-V3's einsums round."""
-        return mla_math.plain(*inputs, causal=self.causal, lse=self.lse)
+        return _plain(*inputs, causal=self.causal, lse=self.lse)
+
+
+def _reference(
+    q_nope: torch.Tensor,
+    q_pe: torch.Tensor,
+    kv_latent: torch.Tensor,
+    k_pe: torch.Tensor,
+    wkv_b: torch.Tensor,
+    *,
+    causal: bool,
+    lse: bool,
+) -> Outputs:
+    """q_nope (B, S, H, D), q_pe (B, S, H, R), kv_latent (B, T, C), k_pe (B, T, R), wkv_b (H, D + Dv, C) -> 'out'
+    (B, S, H, Dv) [, 'lse' (B, H, S)] in `reference_dtype`; inputs are upcast as they are stored."""
+    inputs = (q_nope, q_pe, kv_latent, k_pe, wkv_b)
+    return _attention(inputs, reference_dtype(inputs), causal=causal, lse=lse)
+
+
+def _plain(
+    q_nope: torch.Tensor,
+    q_pe: torch.Tensor,
+    kv_latent: torch.Tensor,
+    k_pe: torch.Tensor,
+    wkv_b: torch.Tensor,
+    *,
+    causal: bool,
+    lse: bool,
+) -> Outputs:
+    """The same shapes in the inputs' dtype; 'lse' is fp32.
+
+    Rounded to it are q_latent, both parts of the scores, their sum, that times the scale, the weights and their sum of
+    latents, as by the einsums of DeepSeek-V3's `inference/model.py`. fp32 is multiplied in fp32, never TF32.
+    """
+    inputs = (q_nope, q_pe, kv_latent, k_pe, wkv_b)
+    return _attention(inputs, q_nope.dtype, causal=causal, lse=lse)
+
+
+def _attention(inputs: tuple[torch.Tensor, ...], dtype: torch.dtype, *, causal: bool, lse: bool) -> Outputs:
+    import torch
+
+    q_nope, q_pe, kv_latent, k_pe, wkv_b = inputs
+    (batch, seq_q, heads, nope_dim), (_, seq_kv, latent_dim) = q_nope.shape, kv_latent.shape
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    out_shape = (batch, seq_q, heads, wkv_b.shape[1] - nope_dim)
+    out = torch.empty(out_shape, dtype=dtype, device=q_nope.device)
+    lse_out = torch.empty((batch, heads, seq_q), dtype=wide, device=q_nope.device)
+    w_uk, w_uv = wkv_b[:, :nope_dim].to(dtype), wkv_b[:, nope_dim:].to(dtype)
+    limit = SCORE_BYTES_CPU if q_nope.device.type == "cpu" else SCORE_BYTES_GPU
+    rows_at_once = max(1, limit // (heads * (seq_kv + latent_dim) * dtype.itemsize))
+    with torch.no_grad(), full_fp32_matmul():
+        for batches, rows in chunks(batch, seq_q, rows_at_once):
+            last_key = rows.start + seq_kv - seq_q if causal else None
+            queries = (q_nope[batches, rows].to(dtype), q_pe[batches, rows].to(dtype))
+            keys = (kv_latent[batches].to(dtype), k_pe[batches].to(dtype))
+            scores = _scores(queries, keys, w_uk, last_key)
+            if lse:
+                lse_out[batches, :, rows] = torch.logsumexp(scores.to(wide), dim=-1)
+            weights = torch.softmax(scores, dim=-1)
+            latent = torch.einsum("bhst,btc->bhsc", weights, keys[0])
+            out[batches, rows] = torch.einsum("bhsc,hdc->bshd", latent, w_uv)
+    return {"out": out, "lse": lse_out} if lse else {"out": out}
+
+
+def _scores(
+    queries: tuple[torch.Tensor, torch.Tensor],
+    keys: tuple[torch.Tensor, torch.Tensor],
+    w_uk: torch.Tensor,
+    last_key: int | None,
+) -> torch.Tensor:
+    """(b, H, rows, T), scaled; row r does not see the keys after last_key + r."""
+    import torch
+
+    q_nope, q_pe = queries
+    scale = 1.0 / math.sqrt(q_nope.shape[-1] + q_pe.shape[-1])
+    q_latent = torch.einsum("bshd,hdc->bhsc", q_nope, w_uk)
+    scores = torch.einsum("bhsc,btc->bhst", q_latent, keys[0]) + torch.einsum("bshr,btr->bhst", q_pe, keys[1])
+    scores.mul_(scale)
+    if last_key is not None:
+        rows, seq_kv = scores.shape[-2:]
+        last = last_key + torch.arange(rows, device=scores.device)[:, None]
+        scores.masked_fill_(torch.arange(seq_kv, device=scores.device)[None, :] > last, float("-inf"))
+    return scores
+
+
+def _plant(
+    q_nope: torch.Tensor,
+    q_pe: torch.Tensor,
+    kv_latent: torch.Tensor,
+    k_pe: torch.Tensor,
+    wkv_b: torch.Tensor,
+    *,
+    causal: bool,
+    seed: int,
+    loud: bool = False,
+) -> None:
+    """Align rows of the queries with keys, in place, in fp32; which, and why, see `planted_keys`.
+
+    A row of head h in which key j is planted becomes q = k (t sqrt(D + R) / |k|^2), k = [W_UK_h latent_j, k_pe_j]; its
+    scaled score with key j is t. Its score with another key is normal, of variance t^2 v / |k|^2, where v is the
+    variance of a key along k: 1 where the rows of W_UK are orthogonal, and for those of N(0, 1/C) more by D / C for the
+    part that is not rotated. So for `target_score` a key has (D + R) / v dimensions. It asks for longer keys where
+    these are too few, and both parts of planted keys are scaled alike. With `loud` one row is (see `loud_rows`).
+    """
+    import torch
+
+    batch, seq_q, heads, nope_dim = q_nope.shape
+    (seq_kv, rope_dim), latent_dim = k_pe.shape[1:], kv_latent.shape[2]
+    chosen = planted_keys.plans(seq_q, seq_kv, causal=causal, seed=seed, lanes=batch * heads)
+    key_dim = nope_dim + rope_dim
+    spread = nope_dim * (1 + nope_dim / latent_dim) + rope_dim
+    target, stretch = planted_keys.target_score(seq_kv, max(1, round(key_dim * key_dim / spread)))
+    keys = sorted({item.key for plan in chosen for item in plan})
+    kv_latent[:, keys] *= stretch
+    k_pe[:, keys] *= stretch
+    for head in range(heads):
+        lanes = [(b, chosen[(b * heads + head) % len(chosen)]) for b in range(batch)]
+        places = [(b, item.row, item.key) for b, plan in lanes for item in plan]
+        if not places:
+            continue
+        b, row, key = torch.tensor(places, device=q_nope.device).T
+        with full_fp32_matmul():
+            k_nope = kv_latent[b, key] @ wkv_b[head, :nope_dim].T
+        squared = k_nope.square().sum(-1) + k_pe[b, key].square().sum(-1)
+        factor = (target * math.sqrt(key_dim) / squared)[:, None]
+        q_nope[b, row, head] = k_nope * factor
+        q_pe[b, row, head] = k_pe[b, key] * factor
+    if loud and loud_rows.chosen(seed, batch * heads * seq_q):
+        _make_loud((q_nope, q_pe), (kv_latent, k_pe, wkv_b), chosen, causal=causal, seed=seed)
+
+
+def _make_loud(
+    queries: tuple[torch.Tensor, torch.Tensor],
+    keys: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    chosen: list[list[planted_keys.Plant]],
+    *,
+    causal: bool,
+    seed: int,
+) -> None:
+    """Make a planted row loud (see `loud_rows`) in one of a few (batch, head) pairs."""
+    import torch
+
+    (q_nope, q_pe), (kv_latent, k_pe, wkv_b) = queries, keys
+    (batch, seq_q, heads, nope_dim), seq_kv = q_nope.shape, k_pe.shape[1]
+    draw = random.Random(f"loud row {seed}")
+    for lane in draw.sample(range(batch * heads), min(batch * heads, planted_keys.LOUD_TRIES)):
+        b, head = divmod(lane, heads)
+        seen = {item: range(item.row + seq_kv - seq_q + 1 if causal else seq_kv) for item in chosen[lane % len(chosen)]}
+        items = [item for item in seen if item.key in seen[item]]
+        if not items:
+            continue
+        item = draw.choice(items)
+        with full_fp32_matmul():
+            whole = torch.cat((kv_latent[b] @ wkv_b[head, :nope_dim].T, k_pe[b]), dim=-1)
+        second = loud_rows.beside(item.key, seen[item])
+        pair = [item.key] if second is None else [item.key, second]
+        if (row := loud_rows.query(whole, pair, whole.shape[-1] ** -0.5)) is not None:
+            q_nope[b, item.row, head], q_pe[b, item.row, head] = row[:nope_dim], row[nope_dim:]
+            return

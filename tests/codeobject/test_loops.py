@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.codeobject import amdgcn, sass
-from pytest_attnperf.codeobject.decoding import read_assembly
+from pytest_attnperf.codeobject.decoding import INDIRECT, Loop, Loops, find_loops, read_assembly
+from pytest_attnperf.codeobject.disassembly import cubin_listing_of
 from pytest_attnperf.codeobject.instructions import Instruction, Listing
-from pytest_attnperf.codeobject.loops import INDIRECT, Loop, Loops, find_loops
-from pytest_attnperf.codeobject.nvdisasm import cubin_listing_of
 
 DATA = Path(__file__).parents[1] / "data" / "assembly"
 

@@ -13,7 +13,7 @@ import pytest
 from pytest_attnperf.cli.program import main as cli
 from pytest_attnperf.codeobject.triton_installation import load_triton
 from pytest_attnperf.errors import ToolMissingError, UsageError
-from pytest_attnperf.plugin import missing_parts
+from pytest_attnperf.plugin import main
 from pytest_attnperf.plugin.config import RUN_CONFIG, RunConfig
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.testing.sample_runs import sample_run
@@ -119,6 +119,6 @@ class _Config:
 def test_a_run_that_measures_names_torch_once(config: Any, lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One line above a run that measures; none above others, or where a conftest brings a device of its own."""
     take_away(monkeypatch, "torch")
-    said = missing_parts.header(config)
+    said = main.pytest_report_header(config)
     assert len(said) == lines
     assert all("torch is not installed for" in line and "attnperf doctor" in line for line in said)

@@ -7,9 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_attnperf.environment import cpu
-from pytest_attnperf.environment.device import describe_device, describe_gpu
-from pytest_attnperf.environment.names import gpu_product, slug
+from pytest_attnperf.environment.device import cpu_product, describe_device, describe_gpu, gpu_product, slug
 from pytest_attnperf.environment.system import System
 from pytest_attnperf.errors import UsageError
 
@@ -93,7 +91,7 @@ def test_product_names(name: str, product: str) -> None:
 )
 def test_cpu_products(model: str, product: str) -> None:
     """A CPU's slug leaves out trademarks, clock and core count."""
-    assert cpu.product(model) == product == slug(product)
+    assert cpu_product(model) == product == slug(product)
 
 
 def test_cpu(tmp_path: Path) -> None:

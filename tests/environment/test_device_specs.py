@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_attnperf.environment.device import slug
 from pytest_attnperf.environment.device_specs import DeviceSpec, all_specs, product_by_shape, spec_for
-from pytest_attnperf.environment.names import slug
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.base import DTYPE_BYTES
 

@@ -11,8 +11,8 @@ import pytest
 
 from pytest_attnperf.records import Fingerprint, Launch, Verdict
 from pytest_attnperf.records.code import KernelCode
-from pytest_attnperf.session import ran_code
-from pytest_attnperf.session.ran_code import CodeReader
+from pytest_attnperf.session import plausibility
+from pytest_attnperf.session.plausibility import CodeReader
 from pytest_attnperf.session.settings import Mode
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         )
 
     reader = CodeReader(lambda data, name: data.decode().split()[0], analyse)
-    monkeypatch.setattr(ran_code, "READER", reader)
+    monkeypatch.setattr(plausibility, "READER", reader)
     return found
 
 
@@ -137,7 +137,7 @@ def test_what_is_not_timed_is_not_taken_apart(bench: Bench, monkeypatch: pytest.
     def analyse(data: bytes, launch: Launch) -> KernelCode:
         raise AssertionError(f"{launch.name} was taken apart")
 
-    monkeypatch.setattr(ran_code, "READER", CodeReader(lambda data, name: "a1", analyse))
+    monkeypatch.setattr(plausibility, "READER", CodeReader(lambda data, name: "a1", analyse))
     result = bench.judge(Mode.CHECK, **ran("a1"))
     assert (result.verdict, result.code) == (Verdict.RIGHT, ())
     assert result.launches[0].isa_hash == "a1"

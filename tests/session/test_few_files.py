@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(pytest_attnperf.__file__).parent
 
-FEW = 20
-"""Files that a case goes through in the controller; six more talk to a worker, which is in memory here."""
+FEW = 19
+"""Files that a case goes through in the controller; five more talk to a worker, which is in memory here."""
 
 SERVING = {"workers/device.py", "workers/local.py", "workloads/family_workload.py", "workloads/prefill.py"}
 """Files that serve the case, in a run in its worker."""

@@ -1,9 +1,12 @@
+from __future__ import annotations
+
 import json
 import os
 import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,7 +16,7 @@ from pytest_attnperf.records import CaseKey, Role
 from pytest_attnperf.testing.fake.backends import FakeBackend
 from pytest_attnperf.testing.fake.device import FakeDevice
 from pytest_attnperf.workers.protocol import Channel, State
-from pytest_attnperf.workers.server import Server, host_identity
+from pytest_attnperf.workers.server import TRITON_BUILD, Server, host_identity, missing_compiler
 from pytest_attnperf.workloads.prefill import Prefill
 
 WORKLOAD = Prefill(batch=1, seq_q=64, heads=1, head_dim=16)
@@ -211,3 +214,41 @@ def test_a_machine_is_known_by_its_boot(tmp_path: Path) -> None:
     assert host_identity(tmp_path / "boot_id") == host_identity(tmp_path / "boot_id")
     assert "6f3b1c2e" not in host_identity(tmp_path / "boot_id")
     assert host_identity(tmp_path / "none") == ""
+
+
+class InvalidCxxCompiler(RuntimeError):
+    """As Inductor's is called."""
+
+
+def raised_by_triton() -> Exception:
+    """A RuntimeError of the module that compiles with a C compiler."""
+    module = ModuleType(TRITON_BUILD)
+    exec("def build():\n    raise RuntimeError('Failed')", module.__dict__)
+    with pytest.raises(RuntimeError) as caught:
+        module.build()
+    return caught.value
+
+
+def test_what_inductor_raises() -> None:
+    """Whether it led to the error, or is held by it."""
+    for error in (InvalidCxxCompiler(), RuntimeError("outer")):
+        error.__cause__ = InvalidCxxCompiler()
+        assert missing_compiler(error, {}).startswith("no C++ compiler was found, and torch.compile needs one on a CPU")
+    held = RuntimeError("outer")
+    held.inner_exception = InvalidCxxCompiler()  # type: ignore[attr-defined]
+    held.__context__ = held  # a circle ends
+    assert "install gcc or clang" in missing_compiler(held, {})
+
+
+def test_what_triton_raises(tmp_path: Path) -> None:
+    """Only where there is none: a compiler that fails says why itself."""
+    error = raised_by_triton()
+    assert missing_compiler(error, {"PATH": str(tmp_path)}).startswith("no C compiler was found, and Triton builds its")
+    (tmp_path / "gcc").write_text("")
+    (tmp_path / "gcc").chmod(0o755)
+    assert missing_compiler(error, {"PATH": str(tmp_path)}) == ""
+
+
+def test_other_errors_are_left_alone() -> None:
+    """On a machine without a compiler, too."""
+    assert missing_compiler(RuntimeError("no kernel"), {}) == ""

@@ -208,12 +208,12 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Computed in pieces of one row, the reference is the same."""
     import torch
 
-    from pytest_attnperf.workloads import mla_math
+    from pytest_attnperf.workloads import mla
 
     workload = Mla(2, 5, 3, 16, 8, 32, seq_kv=9, causal=True, lse=True)
     inputs = workload.make_inputs(1, "cpu", planted=True)
     whole = workload.reference(inputs)
-    monkeypatch.setattr(mla_math, "SCORE_BYTES_CPU", 1)
+    monkeypatch.setattr(mla, "SCORE_BYTES_CPU", 1)
     pieces = workload.reference(inputs)
     for name, expected in whole.items():
         torch.testing.assert_close(pieces[name], expected)

@@ -20,7 +20,7 @@ from pytest_attnperf.kernel_builds import ALL_ARCHS, HipSource, KernelBuild
 from pytest_attnperf.records.atomic_file import write_atomically
 
 if TYPE_CHECKING:
-    from pytest_attnperf.plugin.registered import Registered
+    from pytest_attnperf.plugin.own_pytest import Registered
 
 GROUP = "deeper"
 ORDER = 210
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Build and write. Raises UsageError for unknown names, ToolMissingError where no compiler is here."""
-    from pytest_attnperf.plugin.registered import visit
+    from pytest_attnperf.plugin.own_pytest import visit
 
     return visit(lambda registered: build_all(registered, options), options.suite)
 

@@ -15,7 +15,7 @@ from pytest_attnperf.workloads.families import Families, Family
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend
     from pytest_attnperf.measure.single_run import SingleRun
-    from pytest_attnperf.plugin.registered import Registered
+    from pytest_attnperf.plugin.own_pytest import Registered
     from pytest_attnperf.records import Launch
     from pytest_attnperf.workloads.base import Workload
 
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     for name, least in (("calls", 1), ("warmup", 0)):
         if getattr(options, name) < least:
             raise UsageError(f"--{name} {getattr(options, name)} must be at least {least}")
-    from pytest_attnperf.plugin.registered import visit
+    from pytest_attnperf.plugin.own_pytest import visit
 
     return visit(lambda registered: run_case(registered, options), options.suite, f"--attnperf-device={options.device}")
 

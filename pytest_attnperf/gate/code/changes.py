@@ -12,9 +12,8 @@ from pytest_attnperf.codeobject.arch import ARCHS
 from pytest_attnperf.codeobject.instructions import width_bytes
 from pytest_attnperf.codeobject.occupancy import allocation, block_of, resources_of
 from pytest_attnperf.gate.code.causes import counts_changed, kind_of
-from pytest_attnperf.gate.code.compared import Compared
 from pytest_attnperf.gate.code.policy import CodePolicy
-from pytest_attnperf.gate.code.rules import MATRIX, Said, counted, in_words, is_matrix, occupancy_or_note
+from pytest_attnperf.gate.code.rules import MATRIX, Compared, Said, counted, in_words, is_matrix, occupancy_or_note
 from pytest_attnperf.records.code import KernelCode, Occupancy
 
 NVIDIA_REGISTER_GRANULE = 8

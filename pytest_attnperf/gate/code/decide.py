@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pytest_attnperf.baselines.code_schema import StoredKernel, entry_of
 from pytest_attnperf.gate.code.causes import arrow, settings_changed
 from pytest_attnperf.gate.code.changes import better, incomparable, worse
-from pytest_attnperf.gate.code.compared import Compared
 from pytest_attnperf.gate.code.policy import UNLESS_ACCEPTED, CodePolicy
-from pytest_attnperf.gate.code.rules import Candidate, Said, broken_rules
+from pytest_attnperf.gate.code.rules import Candidate, Compared, Said, broken_rules
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CodeFinding
 

@@ -16,7 +16,15 @@ from pytest_attnperf.codeobject.arch import lds_limit_bytes
 from pytest_attnperf.codeobject.instructions import is_store
 from pytest_attnperf.codeobject.occupancy import occupancy_of
 from pytest_attnperf.errors import CodeObjectError
-from pytest_attnperf.gate.code.causes import counts_changed, lines_changed, lines_holding, sentence, settings_changed
+from pytest_attnperf.gate.code.causes import (
+    Concerns,
+    counts_changed,
+    lines_changed,
+    lines_holding,
+    sentence,
+    settings_changed,
+)
+from pytest_attnperf.gate.code.policy import CodePolicy
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.code import CodeFinding, KernelCode, Occupancy
 
@@ -252,3 +260,46 @@ def _was(stored: StoredKernel | None, before: str) -> str:
 
 def _scratch_lines(code: KernelCode) -> str:
     return lines_holding(code.lines, lambda name: name in SCRATCH)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A kernel as compiled now, and as stored."""
+
+    now: Candidate
+    stored: StoredKernel
+    policy: CodePolicy
+
+    @property
+    def new(self) -> KernelCode:
+        """What the candidate became."""
+        return self.now.code
+
+    @property
+    def old(self) -> KernelCode:
+        """What is stored."""
+        return self.stored.code
+
+    @property
+    def same_machine_code(self) -> bool:
+        """An unknown hash is equal to none."""
+        return bool(self.new.isa_hash) and self.new.isa_hash == self.old.isa_hash
+
+    @property
+    def same_launch(self) -> bool:
+        """The workgroup's size and what the launch adds to its LDS; the grid is the caller's own."""
+        same_size = self.new.workgroup == self.old.workgroup
+        return same_size and self.new.lds_dynamic_bytes == self.old.lds_dynamic_bytes
+
+    @property
+    def comparable(self) -> bool:
+        """Whether differences are the kernel's and not the compiler's."""
+        return self.same_machine_code or self.now.compiler == self.stored.compiler
+
+    def finding(
+        self, kind: str, before: str, after: str, text: str, concerns: Concerns | None = None, *, warns: bool = False
+    ) -> CodeFinding:
+        """A finding with the settings that changed and the source lines whose counts of these classes did."""
+        lines = lines_changed(self.new.lines, self.old.lines, concerns) if concerns else ""
+        fails = self.policy.fails(kind) and not warns
+        return CodeFinding(kind, fails, before, after, sentence(text, settings_of(self.now, self.stored), lines))

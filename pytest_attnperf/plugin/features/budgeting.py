@@ -17,9 +17,9 @@ from pytest_attnperf.plugin.keys import PLANNED
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.budget import Budget
-from pytest_attnperf.session.durations import seconds_of
 from pytest_attnperf.session.judge import Session
 from pytest_attnperf.session.settings import Case, Mode
+from pytest_attnperf.session.time_left import seconds_of
 
 FLAG = options.BY_NAME["budget"].flag
 

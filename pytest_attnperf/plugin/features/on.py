@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_attnperf.plugin.config import run_config
+from pytest_attnperf.plugin.config import is_xdist_controller, is_xdist_worker, run_config
+from pytest_attnperf.plugin.ending import BaseSide
 from pytest_attnperf.plugin.features.base import Feature
-from pytest_attnperf.plugin.xdist_roles import is_xdist_controller, is_xdist_worker
 from pytest_attnperf.session.looking import UNTIMED
 from pytest_attnperf.session.settings import Mode
 
@@ -79,8 +79,6 @@ def _of_cases(
 
         found.append(Warming.of(config, session, len(cases)))
     if run_config(config).against:
-        from pytest_attnperf.plugin.features.base_side import BaseSide
-
         found.append(BaseSide(config, session.bench.against))
     return found
 
@@ -101,15 +99,13 @@ def _journal(config: pytest.Config, session: Session) -> Journal | None:
 
 def _progress(config: pytest.Config, gathered: Gathered, code: CodeRun | None) -> Progress | None:
     """How far the run is, unless nobody wants to hear that; and what xdist's workers have ended, where these judge."""
+    from pytest_attnperf.plugin.features.live.progress import Dealt, Progress
+
     progress = None
     if config.get_verbosity() >= 0:
-        from pytest_attnperf.plugin.features.live.progress import Progress
-
         progress = Progress(config, gathered.selected, (lambda: None) if code is None else (lambda: code.compiling))
         progress.follow()
     if is_xdist_controller(config):
-        from pytest_attnperf.plugin.features.gpus.dealt import Dealt
-
         config.pluginmanager.register(Dealt(gathered, progress), "attnperf-dealt")
     return progress
 
@@ -118,15 +114,15 @@ def _printing(config: pytest.Config, session: Session) -> list[Feature]:
     """What has lines of its own at the end."""
     asked, found = run_config(config), list[Feature]()
     if session.bench.settings.mode is Mode.CALIBRATE:
-        from pytest_attnperf.plugin.features.calibrating import Calibrating
+        from pytest_attnperf.plugin.summary import Calibrating
 
         found.append(Calibrating(session.bench.settings.second_look))
     if asked.profile:
-        from pytest_attnperf.plugin.features.profiles import Profiles
+        from pytest_attnperf.plugin.summary import Profiles
 
         found.append(Profiles())
     if (asked.history or asked.report) and session.bench.settings.mode not in UNTIMED:
-        from pytest_attnperf.plugin.features.publishing import Publishing
+        from pytest_attnperf.plugin.report_inputs import Publishing
 
         found.append(Publishing(asked))
     return found

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_attnperf.records.unique_keys import require_unique_keys
+from pytest_attnperf.records.regular_file import require_unique_keys
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.reports.files.json_results import TWICE, ResultsFileError
 from pytest_attnperf.results import RESULTS_SCHEMA, RunResult

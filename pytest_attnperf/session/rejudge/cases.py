@@ -41,10 +41,9 @@ from pytest_attnperf.session.case_records import (
     with_figures,
 )
 from pytest_attnperf.session.consistent import contradicted, contradictions
-from pytest_attnperf.session.origin import other_base, other_commit, require_full
 from pytest_attnperf.session.rejudge import claims
 from pytest_attnperf.session.rejudge.code import rejudged_code
-from pytest_attnperf.session.rejudge.missing_cases import missing, not_measured
+from pytest_attnperf.session.rejudge.findings import missing, not_measured, other_base, other_commit, require_full
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.stats.noise import NoiseEstimate
 from pytest_attnperf.stats.pairs import pair_noise

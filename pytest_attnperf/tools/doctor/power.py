@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pytest_attnperf.environment import amd, nvidia
-from pytest_attnperf.environment.reading import Reading
-from pytest_attnperf.environment.system import ProbeError, System
+from pytest_attnperf.environment.system import ProbeError, Reading, System
 from pytest_attnperf.tools.doctor.finding import Finding, Status
 from pytest_attnperf.tools.doctor.gpu_list import AMD, asked, cards, in_words, tokens, unknown
 from pytest_attnperf.tools.doctor.partitions import NO_SMI

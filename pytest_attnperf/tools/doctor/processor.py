@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from pytest_attnperf.environment import cpu
+from pytest_attnperf.environment.device import cpu_model
 from pytest_attnperf.environment.device_state import BUSY_LOAD_PER_CORE
 from pytest_attnperf.environment.system import ProbeError, System
 from pytest_attnperf.tools.doctor.finding import Finding, Status
@@ -38,7 +38,7 @@ def _load(here: Surroundings, cores: int) -> Finding:
 
 def _model(system: System) -> str:
     try:
-        return cpu.model_name(system)
+        return cpu_model(system)
     except ProbeError:
         return "a CPU without a name"
 

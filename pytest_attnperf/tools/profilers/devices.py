@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pytest_attnperf.environment.device import gpu_product
 from pytest_attnperf.environment.device_specs import DeviceSpec, all_specs, spec_for
-from pytest_attnperf.environment.names import gpu_product
 from pytest_attnperf.errors import UnknownNameError, UsageError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.records.profiles import Agent

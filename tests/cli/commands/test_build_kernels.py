@@ -20,7 +20,7 @@ from pytest_attnperf.codeobject.object_manifest import read_manifest
 from pytest_attnperf.codeobject.objects import read_object
 from pytest_attnperf.errors import CodeObjectError, ToolMissingError, UnknownNameError, UsageError
 from pytest_attnperf.kernel_builds import HipSource, KernelBuild, KernelRegistry, ObjectFile
-from pytest_attnperf.plugin.registered import Registered
+from pytest_attnperf.plugin.own_pytest import Registered
 from pytest_attnperf.workloads.families import FAMILIES
 
 REASONS = [reason for arch in ("gfx942", "gfx1100") for reason in hip_reasons(arch)]

@@ -21,7 +21,7 @@ from pytest_attnperf.errors import UnknownNameError, UnsupportedError, UsageErro
 from pytest_attnperf.kernel_builds import KernelRegistry
 from pytest_attnperf.measure import interpreting
 from pytest_attnperf.plugin.config import RUN_CONFIG, RunConfig
-from pytest_attnperf.plugin.registered import Registered
+from pytest_attnperf.plugin.own_pytest import Registered
 from pytest_attnperf.records import DeviceInfo, Launch, Tolerance
 from pytest_attnperf.workloads.families import FAMILIES
 
@@ -206,10 +206,10 @@ def test_on_a_gpu_launches_are_shown() -> None:
 
 def test_the_command_passes_the_device_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """`--device` reaches the plugin as its own option."""
-    from pytest_attnperf.plugin import registered
+    from pytest_attnperf.plugin import own_pytest
 
     seen: list[Any] = []
-    monkeypatch.setattr(registered, "visit", lambda work, *rest: seen.append(rest) or 0)
+    monkeypatch.setattr(own_pytest, "visit", lambda work, *rest: seen.append(rest) or 0)
     typed = ["run-kernel", "b", "--workload", "w", "--device", "cpu", "--suite", "tests"]
     parsed = parser_of(["run-kernel"]).parse_args(typed)
     assert run_kernel_command.run(parsed) == 0

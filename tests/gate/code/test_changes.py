@@ -7,9 +7,8 @@ import pytest
 
 from pytest_attnperf.baselines.code_schema import StoredKernel
 from pytest_attnperf.gate.code.changes import allocated_vgprs, better, incomparable, worse
-from pytest_attnperf.gate.code.compared import Compared
 from pytest_attnperf.gate.code.policy import BY_POLICY, CodePolicy
-from pytest_attnperf.gate.code.rules import Candidate
+from pytest_attnperf.gate.code.rules import Candidate, Compared
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.code import CodeFinding, KernelCode, SourceLine
 

@@ -20,7 +20,7 @@ def pytest_unconfigure():
 ALWAYS = {
     *("base", "on", "interrupts", "code_objects", "code_objects.code_items"),
     *("gpus", "gpus.gpu_choice", "gpus.card_watch", "journal", "journal.journaling", "journal.journal_header"),
-    *("journal.journal_folder", "live", "live.progress", "live.status_text"),
+    *("journal.journal_folder", "live", "live.progress", "live.live_line"),
 }
 
 

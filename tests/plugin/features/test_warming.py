@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin.config import RunConfig
 from pytest_attnperf.plugin.features.warming import (
     CASE_LIMIT_S,
+    CacheFolder,
+    Contents,
     backend_lines,
+    cache_folders,
+    contents,
+    growth_lines,
     lost_lines,
     refuse_warm,
     slowest_table,
     total_line,
 )
-from pytest_attnperf.plugin.run_settings import run_settings
+from pytest_attnperf.plugin.run import run_settings
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.warm import Reopened
@@ -75,3 +82,36 @@ def test_the_case_limit() -> None:
     for typed, seconds in (({}, CASE_LIMIT_S), ({"case-limit": "20"}, 20.0)):
         asked = RunConfig(warm=True, case_limit="20", typed=typed)
         assert run_settings(asked, 0, distributed=False).case_limit_seconds == seconds
+
+
+def test_variables_say_where(tmp_path: Path) -> None:
+    """Each variable is heeded as its owner does; without them the folders lie in the home and the temporary folder."""
+    names = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "AITER_JIT_DIR", "build")
+    said = {name: str(tmp_path / name) for name in names} | {"AITER_ROOT_DIR": str(tmp_path)}
+    found = cache_folders(said, tmp_path / "project", tmp_path / "home")
+    assert [folder.path.name for folder in found] == [*names, "cache"]
+    usual = cache_folders({}, tmp_path / "project", tmp_path / "home")
+    by_name = {folder.name: folder.path for folder in usual}
+    assert by_name["Triton"] == tmp_path / "home" / ".triton" / "cache"
+    assert by_name["torch extensions"] == tmp_path / "home" / ".cache" / "torch_extensions"
+    assert {folder.path for folder in usual if folder.name == "aiter"} >= {
+        tmp_path / "home" / ".aiter" / "jit",
+        tmp_path / "home" / ".aiter" / "build",
+    }
+    assert by_name["Inductor"].name.startswith("torchinductor_")
+    assert by_name["attnperf"] == tmp_path / "project" / ".attnperf" / "cache"
+    triton = cache_folders({"TRITON_HOME": str(tmp_path)}, tmp_path, tmp_path / "home")[0]
+    assert triton.path == tmp_path / ".triton" / "cache"
+
+
+def test_contents_and_growth(tmp_path: Path) -> None:
+    """Files and bytes at any depth are counted; only what changed is said, and that nothing did where that is so."""
+    folder, idle = CacheFolder("Triton", tmp_path / "new"), CacheFolder("Inductor", tmp_path / "absent")
+    before = {one: contents(one.path) for one in (folder, idle)}
+    assert before[folder] == Contents(0, 0)
+    (tmp_path / "new" / "deep").mkdir(parents=True)
+    (tmp_path / "new" / "deep" / "kernel.cubin").write_bytes(b"x" * 1_500_000)
+    (tmp_path / "new" / "kernel.json").write_bytes(b"{}")
+    after = {one: contents(one.path) for one in (folder, idle)}
+    assert growth_lines(before, after) == [f"cache of Triton: +2 files, +1.5 MB in {tmp_path / 'new'}"]
+    assert growth_lines(after, after) == ["no cache grew: Triton, Inductor had everything, or none was written to"]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from pytest_attnperf.records.pairs import PairSummary
-from pytest_attnperf.stats.proportions import rate_bound95
+from pytest_attnperf.stats.quantiles import rate_bound95
 from pytest_attnperf.testing.fake.bench import FakeBench
 from pytest_attnperf.tools.tuner.decide import decide
 from pytest_attnperf.tools.tuner.settings import SearchResult

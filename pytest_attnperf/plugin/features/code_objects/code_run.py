@@ -1,16 +1,24 @@
-"""Compiled kernels inside the user's pytest: starts compile workers when the first is due, and gathers results."""
+"""Compiled kernels inside the user's pytest: starts compile workers when the first is due, gathers results, and at the
+end merges baselines, names entries without a kernel, and says what was not gated.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_attnperf.baselines.code_schema import entry_of
+from pytest_attnperf.baselines.code_store import CodeStore
+from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.config import is_xdist_worker
 from pytest_attnperf.plugin.features.base import Feature
 from pytest_attnperf.plugin.features.code_objects.code_items import (
     archs_of,
@@ -20,12 +28,15 @@ from pytest_attnperf.plugin.features.code_objects.code_items import (
 )
 from pytest_attnperf.plugin.gathered import RESULT
 from pytest_attnperf.plugin.keys import build_key
-from pytest_attnperf.plugin.xdist_roles import is_xdist_worker
+from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.reports.run.code_objects import TEXT_LIMIT
+from pytest_attnperf.reports.text.figures import one_line
+from pytest_attnperf.results import RunResult
+from pytest_attnperf.session.code_session import CodeCase, CodeSession
 
 if TYPE_CHECKING:
     from pytest_attnperf.results import CaseResult
-    from pytest_attnperf.session.code_session import CodeSession
     from pytest_attnperf.session.settings import RunSettings
     from pytest_attnperf.workers.compile_pool import CompilePool
     from pytest_attnperf.workers.launch import LaunchPlan
@@ -41,7 +52,7 @@ class CodeRun(Feature):
     baselines   folders of stored kernels, first found first
     plan        how workers of this tree are started; asked when the first kernel is due
 
-    What reads and compiles kernels is imported then, too: most runs have none.
+    What compiles kernels is imported then, too.
     """
 
     config: pytest.Config
@@ -55,8 +66,6 @@ class CodeRun(Feature):
 
     def judge(self, item: pytest.Function) -> CodeResult:
         """The verdict of one item. The other selected ones are compiled meanwhile."""
-        from pytest_attnperf.session.code_session import CodeCase
-
         key, build = build_key(item), build_of(item)
         assert key is not None
         assert build is not None
@@ -88,9 +97,7 @@ class CodeRun(Feature):
 
     def _judges(self) -> CodeSession:
         if self._session is None:
-            from pytest_attnperf.baselines.code_store import CodeStore
             from pytest_attnperf.codeobject.analysis import Analyser
-            from pytest_attnperf.session.code_session import CodeSession
             from pytest_attnperf.workers.compile_pool import CompilePool, compile_plan
 
             beside = is_xdist_worker(self.config)  # one of several: each compiles what it is given
@@ -115,3 +122,59 @@ class CodeRun(Feature):
         flag = options.BY_NAME["arch"].flag
         archs = f"{flag}={','.join(archs_of(self.config))}"
         return replace(plan, passed_options=(*plan.passed_options, archs))
+
+
+SHOWN = 5
+UNRESOLVED = frozenset({Verdict.NO_BASELINE, Verdict.INCOMPARABLE})
+
+
+def unused_code(run: RunResult, store: CodeStore, registered: Collection[str]) -> list[str]:
+    """Findings about stored kernels that are not compiled any more, of the architectures that were compiled for.
+
+    registered   names of the kernels that exist: one that no item of this run is about says nothing, because another
+                 file may compile it
+    """
+    found = []
+    judged = {(result.key.label, entry_of(result.key)) for result in run.code}
+    kernels = {result.key.backend for result in run.code}
+    for arch in sorted({arch for arch, _ in judged}):
+        try:
+            stored = store.load(arch)
+        except BaselineError as error:
+            found.append(str(error))
+            continue
+        found += [
+            f"{entry} has a code object stored for {arch} and is not compiled any more: its kernel or configuration "
+            "was removed or renamed"
+            for entry in stored
+            if (arch, entry) not in judged
+            and ((kernel := entry.partition("/")[0]) in kernels or kernel not in registered)
+        ]
+    return found
+
+
+def not_compiled(run: RunResult, store: CodeStore) -> list[str]:
+    """Findings about stored kernels that could not be compiled here: a gate that lost its compiler gates nothing."""
+    lost: Counter[tuple[str, str]] = Counter()
+    for result in run.code:
+        if result.verdict is not Verdict.UNSUPPORTED:
+            continue
+        with contextlib.suppress(BaselineError):  # said already, by each of its results
+            if store.find(result.key.label, entry_of(result.key)) is not None:
+                lost[result.key.label, result.summary] += 1
+    return [
+        one_line(f"{count} stored code objects for {arch} were not compiled here: {why}", TEXT_LIMIT)
+        for (arch, why), count in lost.items()
+    ]
+
+
+def unresolved_code_lines(run: RunResult) -> list[str]:
+    """What kept kernels from being gated, the first few of each kind."""
+    lines = []
+    for verdict in sorted({result.verdict for result in run.code} & UNRESOLVED):
+        results = [result for result in run.code if result.verdict is verdict]
+        shown = (f"{verdict.value}: {result.key}: {result.summary}" for result in results[:SHOWN])
+        lines += [one_line(line, TEXT_LIMIT) for line in shown]
+        if len(results) > SHOWN:
+            lines.append(f"{verdict.value}: {len(results) - SHOWN} more code objects")
+    return lines

@@ -1,25 +1,36 @@
-"""Which GPUs a run uses, who holds them, and what they are."""
+"""Which GPUs a run uses, who holds them, what they are, and their state before its first worker and after its last."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_attnperf.environment.cards import Card, described, pci_address, require_one_product, visible_cards
+from pytest_attnperf.environment import device_state
+from pytest_attnperf.environment.cards import (
+    Card,
+    GpuBusyError,
+    Lease,
+    described,
+    file_name,
+    lease_card,
+    lease_directory,
+    lease_free,
+    pci_address,
+    require_one_product,
+    visible_cards,
+)
 from pytest_attnperf.environment.gpus import visible_gpus
-from pytest_attnperf.environment.lease import GpuBusyError, Lease, file_name, lease_card, lease_directory, lease_free
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.config import run_config
-from pytest_attnperf.plugin.features.gpus.card_watch import CardWatch
+from pytest_attnperf.plugin.config import is_xdist_worker, run_config
 from pytest_attnperf.plugin.session_setup import device_kind
-from pytest_attnperf.plugin.xdist_roles import is_xdist_worker
+from pytest_attnperf.records import DeviceState
 from pytest_attnperf.records.gpus import GpuRecord, short_name
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, UNTIMED
@@ -33,6 +44,54 @@ PREFIX_LEAST = 8
 """Characters of a UUID that name it, where no other begins so."""
 
 _CARDS = pytest.StashKey[tuple[Card, ...]]()
+
+
+@dataclass(frozen=True)
+class CardWatch:
+    """Readings of the cards of a run, by name; of a CPU there is one."""
+
+    watches: Mapping[str, device_state.Watch]
+
+    @classmethod
+    def begin(cls, tokens: Sequence[str], *, own_device: bool = False) -> CardWatch:
+        """Read every card's state. Of a conftest's own device nothing but the machine's load can be asked."""
+        shown = [] if own_device else tokens
+        watches = {token: device_state.begin(token) for token in shown} or {"": device_state.begin("")}
+        return cls({_short(token): watch for token, watch in watches.items()})
+
+    def end(self, device_id: str) -> DeviceState:
+        """Read again, after the last worker.
+
+        device_id   what the processes of a run on one card call it
+        """
+        if len(self.watches) == 1:
+            [watch] = self.watches.values()
+            return watch.end(device_id)
+        return joined({name: watch.end() for name, watch in self.watches.items()})
+
+
+def joined(states: Mapping[str, DeviceState]) -> DeviceState:
+    """Of several cards, by name: every reading and every second says of which card it is, a note only where it is not
+    of all.
+    """
+    said = {name: set(state.notes) for name, state in states.items()}
+    of_all = set.intersection(*said.values()) if said else set()
+    common = [note for note in next(iter(states.values())).notes if note in of_all] if states else []
+    single = [f"{name}: {note}" for name, state in states.items() for note in state.notes if note not in of_all]
+    return DeviceState(
+        before={f"{key} on {name}": value for name, state in states.items() for key, value in state.before.items()},
+        after={f"{key} on {name}": value for name, state in states.items() for key, value in state.after.items()},
+        throttled_s={f"{key} on {name}": s for name, state in states.items() for key, s in state.throttled_s.items()},
+        other_processes=tuple(
+            f"{process} on {name}" for name, state in states.items() for process in state.other_processes
+        ),
+        notes=(*common, *single),
+    )
+
+
+def _short(token: str) -> str:
+    """'GPU-1a2b3c4d' for a UUID, 'GPU 3' for an index."""
+    return f"GPU {token}" if token.isdigit() else short_name(token)
 
 
 @dataclass(frozen=True)

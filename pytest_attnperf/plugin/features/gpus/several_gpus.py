@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
 import pytest
 
-from pytest_attnperf.environment.lease import GpuBusyError, lease_directory, lease_free
+from pytest_attnperf.environment.cards import GpuBusyError, lease_directory, lease_free
 from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.config import run_config
+from pytest_attnperf.plugin.config import is_distributed, is_xdist_controller, run_config, xdist_workers
 from pytest_attnperf.plugin.features.gpus import xdist_gpus
-from pytest_attnperf.plugin.features.gpus.card_watch import CardWatch
-from pytest_attnperf.plugin.features.gpus.gpu_choice import PIN, Chosen, left_out, own_gpus, require_alike, usable_cards
-from pytest_attnperf.plugin.xdist_roles import is_distributed, is_xdist_controller, processes
+from pytest_attnperf.plugin.features.gpus.gpu_choice import (
+    PIN,
+    CardWatch,
+    Chosen,
+    left_out,
+    own_gpus,
+    require_alike,
+    usable_cards,
+)
 
 TOGETHER = "--attnperf-together"
 NOT_TOGETHER = (
@@ -53,7 +63,7 @@ def refuse_workers(config: pytest.Config) -> None:
             f"--dist each with {flag}: every worker would measure every case, and the last result would count; "
             "use --dist load"
         )
-    workers, cards = processes(config), usable_cards(config)
+    workers, cards = xdist_workers(config), usable_cards(config)
     if workers <= max(1, len(cards)):
         return
     what = f"{len(cards)} visible GPU{'s' if len(cards) != 1 else ''}" if cards else "one CPU"
@@ -99,7 +109,7 @@ def prepare_xdist(config: pytest.Config) -> None:
     """
     if config.getoption("maxschedchunk", default=None) is None:
         config.option.maxschedchunk = 1  # cases take seconds, and a heap of them left at one worker takes minutes
-    cards, workers = usable_cards(config), processes(config)
+    cards, workers = usable_cards(config), xdist_workers(config)
     if not cards:
         config.stash[_WATCH] = CardWatch.begin(())
     if not cards or not workers:
@@ -135,3 +145,58 @@ def of_controller(config: pytest.Config) -> Chosen:
 
 def _flag(config: pytest.Config) -> str:
     return next(flag for name, flag in options.TIMED if getattr(run_config(config), name))
+
+
+def heap_of(nodeid: str) -> str:
+    """What a test has in common with its neighbours: its file, its function and its backend."""
+    test, _, parameters = nodeid.partition("[")
+    return f"{test}[{parameters.partition('-')[0]}"  # no backend has a hyphen in its name
+
+
+def next_test(pending: Sequence[int], heap: Callable[[int], str], current: str, others: Collection[str]) -> int:
+    """The test that a worker at the heap `current` runs next, of `pending`, which is not empty.
+
+    others   the heaps that the other workers are at
+    """
+    own = next((test for test in pending if heap(test) == current), None)
+    if own is not None:
+        return own
+    sizes = Counter(map(heap, pending))
+    free = {name: size for name, size in sizes.items() if name not in others}
+    most = free or sizes
+    largest = max(most, key=lambda name: most[name])
+    return next(test for test in pending if heap(test) == largest)
+
+
+def scheduler(config: pytest.Config, log: Any) -> Any:
+    """xdist's scheduler of `--dist load`, that picks the tests which it sends by their backend.
+
+    What a process pays once for a backend (its compiler started, its kernels loaded) would be paid by every worker if
+    cases were dealt out in the order of the workloads. They are dealt out one by one all the same, so that workers end
+    together: who has no case of its backend left goes to the backend with the most, and helps another at the end.
+    """
+    from xdist.scheduler import LoadScheduling
+
+    return _by_backend(LoadScheduling)(config, log)
+
+
+def _by_backend(load_scheduling: Any) -> Any:
+    class ByBackend(load_scheduling):  # type: ignore[misc]
+        def _send_tests(self, node: Any, num: int) -> None:
+            if not hasattr(self, "_at"):
+                self._at: dict[Any, str] = {}
+            tests = [self._take(node) for _ in range(min(num, len(self.pending)))]
+            if tests:
+                self.node2pending[node].extend(tests)
+                node.send_runtest_some(tests)
+
+        def _take(self, node: Any) -> int:
+            others = {self._at[other] for other in self.node2pending if other is not node and other in self._at}
+            test = next_test(
+                self.pending, lambda index: heap_of(self.collection[index]), self._at.get(node, ""), others
+            )
+            self._at[node] = heap_of(self.collection[test])
+            self.pending.remove(test)
+            return test
+
+    return ByBackend

@@ -5,21 +5,20 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from pytest_attnperf.plugin.config import is_xdist_controller
 from pytest_attnperf.plugin.features.base import ENDING, Feature
-from pytest_attnperf.plugin.features.live import LINE
-from pytest_attnperf.plugin.features.live.status_text import Standing, status_text
+from pytest_attnperf.plugin.features.live.live_line import LINE, Standing, status_text
+from pytest_attnperf.plugin.gathered import CASE, CODE, Gathered
 from pytest_attnperf.plugin.keys import build_key, case_key
-from pytest_attnperf.plugin.xdist_roles import is_xdist_controller
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.session.durations import duration
-from pytest_attnperf.session.time_left import Left, Took, left_text, time_left
+from pytest_attnperf.session.time_left import Left, Took, duration, left_text, time_left
 from pytest_attnperf.workers.doing import DOING
 
 EVERY_SECONDS = 15.0
@@ -189,3 +188,33 @@ def _planned(config: pytest.Config, total: int) -> dict[str, int]:
     keys = [case_key(item) or build_key(item) for item in items]
     found = Counter(key.suite for key in keys if key is not None)
     return {**found, UNKNOWN: max(0, total - found.total())}
+
+
+class Dealt:
+    """Plugin object of a controller of xdist, which collects no tests: which of them its workers have not ended yet."""
+
+    def __init__(self, gathered: Gathered, progress: Progress | None) -> None:
+        self._gathered, self._progress = gathered, progress
+        self._open: set[str] = set()
+        self._ended: set[str] = set()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: object, ids: Sequence[str]) -> None:
+        """Every worker of xdist has collected all there is: that much is to be done. One that replaces a dead worker
+        finds what has ended, too.
+        """
+        self._open = set(ids) - self._ended
+        self._gathered.dealt = len(self._open)
+        if not self._ended and self._progress is not None:
+            self._progress.expect(len(ids))
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Cross out a test that has come to its verdict, or ended without one."""
+        judged = getattr(report, CASE, None) or getattr(report, CODE, None)
+        if report.nodeid not in self._open or not (judged or report.when == "teardown"):
+            return
+        self._open.discard(report.nodeid)
+        self._ended.add(report.nodeid)
+        self._gathered.dealt = len(self._open)
+        if not judged and self._progress is not None:
+            self._progress.passed_by()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pytest_attnperf.codeobject.arch import ARCHS, ArchLimits
 from pytest_attnperf.codeobject.occupancy import Block, Resources, block_of
 from pytest_attnperf.codeobject.targets import plain_arch
+from pytest_attnperf.environment.device import gpu_product
 from pytest_attnperf.environment.device_specs import (
     BYTES_PER_MIB,
     FLOPS_PER_TFLOP,
@@ -16,7 +17,6 @@ from pytest_attnperf.environment.device_specs import (
     DeviceSpec,
     all_specs,
 )
-from pytest_attnperf.environment.names import gpu_product
 from pytest_attnperf.records.profiles import Finding
 from pytest_attnperf.roofline.floors import UNRELIABLE
 from pytest_attnperf.tools.profilers.claims.figures import Interval, exactly

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pytest_attnperf.plugin.features.benchmark import benchmark_sink
-from pytest_attnperf.records import CaseKey, CheckReport, ErrorFigures, ProcessSummary, Verdict
+from pytest_attnperf.records import CaseKey, CheckReport, ErrorFigures, Fingerprint, ProcessSummary, Verdict
+from pytest_attnperf.records.notes import Note, NoteKind
+from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.testing.project import FakeProject
 
@@ -253,3 +256,98 @@ def test_a_candidate_is_not_given(pytester: pytest.Pytester) -> None:
         "1 case could not be given to pytest-benchmark: --attnperf-candidate measures another tree than the "
         "one pytest-benchmark would name"
     ]
+
+
+def process(name: str, block_us: tuple[float, ...]) -> ProcessSummary:
+    """One process with a median of 2 us."""
+    return ProcessSummary(2.0, 1.0, 2.0, block_us, 10, "graph", process=name)
+
+
+def made(**changes: Any) -> CaseResult:
+    """A case as the judge leaves it: SAME, of one process."""
+    plain = CaseResult(
+        CaseKey("s", "b", "w"),
+        "test_s.py::test_s",
+        Verdict.SAME,
+        "",
+        first=(process("pid 1", (1.0, 2.0, 3.0)),),
+        checks=(CheckReport((ErrorFigures("check", "out", 0.0, 1.0, 0.0, 1.0),)),),
+        fingerprint=Fingerprint({"arch": "sm_90", "product": "h200", "timer": "graph"}, {"driver": "580"}),
+    )
+    return replace(plain, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),
+        ({"verdict": Verdict.UNDECIDED}, True),
+        ({"verdict": Verdict.RECORDED}, True),
+        ({"verdict": Verdict.UNDECIDED, "fails": True}, False),
+        ({"verdict": Verdict.SLOWER}, False),
+        ({"verdict": Verdict.SUSPICIOUS}, False),
+        ({"verdict": Verdict.INCOMPARABLE, "reasons": (Note(NoteKind.FOREIGN, "k.py"),)}, False),
+        ({"checks": ()}, False),
+        ({"checks": (CheckReport(problems=("wrong",)),)}, False),
+    ],
+)
+def test_what_may_be_stored(changes: dict[str, Any], expected: bool) -> None:
+    """Only what was proven right, did not fail, and is this tree's; never a slower time, whatever `fail_on` says."""
+    assert benchmark_sink.may_be_stored(made(**changes)) is expected
+
+
+def test_the_second_look_is_what_is_given() -> None:
+    """Of a case that took two looks the deciding one is given, every process of it named."""
+    second = tuple(process(f"pid {number}", (float(number), 1e6 / 3)) for number in (7, 8))
+    rounds = benchmark_sink.rounds_of(made(second=second))
+    assert rounds is not None
+    assert rounds.seconds == (7 / 1e6, 1e6 / 3 / 1e6, 8 / 1e6, 1e6 / 3 / 1e6)
+    assert [(p["process"], p["rounds"], p["median_us"]) for p in rounds.processes] == [("pid 7", 2, 2), ("pid 8", 2, 2)]
+
+
+def test_of_pairs_the_process_medians_are_given() -> None:
+    """An interleaved look keeps no blocks: a round is then a process of this tree, and extra_info says so."""
+    pairs = tuple(PairSummary(1.01, 99.0, us, 40, "graph", new_process=f"pid {us:g}") for us in (100.0, 102.0))
+    result = made(pairs=pairs, against="main", median_us=101.0)
+    rounds = benchmark_sink.rounds_of(result)
+    assert rounds is not None
+    info = benchmark_sink.extra_info(result, rounds, "abc")
+    assert rounds.seconds == (100.0 / 1e6, 102.0 / 1e6)
+    assert (info["rounds_are"], info["against"], info["device"]) == ("process medians", "main", "sm_90/h200")
+    assert json.loads(json.dumps(info)) == info
+
+
+@pytest.mark.parametrize("block_us", [(), (1.0, float("nan")), (0.0,), (float("inf"),)])
+def test_no_time_no_rounds(block_us: tuple[float, ...]) -> None:
+    """What is no time is not given: pytest-benchmark would write NaN, or divide by it."""
+    assert benchmark_sink.rounds_of(made(first=(process("pid 1", block_us),))) is None
+
+
+def test_a_group_is_one_short_line() -> None:
+    """A workload's name may hold anything; a histogram's file is named after the group."""
+    group = benchmark_sink.group_of(made(key=CaseKey("s", "b", "w\n\x1b[2J" + "x" * 100_000)))
+    assert group.isprintable()
+    assert len(group) == 120
+
+
+def test_a_machine_is_described_without_what_belongs_to_a_case() -> None:
+    """Device and versions, and no timer: a file holds cases of several."""
+    assert benchmark_sink.machine_of(made()) == {"driver": "580", "arch": "sm_90", "product": "h200"}
+    assert benchmark_sink.machine_of(made(fingerprint=None)) == {}
+
+
+def test_the_replay_is_exact() -> None:
+    """A difference of two readings is the duration itself, bit for bit."""
+
+    class Pedantic:
+        def pedantic(self, target: Any, setup: Any, rounds: int, iterations: int) -> None:
+            for _ in range(rounds):
+                setup()
+                start = clock()
+                target()
+                seen.append(clock() - start)
+
+    clock, seen = benchmark_sink.ReplayClock(), list[float]()
+    seconds = [1e-4 / 3, 0.1 + 0.2, 5e-7]
+    benchmark_sink.replay(Pedantic(), clock, seconds)
+    assert seen == seconds

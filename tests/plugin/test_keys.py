@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.plugin import following
-from pytest_attnperf.plugin.following import next_case
+from pytest_attnperf.plugin import keys
+from pytest_attnperf.plugin.keys import next_case
 from pytest_attnperf.records import CaseKey
 
 
@@ -21,7 +21,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         seen.append(item)
         return item.key
 
-    monkeypatch.setattr(following, "case_key", key_of)
+    monkeypatch.setattr(keys, "case_key", key_of)
     return seen
 
 

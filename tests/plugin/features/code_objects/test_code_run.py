@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.baselines.code_store import CodeStore, code_path
-from pytest_attnperf.plugin.features.code_objects.code_closing import (
+from pytest_attnperf.plugin.ending import merge_code, noted_in
+from pytest_attnperf.plugin.features.code_objects.code_run import (
     SHOWN,
-    merge_code,
     not_compiled,
-    noted,
     unresolved_code_lines,
     unused_code,
 )
@@ -121,7 +120,7 @@ def test_a_result_under_another_architecture_is_not_stored(store: CodeStore) -> 
 def test_a_defect_of_ours_is_no_problem_of_a_file() -> None:
     """Only what files and baselines do wrong is noted."""
     problems: list[str] = []
-    with pytest.raises(ZeroDivisionError), noted(problems):
+    with pytest.raises(ZeroDivisionError), noted_in(problems):
         _ = 1 // 0
     assert problems == []
 

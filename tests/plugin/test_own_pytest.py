@@ -8,13 +8,12 @@ import pytest
 
 from kernels.native.rope import BACKENDS
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.plugin.own_pytest import no_xdist
-from pytest_attnperf.plugin.registered import visit
+from pytest_attnperf.plugin.own_pytest import no_xdist, visit
 
 PROGRAM = """
 import sys
 from pytest_attnperf.errors import AttnperfError, UsageError
-from pytest_attnperf.plugin.registered import visit
+from pytest_attnperf.plugin.own_pytest import visit
 
 def work(registered):
     print([backend.name for backend in registered.backends])

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from pytest_attnperf.plugin.device_here import is_initialised
+from pytest_attnperf.plugin.controller_session import is_initialised
 from pytest_attnperf.testing.project import FakeProject
 
 STAND_IN = """
