@@ -270,7 +270,7 @@ def _claims(options: argparse.Namespace, summary: ProfileSummary | None) -> tupl
 
 
 def _claim_lines(options: argparse.Namespace, findings: Sequence[Finding]) -> list[str]:
-    from pytest_attnperf.tools.profilers.findings_text import finding_lines
+    from pytest_attnperf.tools.profilers.claims.page import finding_lines
 
     return finding_lines(findings) if options.claims is not None else []
 
@@ -281,8 +281,7 @@ def _status(findings: Sequence[Finding]) -> int:
 
 def _print_comparison(options: argparse.Namespace, before: ProfileSummary) -> int:
     from pytest_attnperf.reports.text.figures import one_line
-    from pytest_attnperf.tools.profilers.comparison import compare
-    from pytest_attnperf.tools.profilers.comparison_text import TEXT_LIMIT, comparison_lines, comparison_tables
+    from pytest_attnperf.tools.profilers.comparison import TEXT_LIMIT, compare, comparison_lines, comparison_tables
 
     after = _summary(options.against, options, options.against_device or options.device)
     found: ProfileComparison = compare(

@@ -1,10 +1,11 @@
-"""Claims of a report: read from JSON or YAML, and checked. docs/claims.md describes the document."""
+"""Claims of a report: read from JSON or YAML, checked, and told in lines. docs/claims.md describes the document."""
 
 from __future__ import annotations
 
 import importlib
 import re
 import typing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import msgspec
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.profiles import Finding, ProfileSummary
 from pytest_attnperf.records.regular_file import read_regular
+from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.tools.profilers.claims import arithmetic as claim_rules_arithmetic
 from pytest_attnperf.tools.profilers.claims import bound as claim_rules_bound
 from pytest_attnperf.tools.profilers.claims import device as claim_rules_device
@@ -35,6 +37,8 @@ YAML_ENDINGS = (".yaml", ".yml")
 
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(?P<field>.*?)`(?: - at `(?P<path>\$[^`]*)`)?", re.DOTALL)
 _STEP = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+TEXT_LIMIT = 2000
 
 
 def check_claims(claims: Claims, summary: ProfileSummary | None = None) -> tuple[Finding, ...]:
@@ -119,3 +123,18 @@ def _records_in(hint: object) -> list[type[msgspec.Struct]]:
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return [hint]
     return [found for part in typing.get_args(hint) for found in _records_in(part)]
+
+
+def finding_lines(findings: Sequence[Finding]) -> list[str]:
+    """A line per finding, contradictions first, and a line of counts behind them."""
+    wrong = [found for found in findings if found.holds is False]
+    open_ = [found for found in findings if found.holds is None]
+    right = [found for found in findings if found.holds]
+    lines = [_line("CONTRADICTED", found) for found in wrong]
+    lines += [_line("OPEN", found) for found in open_]
+    lines += [_line("holds", found) for found in right]
+    return [*lines, f"{len(wrong)} contradicted, {len(open_)} open, {len(right)} hold"]
+
+
+def _line(word: str, found: Finding) -> str:
+    return one_line(f"{word} {found.rule}: {found.text}", TEXT_LIMIT)

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records.profiles import Finding
 from pytest_attnperf.tools.profilers.claims import page as module
-from pytest_attnperf.tools.profilers.claims.page import check_claims, read_claims
+from pytest_attnperf.tools.profilers.claims.page import check_claims, finding_lines, read_claims
 from pytest_attnperf.tools.profilers.claims.records import Claims
 
 ROOT = Path(__file__).parents[4]
@@ -165,3 +166,18 @@ def test_yaml_of_half_a_character_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("yaml", reason="needs PyYAML")
     with pytest.raises(UsageError, match=r"claims\.yaml"):
         read_claims(written(tmp_path, '"\\ud800\\ud801": 1\n', "claims.yaml"))
+
+
+def test_contradictions_stand_first_and_all_are_counted() -> None:
+    """A reader sees what is wrong before what holds, and how many of each there are."""
+    found = (
+        Finding("ratio", True, "51.9x", "", "121.89 / 2.35 is 51.9"),
+        Finding("waves", False, "4", "8", "256 threads are 8 waves"),
+        Finding("hits", None, "90%", "", "no counter"),
+    )
+    assert finding_lines(found) == [
+        "CONTRADICTED waves: 256 threads are 8 waves",
+        "OPEN hits: no counter",
+        "holds ratio: 121.89 / 2.35 is 51.9",
+        "1 contradicted, 1 open, 1 hold",
+    ]
