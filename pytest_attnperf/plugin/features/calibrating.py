@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.gate.calibration import Shares, calibrate
+from pytest_attnperf.gate.calibration import CaseCalibration, Shares, calibrate
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.plugin.features.base import Feature
 from pytest_attnperf.records import Measurement, Verdict
-from pytest_attnperf.reports.run.calibration import calibration_table, tighter_lines
+from pytest_attnperf.reports.text.figures import ABSENT, one_line
+from pytest_attnperf.reports.text.wide_tables import plain_table
 from pytest_attnperf.results import RunResult
+
+NAME_LIMIT = 72
 
 
 class Calibrating(Feature):
@@ -48,3 +51,37 @@ def policy_of(record: dict[str, object]) -> Policy:
         return Policy(**record)  # type: ignore[arg-type]
     except TypeError as error:
         raise UsageError(f"policy record {record!r}: {error}") from error
+
+
+def calibration_table(cases: Sequence[CaseCalibration]) -> str:
+    """One line per case: its spread, the noise thresholds of both looks, and what unchanged code would fire."""
+    rows = [
+        [
+            one_line(case.case, NAME_LIMIT),
+            _percent(case.relative_sd),
+            f"{_percent(case.sd_interval95[0])}..{_percent(case.sd_interval95[1])}",
+            _percent(case.first_noise),
+            _percent(case.second_noise),
+            _percent(case.second_look_share),
+            _percent(case.slower_share),
+            ABSENT if case.smallest_threshold_percent is None else f"{case.smallest_threshold_percent:.1f} %",
+        ]
+        for case in cases
+    ]
+    headers = ["case", "sd", "95 %", "noise 1st", "noise 2nd", "suspect", "SLOWER", "least threshold"]
+    aligns = ("left", *("right" for _ in headers[1:]))
+    return plain_table(headers, rows, aligns)
+
+
+def tighter_lines(cases: Sequence[CaseCalibration]) -> list[str]:
+    """Cases whose threshold no gate here can keep, worst first."""
+    tight = sorted((case for case in cases if case.tighter), key=lambda case: -(case.second_noise or 0.0))
+    return [
+        f"{one_line(case.case, NAME_LIMIT)}: its threshold is tighter than the {_percent(case.second_noise)} that "
+        "noise alone makes: slowdowns in between are UNDECIDED; allow more, or settle them with --attnperf-against"
+        for case in tight
+    ]
+
+
+def _percent(fraction: float | None) -> str:
+    return ABSENT if fraction is None else f"{100 * fraction:.2f} %"
