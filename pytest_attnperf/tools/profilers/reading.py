@@ -26,8 +26,7 @@ from pytest_attnperf.tools.profilers.forms import (
     prefix_of,
     wanted,
 )
-from pytest_attnperf.tools.profilers.profile import Profile
-from pytest_attnperf.tools.profilers.run_profile import RunParts
+from pytest_attnperf.tools.profilers.profile import Profile, RunParts
 
 ROCPD = "rocpd"
 CHROME = "torch.profiler"
