@@ -22,11 +22,10 @@ from pytest_attnperf.reports.run.code_objects import code_line, code_table, code
 from pytest_attnperf.reports.run.conditions import condition_lines, cost_line, determinism_lines, interleaved_line
 from pytest_attnperf.reports.run.joined import of_one
 from pytest_attnperf.reports.run.overview import is_unresolved
-from pytest_attnperf.reports.run.run_text import is_long, one_line_of, section_title, suite_sections
+from pytest_attnperf.reports.run.run_text import is_long, one_line_of, section_title, suite_sections, worst_table
 from pytest_attnperf.reports.run.stages import stage_text
 from pytest_attnperf.reports.run.tables import published_table, together_table, tolerance_notes
 from pytest_attnperf.reports.run.terminal import TEXT_LIMIT, closing_lines
-from pytest_attnperf.reports.run.worst import worst_table
 from pytest_attnperf.reports.text.colour import Ink
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import RunResult

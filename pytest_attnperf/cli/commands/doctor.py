@@ -22,8 +22,7 @@ from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports.text.colour import PLAIN, Ink
 from pytest_attnperf.reports.text.text_width import wrapped
 from pytest_attnperf.tools.doctor.engine import Report, report_json, run_probes
-from pytest_attnperf.tools.doctor.finding import Finding, Status
-from pytest_attnperf.tools.doctor.probes import NOISE, PROBES, Surroundings
+from pytest_attnperf.tools.doctor.probes import NOISE, PROBES, Finding, Status, Surroundings
 
 GROUP = "first hour"
 ORDER = 10

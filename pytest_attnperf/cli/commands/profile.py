@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
     if options.path is None:
         return _claims_alone(options)
     if _is_results(options.path):
-        from pytest_attnperf.cli.profile_results import print_results
+        from pytest_attnperf.cli.profile_output import print_results
 
         return print_results(options)
     summary = _with_counters(_summary(options.path, options, options.device), options)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.profiles import Change, KernelTime, PeakRatio, ProfileComparison, ProfileSummary, Spread
-from pytest_attnperf.reports.run import kernel_names
+from pytest_attnperf.reports.run import profile_figures
 from pytest_attnperf.reports.run.profile_figures import count, ns_as_ms, percent, signed_percent
 from pytest_attnperf.reports.text.figures import ABSENT, format_speedup, one_line
 from pytest_attnperf.reports.text.wide_tables import Column, Table
@@ -304,7 +304,7 @@ def _columns() -> tuple[Column, ...]:
 
 def _row(change: Change) -> tuple[str, ...]:
     return (
-        kernel_names.short_name(change.name, NAME_WIDTH),
+        profile_figures.short_name(change.name, NAME_WIDTH),
         ns_as_ms(change.before_ns) if change.before_calls else ABSENT,
         ns_as_ms(change.after_ns) if change.after_calls else ABSENT,
         signed_percent(change.after_ns / change.before_ns if change.before_ns and change.after_calls else None),

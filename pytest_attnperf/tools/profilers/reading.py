@@ -11,7 +11,6 @@ from pytest_attnperf.records.profiles import Problem
 from pytest_attnperf.tools.profilers import rocprofv3
 from pytest_attnperf.tools.profilers.csv_table import CsvTable, columns_of, head_of
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
-from pytest_attnperf.tools.profilers.file_part import FilePart
 from pytest_attnperf.tools.profilers.forms import (
     AGENTS,
     COPY_TRACE,
@@ -21,6 +20,7 @@ from pytest_attnperf.tools.profilers.forms import (
     UNUSED,
     V1_RESULTS,
     V2_RESULTS,
+    FilePart,
     Form,
     form_of,
     prefix_of,

@@ -18,7 +18,6 @@ from pytest_attnperf.tools.profilers.agents import read_agents
 from pytest_attnperf.tools.profilers.counters import PROCESS, read_counters
 from pytest_attnperf.tools.profilers.csv_table import CsvTable, Problems, whole_number
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
-from pytest_attnperf.tools.profilers.file_part import FilePart, part_of
 from pytest_attnperf.tools.profilers.forms import (
     AGENTS,
     API_TRACE,
@@ -29,7 +28,9 @@ from pytest_attnperf.tools.profilers.forms import (
     V1_RESULTS,
     V1_STATS,
     V2_RESULTS,
+    FilePart,
     Form,
+    part_of,
 )
 from pytest_attnperf.tools.profilers.kernel_columns import END, GRID_TOTAL, NAME, START, KernelColumns, Report
 from pytest_attnperf.tools.profilers.stats_files import direction, read_stats

@@ -23,8 +23,6 @@ from pytest_attnperf.records.counters import KernelCounter
 from pytest_attnperf.records.profiles import Agent, KernelShape, Problem, Source, Spread, StatsRow
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
 from pytest_attnperf.tools.profilers.profile import Profile
-from pytest_attnperf.tools.profilers.rocpd.cells import Times, count_of, size3_of, text_of
-from pytest_attnperf.tools.profilers.rocpd.counters import counter_values
 from pytest_attnperf.tools.profilers.rocpd.schema import (
     AGENTS,
     COPIES,
@@ -35,11 +33,16 @@ from pytest_attnperf.tools.profilers.rocpd.schema import (
     SYMBOLS,
     Process,
     Tables,
+    Times,
+    count_of,
+    counter_values,
     is_sqlite,
     one_run,
     open_database,
     processes_of,
     rows_of,
+    size3_of,
+    text_of,
     unreadable,
 )
 
