@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pytest_attnperf import __version__
-from pytest_attnperf.tools.doctor.finding import Finding, Status
-from pytest_attnperf.tools.doctor.probes import Probe, Surroundings
+from pytest_attnperf.tools.doctor.probes import Finding, Probe, Status, Surroundings
 
 TEXT_LIMIT = 400
 DETAILS_LIMIT = 40

@@ -1,4 +1,4 @@
-"""What a probe is, all it may look at, and every probe in the order of the report.
+"""What a probe is, all it may look at, what it finds, and every probe in the order of the report.
 
 A new one is a module here and a line in PROBES.
 """
@@ -9,10 +9,10 @@ import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from pytest_attnperf.environment.system import System
-from pytest_attnperf.tools.doctor.finding import Finding
 
 PACKAGES, ENVIRONMENT, DEVICE, MEASURING, DISK = (
     "Python and packages",
@@ -98,3 +98,32 @@ PROBES: tuple[Probe, ...] = (
     Probe(NOISE, MEASURING, _later("self_test", "noise_probe"), needs_gpu=True, limit_s=65.0, alone=True),
     Probe("folders", DISK, _later("folders")),
 )
+
+
+class Status(str, Enum):
+    """How a finding stands, from good to bad; UNKNOWN where the probe itself failed."""
+
+    OK = "ok"
+    NOTE = "note"
+    WARNING = "warning"
+    PROBLEM = "problem"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report.
+
+    name      'torch', 'aiter', 'render nodes': short, unique in a report
+    value     what was seen, one line: '2.13.0+cpu, CPU only'
+    meaning   what it means for the numbers, one sentence
+    fix       the command, or the step, that mends it; '' where nothing is to be done
+    details   shown with -v and in the bundle
+    """
+
+    name: str
+    status: Status
+    value: str
+    meaning: str = ""
+    fix: str = ""
+    details: tuple[str, ...] = ()

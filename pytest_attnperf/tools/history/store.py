@@ -16,9 +16,8 @@ from pytest_attnperf.records.histories import CaseHistory
 from pytest_attnperf.records.regular_file import require_regular
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.tools.history import queries, rows
-from pytest_attnperf.tools.history.engines import WAIT_SECONDS, Transactions, log_ahead
+from pytest_attnperf.tools.history.engines import WAIT_SECONDS, Place, Transactions, log_ahead, place_of
 from pytest_attnperf.tools.history.failures import HistoryError
-from pytest_attnperf.tools.history.places import Place, place_of
 from pytest_attnperf.tools.history.schema import PART, SCHEMA_VERSION, Tables, tables
 
 if TYPE_CHECKING:

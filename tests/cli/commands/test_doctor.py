@@ -20,8 +20,7 @@ from pytest_attnperf.environment.gpus import visible_gpus_here
 from pytest_attnperf.environment.system import System
 from pytest_attnperf.reports.text.colour import PLAIN, Ink
 from pytest_attnperf.tools.doctor.engine import Examined, Report
-from pytest_attnperf.tools.doctor.finding import Finding, Status
-from pytest_attnperf.tools.doctor.probes import NOISE, PROBES, Probe, Surroundings
+from pytest_attnperf.tools.doctor.probes import NOISE, PROBES, Finding, Probe, Status, Surroundings
 
 DOCS = Path(__file__).parents[3] / "docs/doctor.md"
 

@@ -4,8 +4,7 @@ from typing import Any
 
 from pytest_attnperf.tools.doctor import probes
 from pytest_attnperf.tools.doctor.engine import run_probes
-from pytest_attnperf.tools.doctor.finding import Status
-from pytest_attnperf.tools.doctor.probes import PROBES
+from pytest_attnperf.tools.doctor.probes import PROBES, Status
 
 LIMIT_WITH_GPU_S = 75.0
 
