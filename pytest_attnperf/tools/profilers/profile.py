@@ -14,7 +14,7 @@ from pytest_attnperf.records.profiles import Agent, Problem, Source, StatsRow
 from pytest_attnperf.tools.profilers.agents import joined
 from pytest_attnperf.tools.profilers.dispatches import Dispatches, DispatchesBuilder
 from pytest_attnperf.tools.profilers.forms import COPY_TRACE, FilePart
-from pytest_attnperf.tools.profilers.stats_files import Total, disagreements
+from pytest_attnperf.tools.profilers.rocprofv3 import Total, disagreements
 
 APART_S = 3600.0
 """Copies further than that from any kernel are of another run."""

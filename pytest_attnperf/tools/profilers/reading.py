@@ -95,7 +95,7 @@ def files_below(folder: Path) -> Found:
 
 def _form_of_file(path: Path) -> Form | str | None:
     """What a file is by its content; None for what no reader knows. Raises ProfileError for what is no text."""
-    from pytest_attnperf.tools.profilers.rocpd.reader import is_sqlite
+    from pytest_attnperf.tools.profilers.rocpd.schema import is_sqlite
 
     if is_sqlite(path):
         return ROCPD

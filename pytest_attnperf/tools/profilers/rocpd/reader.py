@@ -36,7 +36,6 @@ from pytest_attnperf.tools.profilers.rocpd.schema import (
     Times,
     count_of,
     counter_values,
-    is_sqlite,
     one_run,
     open_database,
     processes_of,
@@ -45,8 +44,6 @@ from pytest_attnperf.tools.profilers.rocpd.schema import (
     text_of,
     unreadable,
 )
-
-__all__ = ["is_sqlite", "read_rocpd"]
 
 _SIZES = ("workgroup_size_x", "workgroup_size_y", "workgroup_size_z", "grid_size_x", "grid_size_y", "grid_size_z")
 _SHAPE = ("kernel_id", "agent_id", "private_segment_size", "group_segment_size", *_SIZES)
