@@ -14,7 +14,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from pytest_attnperf.reports.files.json_results import decode
-from pytest_attnperf.reports.run.proof import seconds_by_part
+from pytest_attnperf.reports.run.conditions import seconds_by_part
 from pytest_attnperf.results import RunResult
 
 DEAREST = 5

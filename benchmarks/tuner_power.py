@@ -33,8 +33,7 @@ from pytest_attnperf.testing.fake.bench import FakeBench
 from pytest_attnperf.tools.tuner.decide import decide
 from pytest_attnperf.tools.tuner.journal import Journal
 from pytest_attnperf.tools.tuner.search import search
-from pytest_attnperf.tools.tuner.settings import SearchSettings, Strategy
-from pytest_attnperf.tools.tuner.space import candidates
+from pytest_attnperf.tools.tuner.settings import SearchSettings, Strategy, candidates
 from pytest_attnperf.tuning_records import BETTER, Candidate, Constraint, TuningSpace, Value
 
 WITHIN = 0.03

@@ -7,7 +7,7 @@ Format history: 1 = first published form; added to it with defaults, so that fil
 `.unchanged`, `.quarantined`, `.together`, `.fault`, `.resumed`, `.card_error`, `.new` and `.skipped`,
 `RunResult.run_id`, `.provenance`, `.tier`, `.left_to_nightly` and `.gpus`. 2 = what cases share stands once, and
 defaults are left out (`reports.compact_form`); the records are those of 1. 3 = a note, a reason or a finding may be an
-object with its kind (`records.notes`); by whose texts files of before are told is in `reports.files.old_texts`.
+object with its kind (`records.notes`); by whose texts files of before are told is in `reports.files.noted`.
 """
 
 from __future__ import annotations

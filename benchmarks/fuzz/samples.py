@@ -15,7 +15,7 @@ from pytest_attnperf.plugin.report_inputs import read_run
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.reports.files.journal import JOURNAL_SCHEMA, JournalHeader, Kept, case_line, header_line
-from pytest_attnperf.reports.files.merged_file import encode_merged
+from pytest_attnperf.reports.files.merged import encode_merged
 from pytest_attnperf.testing.sample_runs import sample_run
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -1,6 +1,5 @@
-"""How `attnperf profile` prints: tables for a terminal, Markdown, JSON, and rooflines as files.
-
-What `attnperf profile --json` prints: the records field by field, under a version of their own.
+"""How `attnperf profile` prints: tables for a terminal, Markdown, JSON (the records field by field), and rooflines as
+files; and a results.json: what binds the cases that pytest profiled, and the kernels of each.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ import argparse
 import math
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +16,21 @@ import msgspec
 
 from pytest_attnperf.cli.output import columns_shown
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.records.notes import Note
+from pytest_attnperf.records.profiles import Agent, CaseProfile, Source
 from pytest_attnperf.reports.text.figures import printable_json
+from pytest_attnperf.results import CaseResult
+from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
+from pytest_attnperf.tools.profilers.profile import Profile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_attnperf.records.profiles import ProfileSummary
     from pytest_attnperf.records.rooflines import BoundVerdict
     from pytest_attnperf.reports.text.wide_tables import Table
+    from pytest_attnperf.results import RunResult
 
 WIDTH = 120
 """Columns where output goes into a file or a pipe."""
@@ -87,3 +94,116 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
     return value
+
+
+def print_results(options: argparse.Namespace) -> int:
+    """Cases that pytest profiled: what binds each, and the kernels of each."""
+    from pytest_attnperf.reports.files import json_results
+    from pytest_attnperf.reports.run.profile_cases import LEGEND, bound_table, detail_lines, profiled, reason_lines
+
+    where = str(options.path)
+    results = json_results.read(options.path)
+    found = [pair for pair in profiled(results.cases) if _chosen(pair[0], options.case)]
+    _refuse_other_device(options.device, results)
+    if not found:
+        raise UsageError(_nothing_profiled(results, where, options.case))
+    if options.plot is not None:
+        named = [(case.key.entry, profile.bound) for case, profile in found]
+        write_roofline(options.plot, named, _device(results))
+    detailed = found if options.json or options.case or len(found) == 1 else []
+    summaries = [(case, _case_summary(case, profile, options, results.device)) for case, profile in detailed]
+    if options.json:
+        write_json(
+            {
+                "profiles": [
+                    {"case": case.key, "bound": case.profile.bound if case.profile else None, "profile": summary}
+                    for case, summary in summaries
+                ]
+            }
+        )
+        return 0
+    tables, below = [bound_table(found)], [line for pair in found for line in reason_lines(*pair)]
+    if not detailed:
+        below.append("kernel by kernel: --case TEXT, a part of a case's name")
+    below += [line for pair in detailed for line in detail_lines(*pair)]
+    from pytest_attnperf.tools.profilers.text import profile_tables
+
+    for case, summary in summaries:
+        own = profile_tables(summary, shown=len(summary.kernels) if options.all else SHOWN)
+        own = own[1:] if len(summary.kernels) == 1 else own
+        tables += [replace(table, title=f"{case.key.entry}: {table.title}") for table in own]
+    write(options, [f"device: {_device(results)}", LEGEND], tables, below)
+    return 0
+
+
+def _refuse_other_device(name: str, results: RunResult) -> None:
+    """Raise UsageError for a device that is not known, or not the one of the results."""
+    from pytest_attnperf.tools.profilers.devices import spec_by
+
+    spec = spec_by(name, ())
+    if spec is not None and results.device is not None and spec.arch != results.device.arch:
+        raise UsageError(f"--device {spec.name} is {spec.arch}, but the results are of {_device(results)}")
+
+
+def _chosen(case: CaseResult, texts: Sequence[str]) -> bool:
+    return not texts or any(text in str(case.key) for text in texts)
+
+
+def _case_summary(
+    case: CaseResult, profile: CaseProfile, options: argparse.Namespace, device: DeviceInfo | None
+) -> ProfileSummary:
+    from pytest_attnperf.tools.profilers.devices import spec_by
+    from pytest_attnperf.tools.profilers.kernel_families import Rules
+    from pytest_attnperf.tools.profilers.summary import summarise
+
+    rules = Rules.read(options.families) if options.families is not None else None
+    read = _profile_of_case(case, profile, str(options.path), device)
+    summary = summarise(read, rules=rules, warm_up=0, passes=profile.calls, device=spec_by(options.device, read.agents))
+    return replace(summary, busy_ns=None, span_ns=None)
+
+
+def _nothing_profiled(results: RunResult, where: str, chosen: Sequence[str]) -> str:
+    of = f" with {' or '.join(map(repr, chosen))} in its name" if chosen else ""
+    return (
+        f"{where} holds no profiled case{of} (mode {results.mode!r}, {len(results.cases)} cases); "
+        "pytest --attnperf --attnperf-profile profiles them"
+    )
+
+
+def _device(results: RunResult) -> str:
+    from pytest_attnperf.reports.text.figures import one_line
+
+    device = results.device
+    return (
+        "a device that is not known" if device is None else one_line(f"{device.name or device.product} ({device.arch})")
+    )
+
+
+def _profile_of_case(case: CaseResult, profile: CaseProfile, where: str, device: DeviceInfo | None = None) -> Profile:
+    """One case's profile. Dispatches of a kernel stand one behind the other: when they began is not in the file.
+
+    device   that the run measured on; it stands for the agents that the kernels name
+    """
+    builder = DispatchesBuilder()
+    now = 0
+    for kernel in profile.kernels:
+        number = builder.number_of(kernel.shape)
+        for duration in kernel.durations_ns:
+            builder.add(number, now, now + duration)
+            now += duration
+    return Profile(
+        name=f"{case.key}",
+        sources=(Source(where, "torch.profiler", profile.device, len(builder)),),
+        dispatches=builder.dispatches(),
+        agents=_agents(profile, device),
+        notes=(f"{profile.calls} calls behind the warm-up; the order of kernels within a call is not kept",),
+    )
+
+
+def _agents(profile: CaseProfile, device: DeviceInfo | None) -> tuple[Agent, ...]:
+    if device is None or device.kind == "cpu":
+        return ()
+    names = dict.fromkeys(kernel.shape.agent for kernel in profile.kernels if kernel.shape.kind == "kernel")
+    return tuple(
+        Agent(name, "gpu", device.arch, device.name or device.product, device.compute_units or None) for name in names
+    )

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.code import CodeResult
-from pytest_attnperf.reports.files.junit import properties
+from pytest_attnperf.reports.files.junit_xml import properties
 from pytest_attnperf.reports.files.noted import from_values, to_values
 from pytest_attnperf.results import CaseResult
 

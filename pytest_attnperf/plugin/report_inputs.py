@@ -42,7 +42,7 @@ def read_runs(paths: Sequence[Path]) -> Joined:
 def read_named(path: Path) -> list[tuple[str, RunResult]]:
     """The runs of one file with their names: one of most files, several of what `attnperf merge` wrote of several
     devices. Raises as `read_run`."""
-    from pytest_attnperf.reports.files.merged_file import decode_merged
+    from pytest_attnperf.reports.files.merged import decode_merged
 
     if path.suffix == ".jsonl":
         return [(str(path), journal.read_journal(path))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,27 +11,22 @@ import pytest
 
 from pytest_attnperf.baselines.published import PublishedFigure, figures_for, load_published
 from pytest_attnperf.correctness.what_ran import identity
-from pytest_attnperf.errors import BaselineError, UsageError
-from pytest_attnperf.gate.policy import Policy
+from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.gate.suite_findings import run_findings
 from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.ending import Ended, has_profiles
 from pytest_attnperf.plugin.features.base import Feature
-from pytest_attnperf.records import Measurement, Verdict
 from pytest_attnperf.records.code import CODE_SUITE
 from pytest_attnperf.records.notes import NoteKind, of_kind
 from pytest_attnperf.reports.run.code_objects import code_line, code_table, code_warning_lines
-from pytest_attnperf.reports.run.conditions import condition_lines, interleaved_line
+from pytest_attnperf.reports.run.conditions import condition_lines, cost_line, determinism_lines, interleaved_line
 from pytest_attnperf.reports.run.joined import of_one
 from pytest_attnperf.reports.run.overview import is_unresolved
 from pytest_attnperf.reports.run.profile_cases import case_lines
-from pytest_attnperf.reports.run.proof import cost_line, determinism_lines
-from pytest_attnperf.reports.run.run_text import is_long, one_line_of, section_title, suite_sections
+from pytest_attnperf.reports.run.run_text import is_long, one_line_of, section_title, suite_sections, worst_table
 from pytest_attnperf.reports.run.stages import stage_text
-from pytest_attnperf.reports.run.tables import published_table, tolerance_notes
+from pytest_attnperf.reports.run.tables import published_table, together_table, tolerance_notes
 from pytest_attnperf.reports.run.terminal import TEXT_LIMIT, closing_lines
-from pytest_attnperf.reports.run.together import together_table
-from pytest_attnperf.reports.run.worst import worst_table
 from pytest_attnperf.reports.text.colour import Ink
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import RunResult
@@ -240,43 +235,3 @@ class Profiles(Feature):
         if len(lost) > LOST_SHOWN:
             lost = [*lost[:LOST_SHOWN], f"not profiled: {len(lost) - LOST_SHOWN} more cases"]
         return "attnperf: profiles", [*case_lines(run, width), *(one_line(line, TEXT_LIMIT) for line in lost)]
-
-
-class Calibrating(Feature):
-    """Of a run that calibrates, whose second looks are of so many processes."""
-
-    def __init__(self, second_look: int) -> None:
-        self._second_look = second_look
-
-    def lines(self, run: RunResult) -> Sequence[str]:
-        """What the gate would make of the run's processes."""
-        return list(calibration_lines(run, self._second_look))
-
-
-def calibration_lines(run: RunResult, second_look: int) -> Iterator[str]:
-    """The table, what it is worth, and thresholds that cannot be kept; nothing where no case was measured."""
-    measured = [case for case in run.cases if case.verdict is Verdict.RIGHT and len(case.first) > 1]
-    if not measured:
-        return
-    from pytest_attnperf.gate.calibration import Shares, calibrate
-    from pytest_attnperf.reports.run.calibration import calibration_table, tighter_lines
-
-    calibration = calibrate(
-        {str(case.key): Measurement(case.first, case.checks) for case in measured},
-        {str(case.key): policy_of(case.policy) for case in measured},
-        shares=Shares(second=second_look),
-        bounds={str(case.key): case.floor_bound for case in measured},
-    )
-    yield calibration_table(calibration.cases)
-    yield calibration.note
-    if calibration.red_share is not None:
-        yield f"of {calibration.deals} resampled suite runs over unchanged code {calibration.red_share:.1%} were red"
-    yield from tighter_lines(calibration.cases)
-
-
-def policy_of(record: dict[str, object]) -> Policy:
-    """A policy from its record. Raises UsageError for one that no policy can have."""
-    try:
-        return Policy(**record)  # type: ignore[arg-type]
-    except TypeError as error:
-        raise UsageError(f"policy record {record!r}: {error}") from error

@@ -16,7 +16,7 @@ from kernels.tuning_spaces.target import Target
 from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
 from pytest_attnperf.records.code import KernelCode
 from pytest_attnperf.tools.tuner.compiling import CompiledCandidate
-from pytest_attnperf.tools.tuner.static_rank import without_repeats
+from pytest_attnperf.tools.tuner.pruning import without_repeats
 from pytest_attnperf.tuning_records import Candidate
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.decode import Decode

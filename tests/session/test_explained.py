@@ -14,7 +14,7 @@ from pytest_attnperf.records import Fingerprint, Verdict
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.reports.explain.by_proof import comparison_cause
 from pytest_attnperf.reports.explain.facts import Told
-from pytest_attnperf.reports.explain.words import words_of
+from pytest_attnperf.reports.explain.page import words_of
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session import case_records
 from pytest_attnperf.session.settings import Mode

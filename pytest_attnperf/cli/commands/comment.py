@@ -129,7 +129,7 @@ def run(options: argparse.Namespace) -> int:
 def _publish(github: GitHub, options: argparse.Namespace, report: Report, conclusion: Conclusion) -> None:
     """Status and comment. Raises GitHubError."""
     from pytest_attnperf.reports.files import markdown
-    from pytest_attnperf.tools.ci import comments, pulls, statuses
+    from pytest_attnperf.tools.ci import comments, pulls
     from pytest_attnperf.tools.ci.outcome import Mode
 
     repo: str = options.repo
@@ -141,7 +141,7 @@ def _publish(github: GitHub, options: argparse.Namespace, report: Report, conclu
     if options.status:
         context = _context(options.name, pull)
         say(
-            statuses.put_status(
+            pulls.put_status(
                 github,
                 repo,
                 stamp,

@@ -212,7 +212,7 @@ def _values(found: SideBySide) -> dict[str, object]:
 def _cards(options: argparse.Namespace) -> int:
     """The cards of all files, by device: times of two products say nothing of each other."""
     from pytest_attnperf.plugin.report_inputs import read_runs
-    from pytest_attnperf.reports.run.by_gpu import card_table
+    from pytest_attnperf.reports.run.compared import card_table
     from pytest_attnperf.reports.run.overview import device_of
     from pytest_attnperf.reports.text.figures import one_line, printable_json
     from pytest_attnperf.reports.text.text_width import wrapped

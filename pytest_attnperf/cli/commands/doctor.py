@@ -1,7 +1,4 @@
-"""`attnperf doctor`: what this machine and these packages do to the numbers, and the command that mends each.
-
-The machine, the project and the environment that the doctor was started in.
-"""
+"""`attnperf doctor`: what this machine and these packages do to the numbers, and the command that mends each."""
 
 from __future__ import annotations
 
@@ -9,22 +6,23 @@ import argparse
 import json
 import os
 import re
+import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_attnperf.cli.output import columns_shown, ink_shown
 from pytest_attnperf.environment import kfd
 from pytest_attnperf.environment.gpus import visible_gpus
 from pytest_attnperf.environment.system import System
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.tools.doctor.probes import Surroundings
-
-if TYPE_CHECKING:
-    from pytest_attnperf.reports.text.colour import Ink
-    from pytest_attnperf.tools.doctor.engine import Report
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.reports.text.colour import PLAIN, Ink
+from pytest_attnperf.reports.text.text_width import wrapped
+from pytest_attnperf.tools.doctor.engine import Report, report_json, run_probes
+from pytest_attnperf.tools.doctor.probes import NOISE, PROBES, Finding, Status, Surroundings
 
 GROUP = "first hour"
 ORDER = 10
@@ -56,6 +54,14 @@ PROMISED_S = 72.0
 
 _NVIDIA_NODE = re.compile(r"nvidia\d+")
 
+WORST_FIRST = (Status.PROBLEM, Status.UNKNOWN, Status.WARNING, Status.NOTE, Status.OK)
+STYLE_OF = {Status.PROBLEM: Verdict.ERROR, Status.WARNING: Verdict.UNDECIDED, Status.UNKNOWN: Verdict.UNDECIDED}
+"""Verdicts whose colour a status has; the word stands beside it in any case."""
+
+WORD_WIDTH = max(len(status.value) for status in Status)
+NAME_WIDTH = 24
+"""Cells of the names' column at most; a longer name pushes its value to the right."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what can be typed behind the command."""
@@ -77,8 +83,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from pytest_attnperf.tools.doctor.bundle import refuse_bad_name
-    from pytest_attnperf.tools.doctor.engine import run_probes
-    from pytest_attnperf.tools.doctor.probe_list import NOISE, PROBES
 
     if options.bundle is not None:
         refuse_bad_name(options.bundle)
@@ -91,7 +95,7 @@ def _run(options: argparse.Namespace) -> int:
     report = run_probes(chosen, here)
     if options.json != "-":
         ink, width = ink_shown(options.color), columns_shown(WIDTH, NARROWEST)
-        sys.stdout.write("\n".join(_lines(report, width, ink, verbose=options.verbose)) + "\n")
+        sys.stdout.write("\n".join(report_lines(report, width=width, ink=ink, verbose=options.verbose)) + "\n")
     _write(report, here, options)
     return 1 if report.counts["problem"] else 0
 
@@ -103,19 +107,10 @@ def _refuse_folder(path: Path) -> None:
         raise UsageError(f"--json {path}: there is no folder {path.parent}; make it first")
 
 
-def _lines(report: Report, width: int, ink: Ink, *, verbose: bool) -> Sequence[str]:
-    from pytest_attnperf.reports.text.text_width import wrapped
-    from pytest_attnperf.tools.doctor.text import report_lines
-
-    return report_lines(report, width=width, wrap=wrapped, ink=ink, verbose=verbose)
-
-
 def _write(report: Report, here: Surroundings, options: argparse.Namespace) -> None:
     """The files that were asked for, each named on standard error."""
     from pytest_attnperf.records.atomic_file import write_atomically
-    from pytest_attnperf.reports.text.colour import PLAIN
     from pytest_attnperf.tools.doctor.bundle import write_bundle
-    from pytest_attnperf.tools.doctor.report_json import report_json
 
     if options.json:
         said = json.dumps(report_json(report), indent=1) + "\n"
@@ -127,7 +122,7 @@ def _write(report: Report, here: Surroundings, options: argparse.Namespace) -> N
     if options.bundle is not None:
 
         def show(shown: Report) -> str:
-            return "\n".join(_lines(shown, WIDTH, PLAIN, verbose=True)) + "\n"
+            return "\n".join(report_lines(shown, width=WIDTH, ink=PLAIN, verbose=True)) + "\n"
 
         packed = write_bundle(options.bundle, report, show, here)
         sys.stderr.write(
@@ -173,3 +168,83 @@ def vendor_of(system: System) -> str:
         return "amd"
     gpus = system.root / "proc/driver/nvidia/gpus"
     return "nvidia" if gpus.is_dir() and any(gpus.iterdir()) else ""
+
+
+def report_lines(report: Report, *, width: int, ink: Ink, verbose: bool = False) -> list[str]:
+    """All of it. Without `verbose`, what is OK has one line, and details are left out."""
+    name_width = min(NAME_WIDTH, max((len(each.name) for each in report.findings), default=0))
+    lines: list[str] = []
+    for title, findings in grouped(report):
+        lines += [*([""] if lines else []), ink.bold(title)]
+        for finding in findings:
+            lines += _lines_of(finding, name_width, width, ink, verbose=verbose)
+    if report.not_run:
+        lines += ["", *wrapped(f"not looked at without a GPU: {', '.join(report.not_run)}", width, "  ")]
+    closing = [summary(report), *(f"next: {step}" for step in next_step(report))]
+    return [*lines, "", *(part for line in closing for part in wrapped(line, width, "  "))]
+
+
+def grouped(report: Report) -> list[tuple[str, list[Finding]]]:
+    """(title, findings) in the order of the probes; within a title the worst first."""
+    groups: dict[str, list[Finding]] = {}
+    for each in report.examined:
+        groups.setdefault(each.title, []).extend(each.findings)
+    return [
+        (title, sorted(found, key=lambda finding: WORST_FIRST.index(finding.status)))
+        for title, found in groups.items()
+        if found
+    ]
+
+
+def summary(report: Report) -> str:
+    """'doctor: 14 ok, 1 note, 2 warnings, 1 problem, 0 unknown in 2.1 s; timer: graph'."""
+    counts = report.counts
+    parts = [
+        f"{counts['ok']} ok",
+        _several(counts["note"], "note"),
+        _several(counts["warning"], "warning"),
+        _several(counts["problem"], "problem"),
+        f"{counts['unknown']} unknown",
+    ]
+    return f"doctor: {', '.join(parts)} in {report.seconds:.1f} s; timer: {report.timer}"
+
+
+def next_step(report: Report) -> Sequence[str]:
+    """What to type now: the fix of the first problem, how to get cases, or a run that this machine is good for."""
+    problem = next((each for each in report.findings if each.status is Status.PROBLEM), None)
+    if problem is not None:
+        return (f"{problem.name}: {problem.fix or problem.meaning}",)
+    suites = next((each for each in report.findings if each.name == "suites"), None)
+    if suites is not None and suites.fix:
+        return (suites.fix,)
+    where = _suites(suites)
+    if report.not_run:
+        return (f"pytest{where} (proofs; nothing is timed without a GPU)",)
+    return (f"pytest --attnperf{where}",)
+
+
+def _suites(found: Finding | None) -> str:
+    """The folder that most files with cases lie in, as an argument; suites/ where there are any; '' for all."""
+    tops = Counter(file.partition("/")[0] for file in found.details) if found is not None else Counter()
+    if not tops:
+        return ""
+    top = "suites" if "suites" in tops else tops.most_common(1)[0][0]
+    return f" {shlex.quote(top if top in (found.details if found else ()) else f'{top}/')}"
+
+
+def _several(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def _lines_of(finding: Finding, name_width: int, width: int, ink: Ink, *, verbose: bool) -> Iterator[str]:
+    word = f"{finding.status.value:<{WORD_WIDTH}}"
+    margin = " " * (2 + WORD_WIDTH + 2)
+    plain = f"{finding.name:<{name_width}}  {finding.value}"
+    first, *rest = wrapped(plain, width - len(margin), " " * (name_width + 2))
+    yield f"  {ink.verdict(word, STYLE_OF.get(finding.status))}  {first}"
+    yield from (f"{margin}{line}" for line in rest)
+    if finding.status is Status.OK and not verbose:
+        return
+    below = [finding.meaning, f"fix: {finding.fix}" if finding.fix else "", *(finding.details if verbose else ())]
+    for text in filter(None, below):
+        yield from (f"{margin}  {line}" for line in wrapped(text, width - len(margin) - 2, "  "))

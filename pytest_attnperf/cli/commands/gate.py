@@ -119,7 +119,7 @@ def read_results(paths: Sequence[Path], bytes_max: int) -> list[tuple[str, RunRe
     """Results files with their names. Raises UsageError for one that is no regular file or is too large, and
     ResultsFileError for one that is none."""
     from pytest_attnperf.reports.files import json_results
-    from pytest_attnperf.reports.files.merged_file import decode_merged
+    from pytest_attnperf.reports.files.merged import decode_merged
 
     found: list[tuple[str, RunResult]] = []
     for path in paths:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records import Verdict
+from pytest_attnperf.records.atomic_file import write_atomically
+from pytest_attnperf.records.code import CodeResult, KernelCode, Occupancy
+from pytest_attnperf.records.counters import KernelCounter, of_launches
 from pytest_attnperf.records.regular_file import read_regular
-
-if TYPE_CHECKING:
-    from pytest_attnperf.records.code import CodeResult, KernelCode, Occupancy
-    from pytest_attnperf.records.counters import KernelCounter
-    from pytest_attnperf.reports.run.ladder_cases import Ladder
-    from pytest_attnperf.reports.text.wide_tables import Table
-    from pytest_attnperf.results import RunResult
+from pytest_attnperf.reports.files import json_results
+from pytest_attnperf.reports.run.code_objects import waves_text
+from pytest_attnperf.reports.run.ladder_cases import Ladder, Selection, is_timed, ladders_of, refuse_unknown_backends
+from pytest_attnperf.reports.run.overview import verdict_text
+from pytest_attnperf.reports.run.tables import gb_s, tflops
+from pytest_attnperf.reports.text.figures import ABSENT, format_rate, format_speedup, format_us, one_line
+from pytest_attnperf.reports.text.wide_tables import Column, Table, markdown, terminal
+from pytest_attnperf.results import CaseResult, RunResult
+from pytest_attnperf.tools.profilers.counters import read_counters
 
 GROUP = "deeper"
 ORDER = 150
@@ -39,6 +45,25 @@ examples:
   attnperf ladder results.json --code amd.json --write README.md     between {BEGIN} and {END}
 """
 
+OccupancyOf = Callable[[KernelCode], Occupancy | None]
+"""Kernel -> its occupancy, None where that is not known."""
+
+NAME_LIMIT = 44
+NOTE_LIMIT = 300
+NAMED_VERSIONS = ("torch", "triton", "cuda", "rocm", "driver")
+"""Of `Fingerprint.named`, what a header names."""
+
+COMPILER = "compiler"
+"""Entry of a case's configuration: name and version of what compiled its kernels."""
+
+LIMITERS = {"vgprs": "registers", "sgprs": "SGPRs", "lds": "LDS", "workgroups": "workgroups", "slots": "wave slots"}
+"""As printed, by the names in `Occupancy.limits`."""
+
+TIME_COLUMNS = ("us", "speedup", "% of other", "GB/s", "TFLOP/s")
+CODE_COLUMNS = ("LDS B", "regs", "waves/SIMD", "limit", "loads", "stores", "matrix", "spills")
+COMPILED_COLUMNS = (*CODE_COLUMNS, "scratch B")
+LEFT = frozenset({"limit"})
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what can be typed behind the command."""
@@ -61,11 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the ladder, or write it. Raises UsageError, and ResultsFileError for a file that cannot be read."""
-    from pytest_attnperf.records.atomic_file import write_atomically
-    from pytest_attnperf.reports.run.ladder import LEGEND, header_lines, held_to
-    from pytest_attnperf.reports.text.wide_tables import markdown, terminal
-
-    results = _read(options.results)
+    results = json_results.read(options.results)
     ladders = _ladders(results, options)
     tables = _tables(ladders, options)
     lines = [*header_lines(results, ladders), held_to(options.base, options.against or AGAINST), *LEGEND]
@@ -102,15 +123,7 @@ def occupancy(code: KernelCode) -> Occupancy | None:
     return nvidia_occupancy_of(code) or known_occupancy(code)
 
 
-def _read(path: Path) -> RunResult:
-    from pytest_attnperf.reports.files import json_results
-
-    return json_results.read(path)
-
-
 def _ladders(results: RunResult, options: argparse.Namespace) -> list[Ladder]:
-    from pytest_attnperf.reports.run.ladder_cases import Selection, ladders_of, refuse_unknown_backends
-
     if options.against is not None:
         refuse_unknown_backends(results, [options.against])
     names = tuple(name for part in options.backends.split(",") if (name := part.strip()))
@@ -119,7 +132,6 @@ def _ladders(results: RunResult, options: argparse.Namespace) -> list[Ladder]:
 
 
 def _tables(ladders: list[Ladder], options: argparse.Namespace) -> list[Table]:
-    from pytest_attnperf.reports.run.ladder import compiled_tables, ladder_tables
 
     counters = _counters(ladders, options.profile)
     tables = [table for ladder in ladders for table in ladder_tables(ladder, occupancy, counters)]
@@ -137,8 +149,6 @@ def _counters(ladders: list[Ladder], path: Path | None) -> tuple[KernelCounter, 
     """Raises UsageError where none of them was read of a kernel of the ladder."""
     if path is None:
         return ()
-    from pytest_attnperf.records.counters import of_launches
-    from pytest_attnperf.tools.profilers.counters import read_counters
 
     counters = read_counters(path)
     launches = [launch for ladder in ladders for case in ladder.cases for launch in case.launches]
@@ -151,10 +161,193 @@ def _counters(ladders: list[Ladder], path: Path | None) -> tuple[KernelCounter, 
 
 def _compiled(path: Path) -> tuple[CodeResult, ...]:
     """Raises UsageError for results of a run that compiled nothing."""
-    results = _read(path).code
+    results = json_results.read(path).code
     if not results:
         raise UsageError(
             f"{path} holds no compiled kernels; make some by pytest --attnperf --attnperf-arch=gfx942 "
             "suites/test_code_objects.py"
         )
     return results
+
+
+def header_lines(run: RunResult, ladders: Iterable[Ladder]) -> list[str]:
+    """Where, with what, when and of which commit the figures were made."""
+    cases = [case for ladder in ladders for case in ladder.cases]
+    prints = [found for found in (run.fingerprint, *(case.fingerprint for case in cases)) if found is not None]
+    named = prints[0].named if prints else {}
+    versions = [f"{name} {named[name]}" for name in NAMED_VERSIONS if named.get(name, "none") != "none"]
+    compilers = dict.fromkeys(case.config[COMPILER] for case in cases if COMPILER in case.config)
+    device = run.device
+    where = f"{device.name or device.product} ({device.arch})" if device else "a device that is not known"
+    made = f"{run.started}, commit {run.commit}, pytest-attnperf {run.version}"
+    lines = (", ".join([where, *versions, *compilers]), f"{made}: {run.command}")
+    return [one_line(line, NOTE_LIMIT) for line in lines]
+
+
+def ladder_tables(ladder: Ladder, occupancy_of: OccupancyOf, counters: Sequence[KernelCounter] = ()) -> list[Table]:
+    """A row per backend, and per kernel where a call launches several; what counters say, where there are any."""
+    rows = [row for case in ladder.cases for row in _rows(ladder, case, occupancy_of)]
+    other = ladder.against_name.rpartition(".")[2] or "other"
+    headers = [header.replace("other", one_line(other, 20)) for header in TIME_COLUMNS]
+    columns = (*_columns(headers), *_columns(CODE_COLUMNS, begins=True))
+    table = Table(one_line(ladder.title, NOTE_LIMIT), "backend", columns, tuple(rows), tuple(_notes(ladder)))
+    return [table, *_counter_tables(ladder, counters)]
+
+
+def held_to(base: str, against: str) -> str:
+    """What times are shown relative to."""
+    return one_line(f"us: median time of a call; speedup: over {base}; %: speed relative to {against}", NOTE_LIMIT)
+
+
+LEGEND = (
+    "GB/s: bytes that must be read and written once, per time; TFLOP/s: useful operations per time",
+    "LDS B: LDS (shared memory) of a workgroup; regs: registers per lane, AGPRs as +Na",
+    "waves/SIMD: waves that a SIMD holds (warps of a quarter SM), in brackets by whole workgroups",
+    "limit: what keeps further waves out, full where nothing does; '-' in any column: not known",
+    "loads, stores, matrix: instructions on global memory and matrices, of the kernel/of its loops",
+    "spills: registers that did not fit; on NVIDIA the bytes of local memory of a thread",
+)
+"""What the columns say, in the words of both vendors."""
+
+
+def compiled_tables(results: Sequence[CodeResult], ladders: Sequence[Ladder], occupancy_of: OccupancyOf) -> list[Table]:
+    """A table per architecture of the ladder's kernels that were compiled without being run."""
+    wanted = [result for result in results if _is_of(result, ladders)]
+    tables = []
+    for arch in dict.fromkeys(result.key.label for result in wanted):
+        mine = [result for result in wanted if result.key.label == arch]
+        compilers = ", ".join(dict.fromkeys(result.compiler for result in mine if result.compiler))
+        title = f"{arch}, compiled{f' by {compilers}' if compilers else ''}, not run"
+        rows: list[tuple[str, ...]] = []
+        for kernel in dict.fromkeys(result.key.backend for result in mine):
+            rows.append((one_line(kernel, NAME_LIMIT), *("" for _ in COMPILED_COLUMNS)))
+            rows += [_compiled_row(result, occupancy_of) for result in mine if result.key.backend == kernel]
+        tables.append(Table(one_line(title, NOTE_LIMIT), "kernel and config", _columns(COMPILED_COLUMNS), tuple(rows)))
+    return tables
+
+
+def _columns(headers: Sequence[str], *, begins: bool = False) -> tuple[Column, ...]:
+    return tuple(
+        Column(header, "left" if header in LEFT else "right", begins=begins and not index)
+        for index, header in enumerate(headers)
+    )
+
+
+def _rows(ladder: Ladder, case: CaseResult, occupancy_of: OccupancyOf) -> Iterable[tuple[str, ...]]:
+    """The backend's row; where a call launches several kernels, the code of each stands in a row of its own."""
+    name = one_line(case.key.backend, NAME_LIMIT)
+    if not is_timed(case):
+        word = verdict_text(case)
+        yield (name, word, *(ABSENT for _ in (*TIME_COLUMNS[1:], *CODE_COLUMNS)))
+        return
+    times = _time_cells(ladder, case)
+    unknown = _unknown_kernels(case)
+    if len(case.code) + unknown <= 1 or not case.code:
+        cells = _code_cells(case.code[0] if case.code else None, occupancy_of)
+        yield (name, *times, *cells)
+        return
+    yield (name, *times, *("" for _ in CODE_COLUMNS))
+    for code in case.code:
+        own = one_line(f"{case.key.backend}: {code.name}", NAME_LIMIT)
+        yield (own, *("" for _ in TIME_COLUMNS), *_code_cells(code, occupancy_of))
+    if unknown:
+        rest = one_line(f"{case.key.backend}: {unknown} more of unknown code", NAME_LIMIT)
+        yield (rest, *("" for _ in TIME_COLUMNS), *(ABSENT for _ in CODE_COLUMNS))
+
+
+def _unknown_kernels(case: CaseResult) -> int:
+    known = {code.isa_hash for code in case.code}
+    kernels = {launch.name for launch in case.launches if launch.kind == "kernel" and launch.isa_hash not in known}
+    return len(kernels)
+
+
+def _time_cells(ladder: Ladder, case: CaseResult) -> tuple[str, ...]:
+    us = case.median_us
+    base, other = ladder.base_us, ladder.against_us
+    return (
+        format_us(us),
+        format_speedup(base / us if base and us else None),
+        format_rate(100 * other / us if other and us else None),
+        format_rate(gb_s(case)),
+        format_rate(tflops(case)),
+    )
+
+
+def _code_cells(code: KernelCode | None, occupancy_of: OccupancyOf) -> tuple[str, ...]:
+    if code is None:
+        return tuple(ABSENT for _ in CODE_COLUMNS)
+    found = occupancy_of(code)
+    return (
+        str(code.lds_bytes),
+        f"{code.vgprs}+{code.agprs}a" if code.agprs else str(code.vgprs),
+        waves_text(found),
+        ABSENT if found is None else ", ".join(LIMITERS.get(name, name) for name in found.limiters) or "full",
+        _counted(code, "global_load"),
+        _counted(code, "global_store"),
+        _counted(code, "matrix"),
+        _spills(code),
+    )
+
+
+def _compiled_row(result: CodeResult, occupancy_of: OccupancyOf) -> tuple[str, ...]:
+    name = one_line(f"- {result.key.workload}", NAME_LIMIT)
+    if result.code is None:
+        return (name, result.verdict.value, *(ABSENT for _ in COMPILED_COLUMNS[1:]))
+    return (name, *_code_cells(result.code, occupancy_of), str(result.code.scratch_bytes))
+
+
+def _counted(code: KernelCode, kind: str) -> str:
+    """'24/16': instructions of classes that begin so, and those in loops; '-' where they were not counted."""
+    if not code.instructions:
+        return ABSENT
+    count = _sum(code.instructions, kind)
+    return f"{count}/{ABSENT if code.undecoded else _sum(code.in_loops, kind)}"
+
+
+def _sum(counts: dict[str, int], kind: str) -> int:
+    return sum(count for name, count in counts.items() if name.startswith(kind))
+
+
+def _spills(code: KernelCode) -> str:
+    """'0', '4 VGPRs', '2 SGPRs'; '96 B' on NVIDIA, whose objects name local memory only: without it nothing spills."""
+    if code.vgpr_spills is None or code.sgpr_spills is None:
+        return f"{code.scratch_bytes} B" if code.scratch_bytes else "0"
+    kinds = (("VGPR", code.vgpr_spills), ("SGPR", code.sgpr_spills))
+    return ", ".join(f"{count} {kind}{'s' * (count > 1)}" for kind, count in kinds if count) or "0"
+
+
+def _notes(ladder: Ladder) -> Iterable[str]:
+    """Why a backend has no time, and why one could not be compared with what is stored; said once for all it is said
+    of."""
+    said: dict[tuple[Verdict, str], list[str]] = {}
+    for case in ladder.cases:
+        if not is_timed(case) or case.verdict is Verdict.INCOMPARABLE:
+            said.setdefault((case.verdict, case.summary), []).append(case.key.backend)
+    for (verdict, summary), backends in said.items():
+        yield one_line(f"{', '.join(backends)}: {verdict.value}: {summary}", NOTE_LIMIT)
+
+
+def _counter_tables(ladder: Ladder, counters: Sequence[KernelCounter]) -> list[Table]:
+    """Hardware counters of the kernels that the workload's timed cases launched."""
+    rows = [
+        (
+            one_line(f"{case.key.backend}: {counter.kernel}", NAME_LIMIT),
+            one_line(counter.counter, NAME_LIMIT),
+            f"{counter.median:,.12g}",
+            str(counter.dispatches),
+        )
+        for case in ladder.cases
+        if is_timed(case)
+        for counter in of_launches(counters, case.launches)
+    ]
+    columns = (Column("counter", "left"), Column("median"), Column("dispatches"))
+    return [Table("counters of a dispatch, as profiled", "kernel", columns, tuple(rows))] if rows else []
+
+
+def _is_of(result: CodeResult, ladders: Sequence[Ladder]) -> bool:
+    """Whether a compiled kernel is named as a backend of the ladder, or has the name of a kernel that one launched."""
+    cases = [case for ladder in ladders for case in ladder.cases]
+    names = {launch.name for case in cases for launch in case.launches if launch.kind == "kernel"}
+    names |= {code.name for case in cases for code in case.code}
+    backends = {case.key.backend for case in cases}
+    return result.key.backend in backends or (result.code is not None and result.code.name in names)

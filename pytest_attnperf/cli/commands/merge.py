@@ -57,8 +57,7 @@ def run(options: argparse.Namespace) -> int:
     """Merge, write, print a line per run. Raises UsageError and ResultsFileError."""
     from pytest_attnperf.environment.provenance import is_ci
     from pytest_attnperf.records.atomic_file import write_atomically
-    from pytest_attnperf.reports.files.merged import merge
-    from pytest_attnperf.reports.files.merged_file import encode_merged
+    from pytest_attnperf.reports.files.merged import encode_merged, merge
     from pytest_attnperf.reports.run.joined import join
 
     found = _read(options)

@@ -1,12 +1,19 @@
-"""`attnperf occupancy`: how many waves of a kernel fit a SIMD of one architecture, why, and what would raise it."""
+"""`attnperf occupancy`: how many waves of a kernel fit a SIMD of one architecture, why, and what would raise it.
+
+Only a pytest session knows a project's kernels, so a registered one is compiled by one, as the code-object suite does.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from pytest_attnperf.codeobject.arch import AgprRule, ArchLimits, limits_of
 from pytest_attnperf.codeobject.headroom import Raise, headroom, staircase
@@ -22,9 +29,8 @@ from pytest_attnperf.codeobject.occupancy import (
 )
 from pytest_attnperf.errors import CodeObjectError, UsageError
 from pytest_attnperf.records.code import KernelCode, Occupancy
+from pytest_attnperf.records.regular_file import read_regular
 from pytest_attnperf.reports.text.figures import one_line, printable_json
-from pytest_attnperf.tools.occupancy import kernels as occupancy_kernels
-from pytest_attnperf.tools.occupancy.json_form import occupancy_json
 from pytest_attnperf.tools.occupancy.text import (
     Ink,
     LimitRow,
@@ -34,6 +40,7 @@ from pytest_attnperf.tools.occupancy.text import (
     counted,
     ink_for,
     limit_table,
+    occupancy_json,
     overview_table,
     plot_lines,
     savings_lines,
@@ -62,6 +69,10 @@ NO_LIMIT = "no limit"
 NUMBERS = ("vgprs", "sgprs", "lds", "wave_size")
 """Options that describe a kernel which is not compiled."""
 
+SUITE = "suites/test_code_objects.py"
+LIMIT_SECONDS = 1800
+OUTPUT_LINES = 15
+
 
 @dataclass(frozen=True)
 class Point:
@@ -78,7 +89,17 @@ class Point:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what can be typed behind the command."""
-    occupancy_kernels.add_to(parser)
+    parser.add_argument(
+        "what",
+        nargs="?",
+        metavar="FILE|KERNEL",
+        help="a code object (.hsaco, .co, .o, a bundle), or a registered kernel or the beginning of its id: then the "
+        "suite compiles it",
+    )
+    parser.add_argument("--kernel", default="", metavar="NAME", help="of a FILE with several kernels")
+    parser.add_argument("--dynamic-lds", type=int, default=0, metavar="BYTES", help="of a FILE: LDS the launch adds")
+    parser.add_argument("--set", default="", metavar="K=V,...", help="of a KERNEL: other settings, e.g. BLOCK_M=128")
+    parser.add_argument("--suite", default=SUITE, metavar="PATH", help=f"of a KERNEL: its test file (default {SUITE})")
     parser.add_argument("--arch", metavar="ARCH", help="gfx90a, gfx942, gfx950, gfx1100, gfx1151, gfx1201 ...")
     parser.add_argument("--vgprs", type=int, metavar="N", help="architectural VGPRs per lane, without AGPRs")
     parser.add_argument("--agprs", type=int, default=0, metavar="N", help="accumulation VGPRs per lane (default 0)")
@@ -100,7 +121,7 @@ def run(options: argparse.Namespace) -> int:
         if given:
             flag = f"--{given[0].replace('_', '-')}"
             raise UsageError(f"{flag} with {options.what}: a compiled kernel says that itself; drop one of them")
-        points = [_point(code) for code in occupancy_kernels.kernels_of(options)]
+        points = [_point(code) for code in kernels_of(options)]
     found = [occupancy_json(point.arch, point.asked, point.name) for point in points] if options.json else []
     if options.json:
         text = printable_json(json.dumps(found[0] if len(found) == 1 else found, indent=2))
@@ -276,3 +297,68 @@ def _takes(goal: str, needed: Raise) -> list[str]:
         waves = f"{needed.after.whole_waves_per_simd:g} waves per SIMD"
         return [f"{goal}: no saving would do; {sizes_text(needed.threads)} make {waves}"]
     return [f"{goal}: no saving would do, and no other size of the workgroup"]
+
+
+def kernels_of(options: argparse.Namespace) -> list[KernelCode]:
+    """The kernels that were asked for. Raises CodeObjectError and UsageError, naming what exists."""
+    path = Path(options.what)
+    if path.is_file():
+        if options.set:
+            raise UsageError(f"--set with {path}: it is compiled already; --set is for a KERNEL of a suite")
+        return _of_file(path, options)
+    if path.suffix in (".hsaco", ".co", ".o", ".cubin"):
+        raise UsageError(f"{path} does not exist")
+    return _of_suite(options)
+
+
+def _of_file(path: Path, options: argparse.Namespace) -> list[KernelCode]:
+    from pytest_attnperf.codeobject.bundles import MOST_BYTES
+    from pytest_attnperf.codeobject.objects import read_object, select_kernel
+
+    try:
+        contents = read_object(read_regular(path, MOST_BYTES, CodeObjectError), str(path), arch=options.arch or "")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror})") from error
+    found = contents.kernels if not options.kernel else (select_kernel(contents, options.kernel, str(path)),)
+    threads = options.threads or 0
+    return [replace(one.code, threads=threads, lds_dynamic_bytes=options.dynamic_lds) for one in found]
+
+
+def _of_suite(options: argparse.Namespace) -> list[KernelCode]:
+    """Compile through the project's own suite; names of the results are the ids of its items."""
+    from pytest_attnperf.reports.files import json_results
+
+    if not Path(options.suite).exists():
+        raise UsageError(
+            f"{options.what} is no file, and there is no {options.suite} whose kernels could be meant; "
+            "run this in the project's folder, or name the test file with --suite"
+        )
+    with tempfile.TemporaryDirectory(prefix="attnperf-occupancy-") as folder:
+        results = Path(folder) / "results.json"
+        done = subprocess.run(
+            _command(options, results),
+            env=os.environ | {"PYTEST_ADDOPTS": ""},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_SECONDS,
+        )
+        if not results.exists():
+            tail = "\n".join((done.stdout + done.stderr).splitlines()[-OUTPUT_LINES:])
+            raise CodeObjectError(f"{options.suite} compiled nothing for {options.what!r}; pytest said:\n{tail}")
+        run = json_results.read(results)
+    broken = [f"{result.key}: {result.summary}" for result in run.code if result.code is None]
+    found = [
+        replace(result.code, name=f"{result.key.backend}-{result.key.workload}") for result in run.code if result.code
+    ]
+    if not found:
+        raise CodeObjectError(f"nothing named {options.what!r} was compiled; {'; '.join(broken) or 'no item matched'}")
+    return found
+
+
+def _command(options: argparse.Namespace, results: Path) -> list[str]:
+    command = [sys.executable, "-m", "pytest", "--attnperf", "--no-attnperf-strict", "-q", "-p", "no:cacheprovider"]
+    command += [f"--attnperf-results={results}", "-m", "attnperf_code", "-k", options.what]
+    command += [f"--attnperf-arch={options.arch}"] if options.arch else []
+    command += [f"--attnperf-code-set={options.set}"] if options.set else []
+    return [*command, options.suite]

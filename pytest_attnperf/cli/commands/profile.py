@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
     if options.path is None:
         return _claims_alone(options)
     if _is_results(options.path):
-        from pytest_attnperf.cli.profile_results import print_results
+        from pytest_attnperf.cli.profile_output import print_results
 
         return print_results(options)
     summary = _with_counters(_summary(options.path, options, options.device), options)
@@ -268,7 +268,7 @@ def _claims(options: argparse.Namespace, summary: ProfileSummary | None) -> tupl
 
 
 def _claim_lines(options: argparse.Namespace, findings: Sequence[Finding]) -> list[str]:
-    from pytest_attnperf.tools.profilers.findings_text import finding_lines
+    from pytest_attnperf.tools.profilers.claims.page import finding_lines
 
     return finding_lines(findings) if options.claims is not None else []
 
@@ -279,8 +279,7 @@ def _status(findings: Sequence[Finding]) -> int:
 
 def _print_comparison(options: argparse.Namespace, before: ProfileSummary) -> int:
     from pytest_attnperf.reports.text.figures import one_line
-    from pytest_attnperf.tools.profilers.comparison import compare
-    from pytest_attnperf.tools.profilers.comparison_text import TEXT_LIMIT, comparison_lines, comparison_tables
+    from pytest_attnperf.tools.profilers.comparison import TEXT_LIMIT, compare, comparison_lines, comparison_tables
 
     after = _summary(options.against, options, options.against_device or options.device)
     found: ProfileComparison = compare(

@@ -114,7 +114,7 @@ def _printing(config: pytest.Config, session: Session) -> list[Feature]:
     """What has lines of its own at the end."""
     asked, found = run_config(config), list[Feature]()
     if session.bench.settings.mode is Mode.CALIBRATE:
-        from pytest_attnperf.plugin.summary import Calibrating
+        from pytest_attnperf.plugin.features.calibrating import Calibrating
 
         found.append(Calibrating(session.bench.settings.second_look))
     if asked.profile:

@@ -50,9 +50,8 @@ NOT_COMPARABLE = (
         NoteKind.OTHER_PATH,
         "another path of a library",
         (
-            "The library's dispatcher took another path than for the baseline, and the case is not slower by it: "
-            "the two "
-            "times are of different kernels, and one says nothing of the other.",
+            "The library's dispatcher took another path than for the baseline, and the case is not slower by it: the "
+            "two times are of different kernels, and one says nothing of the other.",
             "If the new path is wanted, record the baseline again; if not, look for why it was taken: a version, a "
             "shape table, a build that failed.",
         ),
@@ -70,8 +69,7 @@ NOT_COMPARABLE = (
         "workload definition",
         (
             "The workload of this name is not the one that the baseline was recorded with: another shape, mask, "
-            "layout or "
-            "count of bytes stands behind the same id.",
+            "layout or count of bytes stands behind the same id.",
             "That is a change of the test, not of the kernel: if it is wanted, record the baseline again.",
         ),
     ),
@@ -84,9 +82,8 @@ NOT_COMPARABLE = (
         NoteKind.BASE_SIDE,
         "the base side",
         (
-            "The base side gave no time that this one can be held against: it is wrong there, runs on another "
-            "device or "
-            "with another timer, or its workload is another one.",
+            "The base side gave no time that this one can be held against: it is wrong there, runs on another device "
+            "or with another timer, or its workload is another one.",
             "Nothing is known of a change, and nothing is wrong on this side.",
         ),
     ),
@@ -117,9 +114,8 @@ TOO_GOOD = (
         NoteKind.BELOW_FLOOR,
         "below the floor",
         (
-            "The call took less time than the device needs to move the bytes or to do the arithmetic of the "
-            "workload, by "
-            "the vendor's figures. Either the work is not done, or the time is not of the work.",
+            "The call took less time than the device needs to move the bytes or to do the arithmetic of the workload, "
+            "by the vendor's figures. Either the work is not done, or the time is not of the work.",
             "Usual causes: a workload that counts more work than there is; results remembered between calls; a kernel "
             "that is still running when the time is taken.",
         ),
@@ -137,9 +133,8 @@ TOO_GOOD = (
         NoteKind.NO_STORE,
         "no store",
         (
-            "The machine code of the kernel holds no instruction that leaves anything behind, so it cannot have "
-            "made the "
-            "result that was proven. Something else made it, and this time is not of that.",
+            "The machine code of the kernel holds no instruction that leaves anything behind, so it cannot have made "
+            "the result that was proven. Something else made it, and this time is not of that.",
         ),
     ),
     Cause(
@@ -350,8 +345,7 @@ def _where(worst: ErrorFigures) -> list[str]:
         sentences = [
             f"{name} is off by {worst.max_error:.3g} where {worst.max_budget:.3g} is allowed, "
             f"{_over(worst.max_error, worst.max_budget):.3g} times its budget, and by {worst.rms_error:.3g} in the "
-            "root "
-            f"mean square ({_over(worst.rms_error, worst.rms_budget):.3g} times)."
+            f"root mean square ({_over(worst.rms_error, worst.rms_budget):.3g} times)."
         ]
         if not worst.line_error <= worst.line_budget:
             sentences.append(
@@ -370,9 +364,8 @@ def _box(worst: ErrorFigures) -> list[str]:
     ends = zip(worst.beyond_first, worst.beyond_last, strict=True)
     box = ", ".join(str(first) if first == last else f"{first}:{last + 1}" for first, last in ends)
     return [
-        f"{worst.beyond_count} of {worst.elements} elements are beyond, all in [{box}]: a box that ends at a "
-        "multiple of a "
-        "tile, or at the last rows, points to a mask or a tail; one batch or head, to an offset."
+        f"{worst.beyond_count} of {worst.elements} elements are beyond, all in [{box}]: a box that ends at a multiple "
+        "of a tile, or at the last rows, points to a mask or a tail; one batch or head, to an offset."
     ]
 
 

@@ -182,12 +182,10 @@ def _by_looks(told: Told) -> list[str]:
         f" of {one_line(case.stored_at, 40)}" if case.stored_at else ""
     )
     return [
-        f"Two looks agree: the first made it a suspect, and {fresh} other fresh process{'es' * (fresh != 1)}, "
-        "which alone "
-        f"decide, put the change between {_interval(case)} (95 %).",
+        f"Two looks agree: the first made it a suspect, and {fresh} other fresh process{'es' * (fresh != 1)}, which "
+        f"alone decide, put the change between {_interval(case)} (95 %).",
         f"Unchanged code goes beyond {format_change(case.threshold)} in {_share(told)} of such looks, so it is not "
-        "noise "
-        "and not one slow process.",
+        "noise and not one slow process.",
         f"It can still be the machine: the {stored} share nothing with today's but the code.",
     ]
 

@@ -19,8 +19,7 @@ NO_NOISE = "A compiler makes the same machine code of the same source every time
 MEANS: dict[Verdict, tuple[str, ...]] = {
     Verdict.WORSE: (
         "The compiled kernel breaks a rule, or asks for more of the device than the stored one, in a way that its "
-        "policy "
-        "lets fail the test.",
+        "policy lets fail the test.",
         NO_NOISE,
         "It is not a measured slowdown: the kernel may run as fast as before, or slower only where occupancy binds it.",
         "Usual causes, most likely first: a change of the kernel's source; other block sizes, warps or stages; another "

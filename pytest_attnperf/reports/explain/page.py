@@ -1,17 +1,21 @@
-"""The explanation as text and as plain values: words first, figures below."""
+"""The explanation as text and as plain values: words first, then what it was decided by, what changed beside the
+time, and the device during the run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CodeResult
-from pytest_attnperf.reports.explain.changes import change_lines, device_lines
+from pytest_attnperf.records.notes import NoteKind, kind_of, of_kind
+from pytest_attnperf.reports.explain import by_proof, by_time
 from pytest_attnperf.reports.explain.code_words import code_changes, code_inputs, code_words
 from pytest_attnperf.reports.explain.facts import Facts, Option, Step, Told, Words
 from pytest_attnperf.reports.explain.inputs import Row, inputs_of
-from pytest_attnperf.reports.explain.words import words_of
+from pytest_attnperf.reports.run.conditions import SHOWN, condition_lines
+from pytest_attnperf.reports.run.overview import device_of
 from pytest_attnperf.reports.text.colour import PLAIN, Ink
 from pytest_attnperf.reports.text.figures import one_line, safe_lines
 from pytest_attnperf.reports.text.text_width import wrapped
@@ -21,6 +25,34 @@ MARGIN = "  "
 NAME_WIDTH = 16
 TEXT_LIMIT = 2000
 LOG_LINES = 20
+
+LINK_LIMIT = 300
+
+BY_VERDICT: dict[Verdict, Callable[[Told], Words]] = {
+    Verdict.SAME: by_time.same,
+    Verdict.FASTER: by_time.faster,
+    Verdict.SLOWER: by_time.slower,
+    Verdict.UNDECIDED: by_time.undecided,
+    Verdict.ENVIRONMENT: by_time.environment,
+    Verdict.RECORDED: by_time.recorded,
+    Verdict.RIGHT: by_time.right,
+    Verdict.INCORRECT: by_proof.incorrect,
+    Verdict.SUSPICIOUS: by_proof.suspicious,
+    Verdict.ERROR: by_proof.error,
+    Verdict.UNSUPPORTED: by_proof.unsupported,
+    Verdict.INCOMPARABLE: by_proof.incomparable,
+    Verdict.NO_BASELINE: by_proof.no_baseline,
+    Verdict.WORSE: by_time.slower,
+}
+"""WORSE is said of compiled kernels, and of a case only by a file that nobody's run has written."""
+
+CHANGE_LIMIT = 600
+LAUNCHES_SHOWN = 8
+ENTRIES_SHOWN = 12
+IN_TABLE = frozenset(
+    {NoteKind.NOISE, NoteKind.LIMIT, NoteKind.CYCLES, NoteKind.CANARY, NoteKind.FIRST_LOOK, NoteKind.DETECTS}
+)
+"""Reasons whose figures stand in the table."""
 
 
 def explanation(told: Told, *, width: int, ink: Ink = PLAIN) -> str:
@@ -33,12 +65,35 @@ def explanation(told: Told, *, width: int, ink: Ink = PLAIN) -> str:
         blocks.append(_options(told.facts, width, ink))
     blocks += [
         _table("How it was decided", inputs_of(told), width, ink),
-        _section("What changed, and what ran", change_lines(told), width, ink),
-        _section("The device during the run", device_lines(told.run, case), width, ink),
+        _section("What changed, and what ran", _change_lines(told), width, ink),
+        _section("The device during the run", _device_lines(told.run, case), width, ink),
         _section("The end of the worker's log", safe_lines(case.log, LOG_LINES) if case.log else (), width, ink),
         _closing(told.run, told.facts, width),
     ]
     return "\n\n".join(filter(None, blocks))
+
+
+def words_of(told: Told) -> Words:
+    """The explanation of a case in plain words."""
+    said = BY_VERDICT[told.case.verdict](told)
+    contradicted = told.facts.contradicted
+    before = [f"This file contradicts itself, so believe none of it: {text}." for text in contradicted[:1]]
+    return replace(said, sentences=(*before, *_quarantine(told), *said.sentences))
+
+
+def _quarantine(told: Told) -> list[str]:
+    case = told.case
+    if case.quarantined:
+        return [
+            f"The case is quarantined ({one_line(case.quarantined, LINK_LIMIT)}): what follows stands, and does not "
+            "fail the test until that date."
+        ]
+    if of_kind(case.reasons, NoteKind.EXPIRED):
+        return [
+            f"The test fails because its {one_line(case.summary, LINK_LIMIT)}. It fails whatever the time says, "
+            "because a date that did nothing would never be looked at again."
+        ]
+    return []
 
 
 def code_explanation(result: CodeResult, run: RunResult, source: str, *, width: int, ink: Ink = PLAIN) -> str:
@@ -87,8 +142,8 @@ def as_values(told: Told) -> dict[str, Any]:
             "pair_ratios": [pair.ratio for pair in case.pairs],
         },
         "inputs": _plain_rows(inputs_of(told)),
-        "changes": change_lines(told),
-        "device": device_lines(told.run, case),
+        "changes": _change_lines(told),
+        "device": _device_lines(told.run, case),
     }
 
 
@@ -178,3 +233,73 @@ def _closing(run: RunResult, facts: Facts, width: int) -> str:
     commit = f", commit {run.commit}" if run.commit else ""
     text = f"from {facts.source}: {run.mode} run of {run.started}{commit}, {run.command}"
     return "\n".join(wrapped(one_line(text, TEXT_LIMIT), width))
+
+
+def _change_lines(told: Told) -> list[str]:
+    """Everything that the run, or the baseline's folder, says has changed; then what the case ran."""
+    case, stored = told.case, told.facts.stored
+    lines = [one_line(text, CHANGE_LIMIT) for text in _reasons(case)]
+    lines += [one_line(note, CHANGE_LIMIT) for note in case.notes]
+    if stored is not None:
+        if stored.other:
+            lines.append(f"{one_line(stored.where)}: {one_line(stored.other, CHANGE_LIMIT)}")
+        found = [f"launches: {text}" for text in stored.launches] + [f"configuration: {text}" for text in stored.config]
+        found += [f"toolchain: {text}" for text in stored.toolchain] + [stored.canary] * bool(stored.canary)
+        lines += [one_line(text, CHANGE_LIMIT) for text in found if not any(text[:60] in line for line in lines)]
+    return list(dict.fromkeys(lines)) + _ran(case)
+
+
+def _device_lines(run: RunResult, case: CaseResult) -> list[str]:
+    """The device before and after, and who else was there."""
+    lines = [one_line(f"{run.device.name or run.device.product} ({device_of(run)})")] if run.device else []
+    ids = dict.fromkeys(process.device_id for process in (*case.first, *case.second) if process.device_id)
+    lines += [f"on {one_line(', '.join(ids), CHANGE_LIMIT)}"] if ids else []
+    lines += [one_line(line, CHANGE_LIMIT) for line in condition_lines(run)]
+    state = run.device_state
+    if state is None:
+        return [*lines, "what the device did during the run was not recorded"]
+    if not state.throttled_s:
+        lines.append("it was not held back (throttled) as far as its tools say")
+    if not state.other_processes:
+        lines.append("no other compute process was on it at the beginning")
+    moved = [
+        name
+        for name in state.before
+        if name not in SHOWN and state.after.get(name, state.before[name]) != state.before[name]
+    ]
+    return lines + [one_line(f"{name}: {state.before[name]} -> {state.after[name]}") for name in moved]
+
+
+def _reasons(case: CaseResult) -> list[str]:
+    """Reasons that are no figures of the table and not the summary."""
+    return [
+        line
+        for reason in case.reasons
+        if reason != case.summary and kind_of(reason) not in IN_TABLE
+        for line in reason.splitlines()[:ENTRIES_SHOWN]
+        if line.strip()
+    ]
+
+
+def _ran(case: CaseResult) -> list[str]:
+    lines = []
+    for launch in case.launches[:LAUNCHES_SHOWN]:
+        hashed = f", machine code {launch.isa_hash[:12]}" if launch.isa_hash else ""
+        grid = f", grid {_dims(launch.grid)}" if launch.grid else ""
+        block = f", block {_dims(launch.block)}" if launch.block else ""
+        lines.append(one_line(f"ran: {launch.calls:g} x {launch.name}{grid}{block}{hashed}", 160))
+    more = len(case.launches) - LAUNCHES_SHOWN
+    lines += [f"ran: ... and {more} more kinds of work"] if more > 0 else []
+    if case.config:
+        listed = [f"{name}={value}" for name, value in sorted(case.config.items())]
+        lines.append(one_line(f"configuration now: {', '.join(listed[:ENTRIES_SHOWN])}", CHANGE_LIMIT))
+    if case.fingerprint is not None and case.fingerprint.named:
+        named = [f"{name} {value}" for name, value in sorted(case.fingerprint.named.items())]
+        lines.append(one_line(f"toolchain now: {', '.join(named)}", CHANGE_LIMIT))
+    if case.sources:
+        lines.append(f"{len(case.sources)} source files of this tree were loaded (their hashes are in the file)")
+    return lines
+
+
+def _dims(values: tuple[int, ...]) -> str:
+    return "x".join(map(str, values))

@@ -25,10 +25,24 @@ from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.records import ErrorFigures
 from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.records.regular_file import read_regular, require_unique_keys
-from pytest_attnperf.reports.files.compact_form import COLUMNS, COMPACT_SINCE, ONE, RECORDS, SEVERAL, compact
-from pytest_attnperf.reports.files.full_form import BadReferenceError, in_full
-from pytest_attnperf.reports.files.noted import KINDS_SINCE, change_notes, describe_notes, from_value, to_values
-from pytest_attnperf.reports.files.old_texts import classify
+from pytest_attnperf.reports.files.compact_form import (
+    COLUMNS,
+    COMPACT_SINCE,
+    ONE,
+    RECORDS,
+    SEVERAL,
+    BadReferenceError,
+    compact,
+    in_full,
+)
+from pytest_attnperf.reports.files.noted import (
+    KINDS_SINCE,
+    change_notes,
+    classify,
+    describe_notes,
+    from_value,
+    to_values,
+)
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import RESULTS_SCHEMA, RunResult
 

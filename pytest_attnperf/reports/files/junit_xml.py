@@ -1,4 +1,5 @@
-"""JUnit XML of results alone: what `pytest --junitxml` would have written, where measuring and judging are apart."""
+"""JUnit XML of results alone: what `pytest --junitxml` would have written, where measuring and judging are apart;
+and a case as JUnit properties."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ from xml.etree.ElementTree import Element, SubElement
 
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CODE_SUITE, CodeResult
-from pytest_attnperf.reports.files.junit import Property, properties
 from pytest_attnperf.reports.run.code_objects import code_failure_text, code_properties
 from pytest_attnperf.reports.run.joined import Joined
 from pytest_attnperf.reports.run.overview import STORED, device_of, held_against
 from pytest_attnperf.reports.run.terminal import failure_text
+from pytest_attnperf.reports.text.commands import repeatable
 from pytest_attnperf.results import CaseResult, RunResult
 
 NAME_LIMIT = 1_000
@@ -160,3 +161,37 @@ def xml_text(text: str, limit: int) -> str:
     """What XML 1.0 can hold, control characters as pytest writes them: '#x1B'."""
     shown = text if len(text) <= limit else f"{text[: limit - 3]}..."
     return _NOT_XML.sub(lambda found: f"#x{ord(found.group()):02X}", shown)
+
+
+Property = tuple[str, str | float | int]
+
+
+def properties(case: CaseResult) -> list[Property]:
+    """('attnperf.verdict', 'SLOWER'), ('attnperf.median_us', 106.1), ...: what is known, unrounded; units in names."""
+    low, high = case.interval or (None, None)
+    figures = case.figures
+    values: dict[str, str | float | int | None] = {
+        "verdict": case.verdict.value,
+        "summary": case.summary,
+        "suite": case.key.suite,
+        "backend": case.key.backend,
+        "workload": case.key.workload,
+        "label": case.key.label or None,
+        "median_us": case.median_us,
+        "baseline_us": case.baseline_us,
+        "ratio": case.ratio,
+        "ratio_low": low,
+        "ratio_high": high,
+        "threshold": case.threshold,
+        "processes": len(case.first) + len(case.second) or None,
+        "pairs": len(case.pairs) or None,
+        "against": case.against or None,
+        "flops": figures.flops if figures else None,
+        "bytes_min": figures.bytes_min if figures else None,
+        "floor_us": case.floor_us,
+        "peak_memory_bytes": case.peak_memory_bytes,
+        "reproduce": repeatable(case.reproduce, case.nodeid) or None,
+        "quarantined": case.quarantined or None,
+        "unchanged": "yes" if case.unchanged else None,
+    }
+    return [(f"attnperf.{name}", value) for name, value in values.items() if value is not None]

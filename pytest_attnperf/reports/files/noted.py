@@ -1,4 +1,8 @@
-"""Notes of a kind in JSON: {"kind": ..., "text": ...}, with "about" where there is one. A plain note is its text."""
+"""Notes of a kind in JSON: {"kind": ..., "text": ...}, with "about" where there is one. A plain note is its text.
+
+Notes of files from before schema 3 were texts alone: their kinds are told by how they begin. Nothing else may tell a
+fact by its text, and no text is added here: what is written now has its kind.
+"""
 
 from __future__ import annotations
 
@@ -85,3 +89,124 @@ def _encoded(value: object) -> Json:
 def _objects(values: Json, part: str) -> list[dict[str, Json]]:
     held = [values] if not part else values.get(part) if isinstance(values, dict) else None
     return [one for one in held if isinstance(one, dict)] if isinstance(held, (list, tuple)) else []
+
+
+BEGINNINGS = (
+    ("policy loosened since the baseline:", NoteKind.LOOSENED),
+    ("crept:", NoteKind.CREPT),
+    ("configuration differs from the baseline's:", NoteKind.DRIFTED),
+    ("what ran has changed since the baseline", NoteKind.CHANGED),
+    ("what ran differs from the base side", NoteKind.CHANGED_SIDE),
+    ("unchanged: the same machine code", NoteKind.UNCHANGED),
+    ("the same work was launched as when the baseline was recorded", NoteKind.SAME_LAUNCHES),
+    ("both sides ran the same files", NoteKind.SAME_FILES),
+    ("toolchain, base side -> here: ", NoteKind.RELEASES),
+    ("baseline under .attnperf/local, recorded in this run", NoteKind.LOCAL_NEW),
+    ("baseline under .attnperf/local,", NoteKind.LOCAL),
+    ("near the floor:", NoteKind.NEAR_FLOOR),
+    ("quarantined until", NoteKind.NEEDLESS),
+    ("not profiled:", NoteKind.NOT_PROFILED),
+    ("not timed: its test says", NoteKind.PROVEN_ONLY),
+    ("candidate:", NoteKind.CANDIDATE),
+    ("of another commit:", NoteKind.OTHER_COMMIT),
+    ("shards of different", NoteKind.MIXED_SHARDS),
+    ("shards missing:", NoteKind.MISSING_SHARDS),
+    ("code from another tree ran", NoteKind.FOREIGN),
+    ("a baseline is stored for ", NoteKind.OTHER_PRODUCT),
+    ("another path ran: ", NoteKind.OTHER_PATH),
+    ("not every process took the same path", NoteKind.MIXED_PATHS),
+    ("workload ", NoteKind.WORKLOAD),
+    ("processes: ", NoteKind.PROCESSES),
+    ("quarantine expired", NoteKind.EXPIRED),
+    ("unsupported now, but ", NoteKind.GONE),
+    ("skipped now, but ", NoteKind.GONE),
+    ("not timed any more, but ", NoteKind.GONE),
+    ("the budget of", NoteKind.BUDGET),
+    ("threshold ", NoteKind.LIMIT),
+    ("noise:", NoteKind.NOISE),
+    ("cards:", NoteKind.CARDS),
+    ("in cycles", NoteKind.CYCLES),
+    ("the canary ", NoteKind.CANARY),
+    ("the first look saw", NoteKind.FIRST_LOOK),
+    ("a slowdown of", NoteKind.DETECTS),
+)
+
+ABOUT = (NoteKind.RELEASES, NoteKind.OTHER_PATH, NoteKind.GONE)
+"""Kinds that are about what stands behind the first ': '."""
+
+WITHIN = {
+    "SUSPICIOUS": (
+        ("faster than this device can be", NoteKind.BELOW_FLOOR),
+        ("remembers its results", NoteKind.REMEMBERS),
+        ("no store of any kind", NoteKind.NO_STORE),
+        ("promises matrix instructions", NoteKind.NO_MATRIX),
+    ),
+    "ERROR": (
+        ("figures contradict each other", NoteKind.CONTRADICTED),
+        ("out of memory", NoteKind.OUT_OF_MEMORY),
+        ("did not answer", NoteKind.NO_ANSWER),
+        ("died during", NoteKind.DIED),
+        ("ended before", NoteKind.DIED),
+    ),
+}
+"""Of verdicts: what stands somewhere in what is said of the case."""
+
+FOREIGN, WITH_BASE, UNLIKE = "code from another tree ran", "not comparable with ", "not comparable: "
+STAGES, TOOLCHAIN = "stages were not timed:", ", but the toolchain changed: "
+
+
+def classify(values: Json) -> None:
+    """Give the notes of a run's builtins, as an old file has them, their kinds, in place."""
+    change_notes(values, _note)
+    cases = values.get("cases") if isinstance(values, dict) else None
+    for case in cases if isinstance(cases, list) else ():
+        if isinstance(case, dict) and isinstance(case.get("summary"), str):
+            reasons = case.get("reasons", [])
+            if isinstance(reasons, list) and all(isinstance(reason, str) for reason in reasons):
+                case["reasons"] = _reasons(case, reasons)
+
+
+def _note(text: Json) -> Json:
+    if not isinstance(text, str):
+        return text
+    if kind := next((kind for beginning, kind in BEGINNINGS if text.startswith(beginning)), None):
+        return Note(kind, text, text.partition(": ")[2] if kind in ABOUT else "")
+    stages = next((part for part in text.split("; ") if part.startswith(STAGES)), "")
+    return Note(NoteKind.NO_STAGES, text, stages) if stages else text
+
+
+def _reasons(case: dict[str, Json], reasons: list[str]) -> list[str]:
+    """The reasons with the kind of what only the summary says."""
+    summary, verdict = case["summary"], case.get("verdict")
+    if verdict == "INCOMPARABLE" and not case.get("against") and summary.startswith(UNLIKE):
+        return [_as(reason, NoteKind.MACHINE) for reason in reasons]
+    kind, about = _of_summary(summary, verdict, [summary, *reasons])
+    if kind is NoteKind.FOREIGN:
+        return [Note(kind, reason) for reason in reasons or [summary]]
+    if kind is None or kind in map(kind_of, reasons):
+        return reasons
+    place = next((at for at, reason in enumerate(reasons) if kind_of(reason) is NoteKind.PLAIN), None)
+    if place is None:
+        return [Note(kind, summary, about), *reasons]
+    return [*reasons[:place], Note(kind, reasons[place], about), *reasons[place + 1 :]]
+
+
+def _of_summary(summary: str, verdict: Json, said: list[str]) -> tuple[NoteKind | None, str]:
+    """A kind and what it is about; None where the summary says nothing that the reasons do not."""
+    if summary.startswith(FOREIGN) or (summary.startswith(WITH_BASE) and any(FOREIGN in text for text in said)):
+        return NoteKind.FOREIGN, ""
+    if summary.startswith(WITH_BASE):
+        return NoteKind.BASE_SIDE, ""
+    if verdict == "ENVIRONMENT" and TOOLCHAIN in summary:
+        return NoteKind.TOOLCHAIN, summary.partition(TOOLCHAIN)[2]
+    text = " ".join(said).lower()
+    kind = next((kind for mark, kind in WITHIN.get(verdict, ()) if mark in text), None)
+    return (kind, "") if kind else (kind_of(_note(summary)) if kind_of(_note(summary)) in _ALONE else None, "")
+
+
+def _as(reason: str, kind: NoteKind) -> str:
+    return reason if kind_of(reason) is not NoteKind.PLAIN else Note(kind, reason)
+
+
+_ALONE = (NoteKind.EXPIRED, NoteKind.BUDGET, NoteKind.OTHER_PRODUCT, NoteKind.MIXED_PATHS)
+"""Kinds that a summary may be of by itself."""

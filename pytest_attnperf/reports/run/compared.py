@@ -1,9 +1,11 @@
-"""Two sets of results side by side as text: worst first, by case, backend or suite."""
+"""Two sets of results side by side as text: worst first, by case, backend or suite; and the cards of runs, and which is
+slow."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.reports.text.colour import PLAIN, Ink
@@ -16,6 +18,8 @@ COLOURS = {"slower": Verdict.SLOWER, "faster": Verdict.FASTER, "undecided": Verd
 
 LISTED = 5
 REASON_LIMIT = 300
+
+CELL_LIMIT = 24
 
 
 @dataclass(frozen=True)
@@ -98,3 +102,74 @@ def _case(row: ComparedRow) -> Row:
         ABSENT if row.limit is None else format_change(row.limit),
     )
     return Row(row.name, cells, COLOURS.get(row.looks))
+
+
+class _Offset(Protocol):
+    """Fractions."""
+
+    @property
+    def offset(self) -> float: ...
+    @property
+    def interval95(self) -> tuple[float, float]: ...
+    @property
+    def cases(self) -> int: ...
+
+
+class _ShownCard(Protocol):
+    """A card as it is shown; '' and None where something is not known."""
+
+    @property
+    def device_id(self) -> str: ...
+    @property
+    def cases(self) -> int: ...
+    @property
+    def clock_mhz(self) -> float | None: ...
+    @property
+    def power_cap_w(self) -> str: ...
+    @property
+    def temperature_c(self) -> str: ...
+    @property
+    def partition(self) -> str: ...
+    @property
+    def offset(self) -> _Offset | None: ...
+    @property
+    def slow(self) -> bool: ...
+
+
+COLUMNS = (
+    Column("", "left"),
+    Column("cases"),
+    Column("offset"),
+    Column("95 %"),
+    Column("over", rank=1),
+    Column("MHz", rank=2),
+    Column("W cap", rank=3),
+    Column("C", rank=4),
+    Column("partition", rank=5),
+)
+
+
+def card_table(groups: Sequence[tuple[str, Sequence[_ShownCard]]], *, width: int, ink: Ink = PLAIN) -> str:
+    """One line per card, under a heading per device; '' without cards.
+
+    'over' is how many cases the offset is made of, which are those that other cards have, too.
+    """
+    shown = [Group(heading, tuple(map(_row, cards))) for heading, cards in groups if cards]
+    return grid(shown, COLUMNS, corner="card", width=width, ink=ink)
+
+
+def _row(card: _ShownCard) -> Row:
+    offset = card.offset
+    interval = "" if offset is None else " .. ".join(format_change(1 + end) for end in offset.interval95)
+    return Row(
+        card.device_id,
+        (
+            "SLOW" if card.slow else "",
+            str(card.cases),
+            ABSENT if offset is None else format_change(1 + offset.offset),
+            interval or ABSENT,
+            ABSENT if offset is None else str(offset.cases),
+            ABSENT if card.clock_mhz is None else f"{card.clock_mhz:.0f}",
+            *(one_line(text, CELL_LIMIT) or ABSENT for text in (card.power_cap_w, card.temperature_c, card.partition)),
+        ),
+    )

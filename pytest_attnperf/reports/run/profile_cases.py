@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.rooflines import BoundClass, BoundVerdict, KernelBound, RooflinePoint
-from pytest_attnperf.reports.run.kernel_names import middle_cut, short_name
-from pytest_attnperf.reports.run.profile_figures import percent
+from pytest_attnperf.reports.run.profile_figures import middle_cut, percent, short_name
 from pytest_attnperf.reports.text.figures import ABSENT, format_bytes, format_rate, format_us, one_line
 from pytest_attnperf.reports.text.wide_tables import Column, Table, terminal
 from pytest_attnperf.results import CaseResult, RunResult

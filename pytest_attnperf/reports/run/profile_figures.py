@@ -1,15 +1,20 @@
-"""Nanoseconds, shares and gains of profiles as text: every rounding of their reports is here."""
+"""Nanoseconds, shares and gains of profiles as text: every rounding of their reports is here. And names of kernels,
+which profilers give with all template arguments, cut to what tells them apart.
+"""
 
 from __future__ import annotations
 
 import math
 
 from pytest_attnperf.records.code import Occupancy
+from pytest_attnperf.records.counters import without_parameters
 from pytest_attnperf.records.profiles import Size3
-from pytest_attnperf.reports.text.figures import ABSENT, format_ms, format_speedup, format_us
+from pytest_attnperf.reports.text.figures import ABSENT, format_ms, format_speedup, format_us, one_line
 
 NS_PER_US = 1e3
 KIB = 1024
+
+ELLIPSIS = "..."
 
 
 def ns_as_us(ns: float | None) -> str:
@@ -75,3 +80,22 @@ def waves(occupancy: Occupancy | None) -> str:
         return "does not fit"
     limit = f" {'+'.join(occupancy.limiters)}" if occupancy.limiters else ""
     return f"{occupancy.whole_waves_per_simd:.3g}/{occupancy.max_waves_per_simd}{limit}"
+
+
+def short_name(name: str, width: int) -> str:
+    """A kernel's name in at most `width` columns: without return type and parameters, then without its middle.
+
+    'void at::native::f<4, Add<float> >(int, Add<float>)' -> 'at::native::f<4, Add<float> >'. The end stays, because
+    names of one library differ there.
+    """
+    clean = one_line(name, 4 * max(width, 1) + len(name)).strip()
+    return middle_cut(without_parameters(clean.removeprefix("void ")), width)
+
+
+def middle_cut(text: str, width: int) -> str:
+    """The text in at most `width` columns, its middle left out; three fifths of what is kept are its beginning."""
+    if len(text) <= width:
+        return text
+    kept = max(width - len(ELLIPSIS), 0)
+    behind = kept * 2 // 5
+    return f"{text[: kept - behind]}{ELLIPSIS[: max(width, 0)]}{text[len(text) - behind :] if behind else ''}"

@@ -225,10 +225,9 @@ def _figures_line(figures: ErrorFigures) -> str:
     where = f"{figures.output}{list(figures.worst_index)}" if figures.worst_index else figures.output
     around = format_around(figures)
     return one_line(
-        f"  {figures.check}: {where} is {figures.worst_got:.6g}, expected {figures.worst_expected:.6g}; "
-        f"max error {figures.max_error:.3g} (allowed {figures.max_budget:.3g}), "
-        f"rms {figures.rms_error:.3g} (allowed {figures.rms_budget:.3g}){_line_text(figures)}"
-        f"{f'; around it: {around}' if around else ''}",
+        f"  {figures.check}: {where} is {figures.worst_got:.6g}, expected {figures.worst_expected:.6g}; max error "
+        f"{figures.max_error:.3g} (allowed {figures.max_budget:.3g}), rms {figures.rms_error:.3g} (allowed "
+        f"{figures.rms_budget:.3g}){_line_text(figures)}{f'; around it: {around}' if around else ''}",
         TEXT_LIMIT,
     )
 

@@ -1,12 +1,22 @@
-"""What breaks a process or a device, done to this process: for the fake device's script, without torch."""
+"""What breaks a process or a device, done to this process: for the fake device's script, without torch.
+
+And what other processes of one project cost that measure at the same time. One that measures holds a lock on a file of
+its own below the project's `.attnperf/`; who wants to know how many others do tries their locks. Locks end with their
+process, so a killed one measures nothing any more.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import fcntl
 import os
 import signal
 import sys
 import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 from pytest_attnperf.errors import CaseFailedError, UnsupportedError
 from pytest_attnperf.measure import flight_recorder
@@ -32,6 +42,8 @@ POISONING = frozenset({"poison", "assert"})
 
 ILLEGAL_ADDRESS = "CUDA error: an illegal memory access was encountered (scripted)"
 ASSERTED = "fake_kernel.cu:7: void fake_kernel(float*): block: [0,0,0], thread: [3,0,0] Assertion `x < n` failed."
+
+FOLDER = Path(".attnperf") / "measuring"
 
 
 def strike(fault: str) -> None:
@@ -70,3 +82,41 @@ def stuck() -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     ctypes.PyDLL(None).sleep(LONG_SECONDS)
+
+
+def slowed(script: Mapping[str, Any], folder: Path = FOLDER) -> float:
+    """How many times as long a block takes, after having really taken the script's `block_s` seconds.
+
+    1 + `interference` where another process of this folder was measuring meanwhile, else 1; a script with neither
+    takes no time and touches no file.
+    """
+    seconds, cost = float(script.get("block_s", 0.0)), float(script.get("interference", 0.0))
+    if not cost:
+        time.sleep(seconds)
+        return 1.0
+    with _measuring(folder) as own:
+        before = _others(folder, own)
+        time.sleep(seconds)
+        return 1.0 + cost * (before or _others(folder, own))
+
+
+@contextlib.contextmanager
+def _measuring(folder: Path) -> Iterator[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    own = folder / f"{os.getpid()}.lock"
+    with own.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield own
+
+
+def _others(folder: Path, own: Path) -> bool:
+    return any(_is_held(path) for path in folder.glob("*.lock") if path != own)
+
+
+def _is_held(path: Path) -> bool:
+    with path.open() as other:
+        try:
+            fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

@@ -11,9 +11,8 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.tools.dispatch.decisions import NO_SAMPLES
 from pytest_attnperf.tools.dispatch.features import LINKED, Shape, Value
-from pytest_attnperf.tools.dispatch.regions import DispatchTable, Group, Region
+from pytest_attnperf.tools.dispatch.regions import NO_SAMPLES, DispatchTable, Group, Region
 
 WIDTH = 100
 _RESERVED = ("family", "given", "isinstance", "int", "ValueError")

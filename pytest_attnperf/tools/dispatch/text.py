@@ -11,10 +11,9 @@ from pytest_attnperf.reports.text.figures import ABSENT, one_line
 from pytest_attnperf.reports.text.wide_tables import Column, Table, markdown, terminal
 
 if TYPE_CHECKING:
-    from pytest_attnperf.tools.dispatch.decisions import Choice
     from pytest_attnperf.tools.dispatch.features import Value
     from pytest_attnperf.tools.dispatch.points import LeftOut
-    from pytest_attnperf.tools.dispatch.regions import DispatchTable, Group, Region
+    from pytest_attnperf.tools.dispatch.regions import Choice, DispatchTable, Group, Region
 
     Missing = tuple[str, dict[str, Value]]
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_attnperf.environment.software import aiter_version, version_of
-from pytest_attnperf.tools.doctor.finding import Finding, Status
-from pytest_attnperf.tools.doctor.probes import Surroundings
+from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
 
 STALE = "0.1.7.post2.dev18"
 """The only release of `amd-aiter` on PyPI: a pre-release without compiled modules."""

@@ -21,11 +21,9 @@ from pytest_attnperf.environment.system import ProbeError
 from pytest_attnperf.errors import AttnperfError, UsageError
 from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.records.regular_file import read_regular
-from pytest_attnperf.tools.doctor.engine import Report
-from pytest_attnperf.tools.doctor.finding import Finding
-from pytest_attnperf.tools.doctor.probes import Surroundings
+from pytest_attnperf.tools.doctor.engine import Report, report_json
+from pytest_attnperf.tools.doctor.probes import Finding, Surroundings
 from pytest_attnperf.tools.doctor.redaction import SECRET, Private, is_secret_name, redacted, redacted_tree
-from pytest_attnperf.tools.doctor.report_json import report_json
 from pytest_attnperf.tools.doctor.variables import ours
 
 SUFFIX = ".zip"

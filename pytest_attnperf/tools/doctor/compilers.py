@@ -11,8 +11,7 @@ from pytest_attnperf.codeobject.hip_toolchain import INSTALL, find_toolchain
 from pytest_attnperf.codeobject.tools import objdump
 from pytest_attnperf.environment import kfd
 from pytest_attnperf.errors import AttnperfError
-from pytest_attnperf.tools.doctor.finding import Finding, Status
-from pytest_attnperf.tools.doctor.probes import Surroundings
+from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
 
 DEFAULT_ARCH = "gfx942"
 """What is asked for where no AMD GPU says its own."""

@@ -7,9 +7,10 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from pytest_attnperf.tools.doctor.finding import Finding, Status
-from pytest_attnperf.tools.doctor.probes import Probe, Surroundings
+from pytest_attnperf import __version__
+from pytest_attnperf.tools.doctor.probes import Finding, Probe, Status, Surroundings
 
 TEXT_LIMIT = 400
 DETAILS_LIMIT = 40
@@ -19,6 +20,9 @@ TOO_SLOW = "run attnperf doctor again when the machine is idle; if it hangs agai
 
 TIMER = "timer"
 """Name of the finding whose value begins with the timer that cases get."""
+
+SCHEMA = 1
+"""Fields are added without a new number; one that is renamed or removed has one."""
 
 
 @dataclass(frozen=True)
@@ -180,3 +184,30 @@ def _too_slow(probe: Probe) -> Finding:
 
 def _unknown(name: str, value: str, fix: str) -> Finding:
     return Finding(name, Status.UNKNOWN, _clean(value), "nothing is known of it", fix)
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    """Made of objects, lists, texts and numbers only."""
+    return {
+        "schema": SCHEMA,
+        "version": __version__,
+        "seconds": round(report.seconds, 3),
+        "timer": report.timer,
+        "counts": report.counts,
+        "not_run": list(report.not_run),
+        "findings": [
+            {
+                "probe": examined.probe,
+                "group": examined.title,
+                "name": finding.name,
+                "status": finding.status.value,
+                "value": finding.value,
+                "meaning": finding.meaning,
+                "fix": finding.fix,
+                "details": list(finding.details),
+            }
+            for examined in report.examined
+            for finding in examined.findings
+        ],
+        "probe_seconds": {examined.probe: round(examined.seconds, 3) for examined in report.examined},
+    }

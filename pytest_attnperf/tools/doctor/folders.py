@@ -12,8 +12,7 @@ from pathlib import Path
 
 from pytest_attnperf.environment.system import ProbeError
 from pytest_attnperf.tools.doctor.aiter_package import is_rocms, package_folder
-from pytest_attnperf.tools.doctor.finding import Finding, Status
-from pytest_attnperf.tools.doctor.probes import Surroundings
+from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
 
 GIB = 2**30
 LITTLE_BYTES = 2 * GIB

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from pytest_attnperf.environment import kfd
 from pytest_attnperf.environment.gpus import visible_gpus
 from pytest_attnperf.environment.system import ProbeError
-from pytest_attnperf.tools.doctor.finding import Finding, Status
-from pytest_attnperf.tools.doctor.probes import Surroundings
+from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
 
 AMD = "amd"
 NVIDIA = "nvidia"

@@ -15,10 +15,9 @@ from pytest_attnperf.environment import kfd, nvidia
 from pytest_attnperf.environment.cards import GpuBusyError, lease_directory, lease_gpu
 from pytest_attnperf.environment.system import ProbeError, System
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.tools.doctor.finding import Finding, Status
 from pytest_attnperf.tools.doctor.gpu_list import AMD, asked, cards, tokens, unknown
 from pytest_attnperf.tools.doctor.partitions import NO_SMI
-from pytest_attnperf.tools.doctor.probes import Surroundings
+from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
 
 PROCESSES, LEASE = "GPU processes", "GPU lease"
 VISIBLE = {AMD: "HIP_VISIBLE_DEVICES", "nvidia": "CUDA_VISIBLE_DEVICES"}

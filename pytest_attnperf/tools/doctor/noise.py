@@ -19,7 +19,7 @@ from pytest_attnperf.stats.comparison import factor, slower_beyond, standard_err
 from pytest_attnperf.stats.noise import PRIOR_DEGREES, RELATIVE_SD_MIN
 from pytest_attnperf.stats.quantiles import chi_square_quantile, upper_quantile
 from pytest_attnperf.stats.summaries import summarise
-from pytest_attnperf.tools.doctor.finding import Finding, Status
+from pytest_attnperf.tools.doctor.probes import Finding, Status
 
 SD_WARNING = 0.01
 SD_PROBLEM = 0.05

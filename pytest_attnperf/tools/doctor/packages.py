@@ -11,8 +11,7 @@ from pathlib import Path
 
 from pytest_attnperf import __version__
 from pytest_attnperf.environment.software import version_of
-from pytest_attnperf.tools.doctor.finding import Finding, Status
-from pytest_attnperf.tools.doctor.probes import Surroundings
+from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
 
 OURS = "pytest_attnperf.plugin.main"
 NEEDED = ("pytest", "msgspec", "filelock")

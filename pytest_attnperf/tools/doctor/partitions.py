@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from pytest_attnperf.environment import amd, nvidia
 from pytest_attnperf.environment.kfd import Card
 from pytest_attnperf.environment.system import ProbeError
-from pytest_attnperf.tools.doctor.finding import Finding, Status
 from pytest_attnperf.tools.doctor.gpu_list import AMD, asked, cards, in_words, tokens, unknown
-from pytest_attnperf.tools.doctor.probes import Surroundings
+from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
 
 COMPUTE, MEMORY = "compute partition", "memory partition"
 WHOLE = {COMPUTE: "SPX", MEMORY: "NPS1"}

@@ -16,10 +16,9 @@ from typing import TypeVar
 
 from pytest_attnperf.environment import amd, nvidia
 from pytest_attnperf.environment.system import ProbeError, Reading, System
-from pytest_attnperf.tools.doctor.finding import Finding, Status
 from pytest_attnperf.tools.doctor.gpu_list import AMD, asked, cards, in_words, tokens, unknown
 from pytest_attnperf.tools.doctor.partitions import NO_SMI
-from pytest_attnperf.tools.doctor.probes import Surroundings
+from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
 
 CAP_SLACK = 0.99
 """A cap of this share of the default is the default, rounded."""

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pytest_attnperf.environment.device import cpu_model
 from pytest_attnperf.environment.device_state import BUSY_LOAD_PER_CORE
 from pytest_attnperf.environment.system import ProbeError, System
-from pytest_attnperf.tools.doctor.finding import Finding, Status
-from pytest_attnperf.tools.doctor.probes import Surroundings
+from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
 
 LITTLE_MEMORY_GIB = 4.0
 KIB_PER_GIB = 2**20

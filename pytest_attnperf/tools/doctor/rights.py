@@ -16,8 +16,7 @@ from pathlib import Path
 
 from pytest_attnperf.environment.kfd import NODES
 from pytest_attnperf.environment.system import ProbeError, System
-from pytest_attnperf.tools.doctor.finding import Finding, Status
-from pytest_attnperf.tools.doctor.probes import Surroundings
+from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
 
 Access = Callable[[Path], bool]
 """Whether this process may read and write a file."""

@@ -16,9 +16,8 @@ from pytest_attnperf.gate.limits import microseconds, signed
 from pytest_attnperf.records import Samples
 from pytest_attnperf.tools.doctor import gpu_processes, noise, partitions, power, self_test_process
 from pytest_attnperf.tools.doctor.child import answer_of
-from pytest_attnperf.tools.doctor.finding import Finding, Status
 from pytest_attnperf.tools.doctor.gpu_list import tokens, unknown
-from pytest_attnperf.tools.doctor.probes import Surroundings
+from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
 from pytest_attnperf.workers.launch import VISIBLE_DEVICES
 
 TIMER_SECONDS = 40.0

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pytest_attnperf.environment import gpus
 from pytest_attnperf.environment.system import ProbeError
 from pytest_attnperf.tools.doctor.child import answer_of
-from pytest_attnperf.tools.doctor.finding import Finding, Status
-from pytest_attnperf.tools.doctor.probes import Surroundings
+from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
 
 LIMIT_S = 60.0
 """The first import from a cold disk reads gigabytes of libraries."""

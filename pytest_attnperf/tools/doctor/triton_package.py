@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_attnperf.environment.software import TRITON_DISTRIBUTIONS, version_of
-from pytest_attnperf.tools.doctor.finding import Finding, Status
-from pytest_attnperf.tools.doctor.probes import Surroundings
+from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
 
 OLDEST = (3, 3)
 """The oldest minor version that code objects were tried with."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_attnperf.tools.doctor.finding import Finding, Status
-from pytest_attnperf.tools.doctor.probes import Surroundings
+from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
 
 OFF = frozenset({"", "0", "false", "no", "off", "n"})
 VALUE_LIMIT = 60

@@ -11,7 +11,7 @@ from pytest_attnperf.errors import AttnperfError
 if TYPE_CHECKING:
     from sqlalchemy.exc import DBAPIError, StatementError
 
-    from pytest_attnperf.tools.history.places import Place
+    from pytest_attnperf.tools.history.engines import Place
 
 
 class HistoryError(AttnperfError):

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 from pytest_attnperf.records.histories import CaseHistory
 from pytest_attnperf.records.regular_file import require_regular
 from pytest_attnperf.results import RunResult
-from pytest_attnperf.tools.history import queries, retention, rows
-from pytest_attnperf.tools.history.engines import WAIT_SECONDS, Transactions, log_ahead
+from pytest_attnperf.tools.history import queries, rows
+from pytest_attnperf.tools.history.engines import WAIT_SECONDS, Place, Transactions, log_ahead, place_of
 from pytest_attnperf.tools.history.failures import HistoryError
-from pytest_attnperf.tools.history.places import Place, place_of
 from pytest_attnperf.tools.history.schema import PART, SCHEMA_VERSION, Tables, tables
 
 if TYPE_CHECKING:
@@ -109,12 +108,12 @@ class HistoryStore:
         asked = queries.Asked(rows.seconds_of(since, "time in `since`") if since else None, limit, machine or {})
         return self.transactions.reading(lambda connection: queries.histories(connection, case, arch, product, asked))
 
-    def prune(self, *, keep_days: float = 0, keep_runs: int = 0, dry_run: bool = False) -> retention.Pruned:
-        """Delete what is older than `keep_days` and not among the newest `keep_runs` of its case; see `retention`."""
-        rule = retention.Rule(keep_days, keep_runs)
+    def prune(self, *, keep_days: float = 0, keep_runs: int = 0, dry_run: bool = False) -> queries.Pruned:
+        """Delete what is older than `keep_days` and not among the newest `keep_runs` of its case: `queries.Rule`."""
+        rule = queries.Rule(keep_days, keep_runs)
         if not dry_run:
-            return self.transactions.writing(lambda connection: retention.prune(connection, rule))
-        return self.transactions.writing(lambda connection: retention.would_prune(connection, rule))
+            return self.transactions.writing(lambda connection: queries.prune(connection, rule))
+        return self.transactions.writing(lambda connection: queries.would_prune(connection, rule))
 
     def compact(self) -> int:
         """Give a SQLite file's free pages back to the disk; how many bytes that were. 0 on a server, which does it."""
@@ -122,7 +121,7 @@ class HistoryStore:
         if path is None:
             return 0
         before = path.stat().st_size
-        retention.vacuum(self.transactions)
+        queries.vacuum(self.transactions)
         return before - path.stat().st_size
 
     def close(self) -> None:

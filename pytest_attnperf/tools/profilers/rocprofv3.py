@@ -1,17 +1,25 @@
-"""rocprofv3's CSV files of ROCm 6.2 to 7.x, `rocpd convert`'s included: traces, counters, statistics, devices."""
+"""rocprofv3's CSV files of ROCm 6.2 to 7.x, `rocpd convert`'s included: traces, counters, statistics, devices.
+
+And results.csv of rocprof v1, and of the file plugin of rocprof v2: one row per dispatch, its counters beside it. v1
+names registers arch_vgpr and accum_vgpr, older versions of it vgpr; grid and workgroup are totals in both.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from pytest_attnperf.records.profiles import KernelShape, Spread, StatsRow
+from pytest_attnperf.records.counters import KernelCounter, plain_name
+from pytest_attnperf.records.profiles import KernelShape, Problem, Spread, StatsRow
 from pytest_attnperf.tools.profilers.agents import read_agents
 from pytest_attnperf.tools.profilers.counters import PROCESS, read_counters
-from pytest_attnperf.tools.profilers.csv_table import CsvTable, Problems
+from pytest_attnperf.tools.profilers.csv_table import CsvTable, Problems, whole_number
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
-from pytest_attnperf.tools.profilers.file_part import FilePart, part_of
 from pytest_attnperf.tools.profilers.forms import (
     AGENTS,
     API_TRACE,
@@ -19,15 +27,53 @@ from pytest_attnperf.tools.profilers.forms import (
     COUNTERS,
     KERNEL_TRACE,
     STATS,
+    V1_RESULTS,
     V1_STATS,
+    V2_RESULTS,
+    FilePart,
     Form,
+    part_of,
 )
-from pytest_attnperf.tools.profilers.kernel_columns import KernelColumns, Report
-from pytest_attnperf.tools.profilers.stats_files import direction, read_stats
+from pytest_attnperf.tools.profilers.kernel_columns import (
+    END,
+    GRID_TOTAL,
+    NAME,
+    START,
+    KernelColumns,
+    Report,
+    clean_name,
+)
 from pytest_attnperf.tools.profilers.timed_rows import BEYOND, LONGEST_NS, add_rows, tell_duration, tell_times
 
 TIMES = ("Start_Timestamp", "End_Timestamp")
 STATS_NAMES = {"kernel": "kernel_stats", "copy": "memory_copy_stats", "api": "api_stats", "domain": "domain_stats"}
+
+V1_COLUMNS = {
+    *("Index", "KernelName", "gpu-id", "queue-id", "queue-index", "pid", "tid", "grd", "wgr", "lds", "scr", "sgpr"),
+    *("arch_vgpr", "accum_vgpr", "vgpr", "fbar", "wave_size", "sig", "obj", "DispatchNs", "BeginNs", "EndNs"),
+    *("CompleteNs", "DurationNs"),
+}
+V2_COLUMNS = {"Dispatch_ID", "GPU_ID", "Queue_ID", "PID", "TID", "Grid_Size", "Workgroup_Size", "LDS_Per_Workgroup"}
+V2_COLUMNS |= {"Scratch_Per_Workitem", "Arch_VGPR", "Accum_VGPR", "SGPR", "Wave_Size", "Kernel_Name", "Kernel_ID"}
+V2_COLUMNS |= {"Start_Timestamp", "End_Timestamp", "Correlation_ID"}
+NO_COUNTERS = V1_COLUMNS | V2_COLUMNS
+"""Columns that describe a dispatch; every other one is a counter."""
+
+DOMAINS = re.compile(
+    r"KERNEL_DISPATCH|MEMORY_COPY|MEMORY_ALLOCATION|SCRATCH_MEMORY|COUNTER_COLLECTION|PAGE_MIGRATION"
+    r"|(?:HIP|HSA|MARKER|RCCL|ROCDECODE|ROCJPEG|OMPT|KFD)(?:_[A-Z]+)*_API(?:_EXT)?|OMPT"
+)
+API = re.compile(r"(?:__)?hip[A-Z]\w*|hsa_\w+")
+DIRECTION = re.compile(
+    r"(?:MEMORY_COPY_)?(?:NONE|(?:HOST|DEVICE)_TO_(?:HOST|DEVICE))|Copy(?:Host|Device)To(?:Host|Device)"
+)
+API_STEMS = ("hip_api_stats", "hip_stats", "hsa_api_stats", "hsa_stats")
+
+TOLERANCE = 0.001
+"""By which two totals of one kernel may differ, relative: rounding, nothing else."""
+
+Total = tuple[int, int]
+"""(calls, nanoseconds)."""
 
 
 def read_kernels(table: CsvTable, form: Form, builder: DispatchesBuilder) -> FilePart:
@@ -134,7 +180,7 @@ def read_counted(table: CsvTable, form: Form, builder: DispatchesBuilder) -> Fil
 
 def read_statistics(table: CsvTable, form: Form, builder: DispatchesBuilder) -> FilePart:
     """Statistics, of rocprof v1 too."""
-    stats = read_stats(table)
+    stats = _read_stats(table)
     name = form.name if form is V1_STATS or not stats else f"rocprofv3 {STATS_NAMES[stats[0].domain]}"
     return FilePart(*part_of(table, form, len(stats), name), stats=stats)
 
@@ -145,6 +191,39 @@ def read_devices(table: CsvTable, form: Form, builder: DispatchesBuilder) -> Fil
     return FilePart(*part_of(table, form, len(agents)), agents=agents)
 
 
+def read_results(table: CsvTable, form: Form, builder: DispatchesBuilder) -> FilePart:
+    """Every dispatch, and the medians of its counters where there are some."""
+    columns = KernelColumns(table)
+    start, end = table.first(*START), table.first(*END)
+    rows, zero = add_rows(table, builder, columns.used, columns.shape, start, end)
+    source, problems = part_of(table, form, rows)
+    return FilePart(source, problems, counters=_read_wide(table), zero=zero)
+
+
+def _read_wide(table: CsvTable) -> tuple[KernelCounter, ...]:
+    """Counters that stand in columns of their own; a cell that is no number is left out."""
+    names = [name for name in table.columns if name and name not in NO_COUNTERS]
+    if not names:
+        return ()
+    kernel, grid = table.index(table.first(*NAME)), table.first(*GRID_TOTAL)
+    values: dict[tuple[str, int | None, str], list[float]] = defaultdict(list)
+    with CsvTable(table.path) as again:
+        for row in again:
+            items = whole_number(row[table.index(grid)].strip()) if grid else None
+            for name in names:
+                value = _decimal(row[table.index(name)])
+                if math.isfinite(value):
+                    values[plain_name(row[kernel]), items, name].append(value)
+    return tuple(KernelCounter(*key, statistics.median(found), len(found)) for key, found in values.items())
+
+
+def _decimal(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
 READERS: dict[str, Callable[[CsvTable, Form, DispatchesBuilder], FilePart]] = {
     KERNEL_TRACE.name: read_kernels,
     COPY_TRACE.name: read_copies,
@@ -153,4 +232,86 @@ READERS: dict[str, Callable[[CsvTable, Form, DispatchesBuilder], FilePart]] = {
     STATS.name: read_statistics,
     V1_STATS.name: read_statistics,
     AGENTS.name: read_devices,
+    V1_RESULTS.name: read_results,
+    V2_RESULTS.name: read_results,
 }
+
+
+def direction(name: str) -> str:
+    """A direction of copying, the same from every version: HOST_TO_DEVICE."""
+    name = name.strip().removeprefix("MEMORY_COPY_")
+    if re.fullmatch(r"Copy\w+To\w+", name):
+        return "_TO_".join(part.upper() for part in name.removeprefix("Copy").split("To"))
+    return name
+
+
+def _read_stats(table: CsvTable) -> tuple[StatsRow, ...]:
+    """Every row whose calls and total are numbers."""
+    found: list[tuple[str, Spread, float | None]] = []
+    for values in table:
+        row = dict(zip(table.columns, values, strict=True))
+        wrong = [name for name in ("Calls", "TotalDurationNs") if whole_number(row[name].strip()) is None]
+        if wrong:
+            text = f"is {row[wrong[0]][:40]!r}, wanted is a whole number"
+            table.problems.add(table.line, text, column=wrong[0], kind=f"{wrong[0]} is no number")
+            continue
+        spread = Spread(
+            int(row["Calls"]),
+            int(row["TotalDurationNs"]),
+            min_ns=whole_number(row.get("MinNs", "").strip()),
+            max_ns=whole_number(row.get("MaxNs", "").strip()),
+            stddev_ns=_optional_decimal(table, row, "StdDev"),
+        )
+        found.append((row["Name"], spread, _optional_decimal(table, row, "Percentage")))
+    domain = domain_of([name for name, _, _ in found], table.path)
+    clean = direction if domain == "copy" else clean_name
+    return tuple(StatsRow(domain, clean(name), spread, percentage) for name, spread, percentage in found)
+
+
+def domain_of(names: Sequence[str], path: Path) -> str:
+    """What the rows are about: 'domain' and 'copy' by their names, 'api' by these or the file's name, else 'kernel'."""
+    stem = path.stem
+    if names and all(DOMAINS.fullmatch(name) for name in names):
+        return "domain"
+    if stem.endswith("copy_stats") or (names and all(DIRECTION.fullmatch(name) for name in names)):
+        return "copy"
+    if stem.endswith(API_STEMS):
+        return "api"
+    called_kernels = stem.endswith("kernel_stats")
+    return "api" if names and not called_kernels and all(API.fullmatch(name) for name in names) else "kernel"
+
+
+def disagreements(path: str, rows: Sequence[StatsRow], traced: Mapping[str, Total]) -> tuple[Problem, ...]:
+    """One problem where a stats file does not say what the trace of the same run says."""
+    told = {row.name: (row.spread.calls, row.spread.total_ns) for row in rows}
+    differing = [name for name in sorted(told.keys() | traced.keys()) if not _equal(told.get(name), traced.get(name))]
+    if not differing:
+        return ()
+    name = differing[0]
+    text = (
+        f"{len(differing)} of {len(told.keys() | traced.keys())} names do not agree with the trace beside it; "
+        f"{name!r}: {_total_words(told.get(name))} here, {_total_words(traced.get(name))} in the trace; "
+        "files of different runs?"
+    )
+    return (Problem(path, text, "the trace is used"),)
+
+
+def _equal(told: Total | None, traced: Total | None) -> bool:
+    if told is None or traced is None:
+        return False
+    return told[0] == traced[0] and abs(told[1] - traced[1]) <= TOLERANCE * max(told[1], traced[1])
+
+
+def _total_words(total: Total | None) -> str:
+    return "not there" if total is None else f"{total[0]} calls, {total[1]} ns"
+
+
+def _optional_decimal(table: CsvTable, row: Mapping[str, str], column: str) -> float | None:
+    text = row.get(column, "").strip()
+    try:
+        value = float(text) if text else math.nan
+    except ValueError:
+        wrong = f"is {text[:40]!r}, wanted is a number; it counts as unknown"
+        table.problems.add(table.line, wrong, column=column, kind=f"{column} is no number", lost=False)
+        return None
+    return value if math.isfinite(value) else None

@@ -15,8 +15,18 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.records.rooflines import BoundClass, Ceiling, RooflinePoint
 from pytest_attnperf.reports.text.figures import format_share, format_us
-from pytest_attnperf.tools.plotting import DPI, foreign_text, form_of, rendered
-from pytest_attnperf.tools.profilers.label_places import Box, Pixel, Place, Slant, free_start, label_places
+from pytest_attnperf.tools.plotting import (
+    DPI,
+    Box,
+    Pixel,
+    Place,
+    Slant,
+    foreign_text,
+    form_of,
+    free_start,
+    label_places,
+    rendered,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

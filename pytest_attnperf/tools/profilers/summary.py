@@ -30,13 +30,21 @@ from pytest_attnperf.tools.profilers.advice import advise
 from pytest_attnperf.tools.profilers.amdahl import gains
 from pytest_attnperf.tools.profilers.contradictions import contradictions
 from pytest_attnperf.tools.profilers.dispatches import Dispatches
-from pytest_attnperf.tools.profilers.first_calls import WarmUp, first_calls_of, host_times, warm_up_given, warm_up_of
+from pytest_attnperf.tools.profilers.first_calls import (
+    KERNELS,
+    Traced,
+    TracedKernel,
+    WarmUp,
+    first_calls_of,
+    host_times,
+    warm_up_given,
+    warm_up_of,
+)
 from pytest_attnperf.tools.profilers.kernel_families import ATTENTION, OTHER, Rules
 from pytest_attnperf.tools.profilers.passes import Calls, PassesFound, find_passes
 from pytest_attnperf.tools.profilers.profile import Profile
 from pytest_attnperf.tools.profilers.resources import shape_time
 from pytest_attnperf.tools.profilers.spreads import added, joined, spread_of
-from pytest_attnperf.tools.profilers.traced import KERNELS, Traced, TracedKernel
 
 UNKNOWN_SHARE = 0.05
 """Of GPU time in kernels of no known family, from which on it is said."""

@@ -19,8 +19,17 @@ from pytest_attnperf.records.profiles import (
     ShapeTime,
     Spread,
 )
-from pytest_attnperf.reports.run.kernel_names import short_name
-from pytest_attnperf.reports.run.profile_figures import KIB, count, gain, ns_as_ms, ns_as_us, percent, size3, waves
+from pytest_attnperf.reports.run.profile_figures import (
+    KIB,
+    count,
+    gain,
+    ns_as_ms,
+    ns_as_us,
+    percent,
+    short_name,
+    size3,
+    waves,
+)
 from pytest_attnperf.reports.text.figures import ABSENT, BYTES_PER_MIB, one_line
 from pytest_attnperf.reports.text.wide_tables import Column, Table
 

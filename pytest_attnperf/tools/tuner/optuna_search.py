@@ -25,12 +25,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.tools.tuner.bench import Bench
-from pytest_attnperf.tools.tuner.costs import Costs
-from pytest_attnperf.tools.tuner.exhaustive import race_finalists
 from pytest_attnperf.tools.tuner.journal import Journal, drop_torn_line
-from pytest_attnperf.tools.tuner.race import ranked, whole_ranking
+from pytest_attnperf.tools.tuner.race import race_finalists, ranked, whole_ranking
 from pytest_attnperf.tools.tuner.settings import SearchResult, SearchSettings, trials_allowed
-from pytest_attnperf.tools.tuner.slots import DEFAULT_EVERY, Slots
+from pytest_attnperf.tools.tuner.slots import DEFAULT_EVERY, Costs, Slots
 from pytest_attnperf.tuning_records import Candidate, TuningSpace, Value
 
 if TYPE_CHECKING:

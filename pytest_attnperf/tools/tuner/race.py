@@ -12,7 +12,8 @@ A candidate is dropped in three ways only, and each states what it risks:
   spread is pooled over candidates and shrunk as the gate's is, with the loudest known one as its prior: after a single
   round the margin is several percent, because all that one process measured shares its placement.
 
-A winner is only the one to be judged next, in fresh pairs.
+A winner is only the one to be judged next, in fresh pairs. `search_all` times every candidate on every workload once:
+what the other searches are measured against.
 """
 
 from __future__ import annotations
@@ -26,10 +27,9 @@ from dataclasses import dataclass
 from pytest_attnperf.stats.noise import PRIOR_DEGREES, CaseSpread, NoiseEstimate, NoiseModel
 from pytest_attnperf.stats.quantiles import upper_quantile
 from pytest_attnperf.tools.tuner.bench import Bench
-from pytest_attnperf.tools.tuner.costs import Costs
 from pytest_attnperf.tools.tuner.journal import Journal
 from pytest_attnperf.tools.tuner.settings import SearchResult, SearchSettings
-from pytest_attnperf.tools.tuner.slots import Slots
+from pytest_attnperf.tools.tuner.slots import Costs, Slots
 from pytest_attnperf.tuning_records import Candidate, Excluded, TuningSpace
 
 RISK = 0.01
@@ -42,6 +42,9 @@ NOISE_SIGMAS = 6.0
 
 UNIT_US = 100.0
 """Differences of costs have no duration; the noise model wants one, the same for all."""
+
+FINALISTS = 4
+"""How many of the best are timed again in fresh processes: the best of one pass is partly the luckiest."""
 
 
 @dataclass(frozen=True)
@@ -286,3 +289,51 @@ def percent(log_ratio: float) -> str:
 
 def _told(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{len(names)} workloads"
+
+
+def search_all(
+    space: TuningSpace,
+    candidates: Sequence[Candidate],
+    workloads: Sequence[str],
+    bench: Bench,
+    settings: SearchSettings,
+    journal: Journal,
+) -> SearchResult:
+    """One pass over everything, dealt out to the lanes, nothing dropped; then a race of the best FINALISTS.
+
+    With `settings.processes` 1 there is no race, and the ranking is that of the pass.
+    """
+    slots = Slots("exhaustive", space.default, workloads, bench, settings, journal)
+    whole = Race(slots, with_default(space, candidates), 0, slots.lanes, deal=True, dropping=False)
+    whole.run()
+    notes = [*journal.notes]
+    if slots.stopped:
+        notes.append(f"the pass over all candidates ended early: {slots.stopped}")
+    finalists = ranked(whole.field, slots.costs())[:FINALISTS]
+    dropped: list[Excluded] = []
+    if settings.processes > 1 and not slots.stopped:
+        finalists, dropped, ended = race_finalists(slots, finalists, slots.lanes, settings.processes)
+        notes.append(f"the race of the best {FINALISTS} ended: {ended}")
+    return SearchResult(
+        "exhaustive",
+        whole_ranking(finalists, candidates, slots),
+        journal.trials,
+        (*slots.excluded.values(), *dropped),
+        tuple(candidate for candidate, _ in finalists),
+        (*notes, *not_compared(slots, candidates)),
+    )
+
+
+def race_finalists(
+    slots: Slots, finalists: Sequence[tuple[Candidate, float]], first_slot: int, processes: int
+) -> tuple[list[tuple[Candidate, float]], list[Excluded], str]:
+    """The survivors of a race in fresh processes with their costs there, what it dropped, and why it ended.
+
+    The costs that they were chosen by take no part: those were chosen for being small. The default is among them.
+    """
+    field = [slots.default, *(candidate for candidate, _ in finalists if candidate.id != slots.default.id)]
+    race = Race(slots, field, first_slot, processes)
+    race.run()
+    if not race.taken:
+        return list(finalists), race.dropped, race.ended
+    return ranked(race.field, slots.costs(), race.taken), race.dropped, race.ended

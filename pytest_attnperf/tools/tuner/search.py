@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.tools.tuner import exhaustive, optuna_search, race
+from pytest_attnperf.tools.tuner import optuna_search, race
 from pytest_attnperf.tools.tuner.bench import Bench
 from pytest_attnperf.tools.tuner.journal import Journal
 from pytest_attnperf.tools.tuner.settings import SearchResult, SearchSettings
@@ -31,7 +31,7 @@ def search(
     if all(candidate.id == space.default.id for candidate in candidates):
         raise UsageError(f"no candidate beside the default {space.default.id} is left to search")
     chosen = strategy_for(candidates, workloads, settings)
-    modules = {"race": race.search, "optuna": optuna_search.search, "exhaustive": exhaustive.search}
+    modules = {"race": race.search, "optuna": optuna_search.search, "exhaustive": race.search_all}
     return modules[chosen](space, candidates, workloads, bench, settings, journal)
 
 

@@ -13,26 +13,25 @@ from dataclasses import replace
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.records import DeviceInfo, Role
+from pytest_attnperf.tools.tuner.bench import Paced, WatchedBench
 from pytest_attnperf.tools.tuner.compiling import CompiledCandidate, compile_all, compile_notes
 from pytest_attnperf.tools.tuner.confirm import confirm
 from pytest_attnperf.tools.tuner.decide import TuneDecision, decide
-from pytest_attnperf.tools.tuner.job import Served, TuneJob, TunePools
-from pytest_attnperf.tools.tuner.journal import Journal
-from pytest_attnperf.tools.tuner.progress import Paced, WatchedBench
-from pytest_attnperf.tools.tuner.pruning import prune, static_figures
-from pytest_attnperf.tools.tuner.resuming import (
+from pytest_attnperf.tools.tuner.job import (
+    Served,
+    TuneJob,
+    TunePools,
     header_of,
     journaled_pairs,
     keep_selection,
     kept_selection,
     require_same_device,
 )
+from pytest_attnperf.tools.tuner.journal import Journal
+from pytest_attnperf.tools.tuner.pruning import SAME_CODE, light, prune, rank, static_figures, without_repeats
 from pytest_attnperf.tools.tuner.search import search, strategy_for
-from pytest_attnperf.tools.tuner.settings import SearchResult, trials_allowed
-from pytest_attnperf.tools.tuner.space import candidates
-from pytest_attnperf.tools.tuner.static_rank import SAME_CODE, light, rank, without_repeats
-from pytest_attnperf.tools.tuner.warming import warm
-from pytest_attnperf.tools.tuner.worker_bench import WorkerBench, started
+from pytest_attnperf.tools.tuner.settings import SearchResult, candidates, trials_allowed
+from pytest_attnperf.tools.tuner.worker_bench import WorkerBench, started, warm
 from pytest_attnperf.tuning_records import (
     BETTER,
     NO_BETTER,

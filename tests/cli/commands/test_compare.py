@@ -12,7 +12,7 @@ import pytest
 from pytest_attnperf.cli.program import main
 from pytest_attnperf.records import ProcessSummary, Verdict
 from pytest_attnperf.reports.files import json_results
-from pytest_attnperf.reports.files.merged_file import encode_merged
+from pytest_attnperf.reports.files.merged import encode_merged
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.testing.sample_runs import sample_run
 

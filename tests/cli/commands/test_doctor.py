@@ -14,17 +14,23 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.cli.commands import doctor as doctor_here
-from pytest_attnperf.cli.commands.doctor import has_gpu, surroundings_here, vendor_of
+from pytest_attnperf.cli.commands.doctor import has_gpu, next_step, report_lines, summary, surroundings_here, vendor_of
 from pytest_attnperf.cli.program import main
 from pytest_attnperf.environment.gpus import visible_gpus_here
 from pytest_attnperf.environment.system import System
-from pytest_attnperf.tools.doctor import probe_list
-from pytest_attnperf.tools.doctor.finding import Finding, Status
-from pytest_attnperf.tools.doctor.probes import Probe, Surroundings
+from pytest_attnperf.reports.text.colour import PLAIN, Ink
+from pytest_attnperf.tools.doctor.engine import Examined, Report
+from pytest_attnperf.tools.doctor.probes import NOISE, PROBES, Finding, Probe, Status, Surroundings
 
 DOCS = Path(__file__).parents[3] / "docs/doctor.md"
 
 NODE = "sys/class/kfd/kfd/topology/nodes/1"
+
+FINE = Finding("torch", Status.OK, "2.13.0+rocm7.0, ROCm build", details=("detail of torch",))
+WRONG = Finding("aiter", Status.PROBLEM, "the asyncio package", "ck is UNSUPPORTED", "pip uninstall aiter", ("in x",))
+ODD = Finding("HIP_LAUNCH_BLOCKING", Status.WARNING, "=1", "every launch waits", "unset HIP_LAUNCH_BLOCKING")
+FAILED = Finding("power", Status.UNKNOWN, "could not be looked at (OSError: no)", "nothing is known of it", "ask")
+TIMER = Finding("timer", Status.OK, "graph; right")
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,7 @@ def test_fields_of_the_json_are_documented(done: Done) -> None:
 
 def typed(monkeypatch: pytest.MonkeyPatch, probes: Sequence[Probe], here: Surroundings, *arguments: str) -> int:
     """Exit status of the command over other probes and surroundings."""
-    monkeypatch.setattr(probe_list, "PROBES", tuple(probes))
+    monkeypatch.setattr("pytest_attnperf.cli.commands.doctor.PROBES", tuple(probes))
     monkeypatch.setattr("pytest_attnperf.cli.commands.doctor.surroundings_here", lambda: here)
     monkeypatch.setenv("COLUMNS", "80")
     return main(["doctor", *arguments])
@@ -117,7 +123,7 @@ def test_all_probes_may_fail(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], run: Callable[..., Any]
 ) -> None:
     """Where every probe fails, every line is UNKNOWN and says what to do; the exit status is 0, and no traceback."""
-    probes = [replace(each, run=run) for each in probe_list.PROBES]
+    probes = [replace(each, run=run) for each in PROBES]
     assert typed(monkeypatch, probes, machine("nvidia")) == 0
     out, err = capsys.readouterr()
     assert out.count("  unknown  ") == len(probes)
@@ -131,7 +137,7 @@ def test_quick_leaves_out_the_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     def note(name: str) -> Probe:
         return Probe(name, "T", lambda here: ran.append(name) or [])
 
-    assert typed(monkeypatch, [note("cpu"), note(probe_list.NOISE)], machine("amd"), "--quick") == 0
+    assert typed(monkeypatch, [note("cpu"), note(NOISE)], machine("amd"), "--quick") == 0
     assert ran == ["cpu"]
 
 
@@ -166,7 +172,7 @@ def test_stopping_is_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pytest_attnperf.tools.doctor.engine.run_probes", stop)
+    monkeypatch.setattr("pytest_attnperf.cli.commands.doctor.run_probes", stop)
     assert typed(monkeypatch, [], machine()) == 2
     assert capsys.readouterr().err.startswith("attnperf doctor: stopped")
 
@@ -229,3 +235,87 @@ def test_project_is_the_current_folder(tmp_path: Path, monkeypatch: pytest.Monke
     here = surroundings_here()
     assert here.root == tmp_path.resolve()
     assert here.environ["ATTNPERF_DOCTOR_TEST"] == "1"
+
+
+def report(*findings: Finding, not_run: tuple[str, ...] = ()) -> Report:
+    """Of two groups; the second holds the timer."""
+    examined = (Examined("p", "Packages", findings, 0.1), Examined("t", "Measuring", (TIMER,), 1.0))
+    return Report(examined, 2.14, not_run)
+
+
+def lines(found: Report, *, verbose: bool = False, width: int = 80, ink: Ink = PLAIN) -> list[str]:
+    """As they are printed."""
+    return report_lines(found, width=width, ink=ink, verbose=verbose)
+
+
+def test_worst_stands_first_with_meaning_and_fix() -> None:
+    """Within a group problems come first; what is not OK says what it means and what mends it."""
+    assert lines(report(FINE, ODD, FAILED, WRONG)) == [
+        "Packages",
+        "  problem  aiter                the asyncio package",
+        "             ck is UNSUPPORTED",
+        "             fix: pip uninstall aiter",
+        "  unknown  power                could not be looked at (OSError: no)",
+        "             nothing is known of it",
+        "             fix: ask",
+        "  warning  HIP_LAUNCH_BLOCKING  =1",
+        "             every launch waits",
+        "             fix: unset HIP_LAUNCH_BLOCKING",
+        "  ok       torch                2.13.0+rocm7.0, ROCm build",
+        "",
+        "Measuring",
+        "  ok       timer                graph; right",
+        "",
+        "doctor: 2 ok, 0 notes, 1 warning, 1 problem, 1 unknown in 2.1 s; timer: graph",
+        "next: aiter: pip uninstall aiter",
+    ]
+
+
+def test_verbose_shows_details_of_everything() -> None:
+    """With -v details stand below each line, also of what is OK."""
+    shown = lines(report(FINE, WRONG), verbose=True)
+    assert [line.strip() for line in shown if "detail of torch" in line or "in x" in line] == [
+        "in x",
+        "detail of torch",
+    ]
+    assert not [line for line in lines(report(FINE, WRONG)) if "in x" in line]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    """Long values, meanings and commands are wrapped to the width."""
+    long = Finding("n" * 40, Status.PROBLEM, "value " * 30, "meaning " * 30, "pip install " + "x" * 200, ("d " * 100,))
+    shown = lines(
+        report(long, ODD, not_run=("partitions", "power", "GPU processes", "noise")), verbose=True, width=width
+    )
+    assert max(map(len, shown)) <= width
+
+
+def test_words_carry_what_colours_show() -> None:
+    """Colours only stand around words that are there without them."""
+    found = report(FINE, ODD, WRONG)
+    coloured = "\n".join(lines(found, ink=Ink.ansi()))
+    assert "\x1b[1;31mproblem" in coloured
+    plain = coloured
+    for style in ("\x1b[1;31m", "\x1b[33m", "\x1b[1m", "\x1b[0m"):
+        plain = plain.replace(style, "")
+    assert plain.split("\n") == lines(found)
+
+
+def test_next_step_fits_what_was_found() -> None:
+    """A problem's fix comes first; then how to get cases; else a run that this machine can do."""
+    assert next_step(report(FINE, WRONG)) == ("aiter: pip uninstall aiter",)
+    no_cases = Finding("suites", Status.NOTE, "none", "nothing to measure", "change to your project")
+    assert next_step(report(no_cases)) == ("change to your project",)
+    assert next_step(report(FINE)) == ("pytest --attnperf",)
+    assert next_step(report(FINE, not_run=("power",))) == ("pytest (proofs; nothing is timed without a GPU)",)
+    for files, where in (
+        (("a/test_x.py", "suites/test_y.py", "a/test_z.py"), "suites/"),
+        (("a/test_x.py", "my cases/test_y.py", "my cases/test_z.py"), "'my cases/'"),
+        (("test_x.py",), "test_x.py"),
+    ):
+        suites = Finding("suites", Status.OK, "files with cases", details=files)
+        assert next_step(report(suites)) == (f"pytest --attnperf {where}",)
+    assert summary(Report((), 0.0)).endswith(
+        "0 ok, 0 notes, 0 warnings, 0 problems, 0 unknown in 0.0 s; timer: not known"
+    )

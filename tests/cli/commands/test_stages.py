@@ -5,11 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from pytest_attnperf.cli.commands.stages import stage_ids, staged_tables
 from pytest_attnperf.cli.program import main
 from pytest_attnperf.records import CaseKey, DeviceInfo, Launch, Verdict
 from pytest_attnperf.records.stages import Breakdown, StageTime
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
+from pytest_attnperf.workloads.attention_stages import AttentionStage
+from pytest_attnperf.workloads.causal_mask import CausalMask
+from pytest_attnperf.workloads.qk_scores import QkScores
+from pytest_attnperf.workloads.row_softmax import RowSoftmax
+from pytest_attnperf.workloads.weighted_values import WeightedValues
 
 Run = Callable[..., str]
 
@@ -134,3 +140,95 @@ def test_a_cpu_file_that_is_none(files: dict[str, str], capsys: pytest.CaptureFi
 def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The name and the reason, without a traceback."""
     assert "No such file" in refused(capsys, str(tmp_path / "gone.json"))
+
+
+STAGE_FAMILIES: dict[str, type[AttentionStage]] = {
+    "qk_scores": QkScores,
+    "causal_mask": CausalMask,
+    "row_softmax": RowSoftmax,
+    "weighted_values": WeightedValues,
+}
+CAUSAL = "prefill-b1-s512-h8-d64-f16-causal"
+
+
+def measured(times: dict[tuple[str, str], float | None], prefill: str = CAUSAL) -> list[CaseResult]:
+    """Cases by (backend, workload or family of this prefill) -> microseconds, None for one without a time."""
+    ids = {**stage_ids(prefill), "prefill": prefill}
+    return [case(backend, ids[family], us) for (backend, family), us in times.items()]
+
+
+STAGE_TIMES = {
+    ("hip.staged", family): us for family, us in zip(stage_ids(CAUSAL), (40.0, 10.0, 20.0, 30.0), strict=True)
+}
+
+
+@pytest.mark.parametrize(
+    ("prefill", "ids"),
+    [
+        (
+            "prefill-b2-s64-kv128-h8-hk2-d32-bf16-causal",
+            [
+                "qk_scores-b2-s64-kv128-h8-hk2-d32-bf16",
+                "causal_mask-b2-s64-kv128-h8-f32",
+                "row_softmax-b2-s64-kv128-h8-bf16-causal",
+                "weighted_values-b2-s64-kv128-h8-hk2-d32-bf16-causal",
+            ],
+        ),
+        ("prefill-b1-s64-h8-d32-f16", ["qk_scores-b1-s64-h8-d32-f16", "row_softmax-b1-s64-h8-f16"]),
+        ("prefill-b1-s64-h8-d32-f16-causal-lse", []),
+        ("prefill-b1-s64-h8-d32-f16-causal-w16", []),
+    ],
+)
+def test_a_prefill_names_its_stages(prefill: str, ids: list[str]) -> None:
+    """A mask only where it is causal; none where attention is more than its four stages. The ids are those of the
+    families."""
+    found = list(stage_ids(prefill).values())
+    assert found[: len(ids)] == ids
+    assert len(found) == (0 if not ids else 4 if "causal" in prefill else 3)
+    assert [STAGE_FAMILIES[name.partition("-")[0]].parse(name).id for name in found] == found
+
+
+def test_the_sum_the_whole_and_the_fused() -> None:
+    """The stages' sum, the staged call and each fused kernel, each over the staged call; the fastest reads largest."""
+    whole = {("hip.best", "prefill"): 19.0, ("hip.staged", "prefill"): 95.0}
+    (table,) = staged_tables(measured({**STAGE_TIMES, **whole}))
+    assert [column.header for column in table.columns][:2] == ["us", "over hip.staged"]
+    assert [row[:3] for row in table.rows] == [
+        ("hip.staged, sum of 4", "100.0", "0.95x"),
+        ("hip.staged", "95.00", "1.00x"),
+        ("hip.best", "19.00", "5.00x"),
+    ]
+    assert table.rows[0][3:] == ("40.00", "10.00", "20.00", "30.00")
+    assert table.notes == ()
+
+
+def test_without_the_whole_the_sum_is_held_to() -> None:
+    """A library whose staged call was not timed is named, and its stages' sum is what others are over."""
+    (table,) = staged_tables(measured({**STAGE_TIMES, ("hip.best", "prefill"): 20.0}))
+    assert [row[:3] for row in table.rows] == [
+        ("hip.staged, sum of 4", "100.0", "1.00x"),
+        ("hip.best", "20.00", "5.00x"),
+    ]
+    assert table.notes == (f"hip.staged has no time of: {CAUSAL}",)
+
+
+def test_what_is_missing_is_said() -> None:
+    """A stage without a time leaves no sum; it is named, and so are backends that were not timed, and none fused."""
+    times = {**STAGE_TIMES, ("hip.staged", "row_softmax"): None, ("triton.flash", "prefill"): None}
+    (table,) = staged_tables(measured(times))
+    assert table.rows == (("hip.staged, sum of 4", "-", "40.00", "10.00", "-", "30.00"),)
+    assert table.notes == (
+        f"hip.staged has no time of: row_softmax-b1-s512-h8-f16-causal, {CAUSAL}",
+        "not timed on this workload: triton.flash (UNSUPPORTED)",
+        "no fused kernel was timed on this workload",
+    )
+
+
+def test_only_prefills_with_stages_are_shown() -> None:
+    """A prefill alone makes no table, nor do stages of other sizes, nor a workload that was not asked for."""
+    other = "prefill-b1-s1024-h8-d64-f16-causal"
+    cases = [*measured(STAGE_TIMES), *measured({("hip.best", "prefill"): 20.0}, other)]
+    assert staged_tables(cases) == []
+    cases += measured({("hip.best", "prefill"): 20.0})
+    assert len(staged_tables(cases)) == len(staged_tables(cases, [CAUSAL])) == 1
+    assert staged_tables(cases, [other]) == []

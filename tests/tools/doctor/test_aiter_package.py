@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.tools.doctor import aiter_package
-from pytest_attnperf.tools.doctor.finding import Finding, Status
+from pytest_attnperf.tools.doctor.probes import Finding, Status
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.tools.doctor import bundle
 from pytest_attnperf.tools.doctor.bundle import private_here
 from pytest_attnperf.tools.doctor.engine import Examined, Report
-from pytest_attnperf.tools.doctor.finding import Finding, Status
+from pytest_attnperf.tools.doctor.probes import Finding, Status
 
 UUID = "5f2c1d3e-0a1b-4c2d-8e9f-001122334455"
 TOKEN = "ghp_" + "z" * 36

@@ -9,7 +9,7 @@ from pytest_attnperf.codeobject.hip_toolchain import Toolchain
 from pytest_attnperf.codeobject.tools import Tool
 from pytest_attnperf.errors import ToolMissingError
 from pytest_attnperf.tools.doctor import compilers
-from pytest_attnperf.tools.doctor.finding import Finding, Status
+from pytest_attnperf.tools.doctor.probes import Finding, Status
 
 
 def refuse(*_: object) -> None:

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.tools.doctor.engine import TEXT_LIMIT, Examined, Report, checked, run_probes
-from pytest_attnperf.tools.doctor.finding import Finding, Status
-from pytest_attnperf.tools.doctor.probe_list import PROBES
-from pytest_attnperf.tools.doctor.probes import Probe, Surroundings
+from pytest_attnperf.tools.doctor.probes import PROBES, Finding, Probe, Status, Surroundings
 
 GOOD = Finding("good", Status.OK, "fine")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.tools.doctor import folders
-from pytest_attnperf.tools.doctor.finding import Finding, Status
+from pytest_attnperf.tools.doctor.probes import Finding, Status
 
 GIB = 2**30
 Disk = Callable[..., None]

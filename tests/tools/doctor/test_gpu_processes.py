@@ -7,8 +7,8 @@ import pytest
 
 from pytest_attnperf.environment.cards import lease_gpu
 from pytest_attnperf.environment.system import System
-from pytest_attnperf.tools.doctor.finding import Finding, Status
 from pytest_attnperf.tools.doctor.gpu_processes import probe
+from pytest_attnperf.tools.doctor.probes import Finding, Status
 from tests.tools.doctor.gpu_machines import Smi, h200, mi300x, no_command, surroundings, write
 
 

@@ -9,8 +9,8 @@ import pytest
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Samples
 from pytest_attnperf.stats.comparison import slower_beyond, z_for
-from pytest_attnperf.tools.doctor.finding import Status
 from pytest_attnperf.tools.doctor.noise import CaseNoise, case_noise, findings, samples_of, smallest_found
+from pytest_attnperf.tools.doctor.probes import Status
 
 
 def processes(median_us: float, relative_sd: float, count: int = 9, clock_sd: float = 0.0) -> list[Samples]:

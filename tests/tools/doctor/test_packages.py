@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.tools.doctor import packages
-from pytest_attnperf.tools.doctor.finding import Finding, Status
+from pytest_attnperf.tools.doctor.probes import Finding, Status
 
 GOOD = {"pytest": "9.2.0", "msgspec": "0.20", "filelock": "3.1", "pytest-attnperf": "0.1.0"}
 

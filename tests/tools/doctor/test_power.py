@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.environment.system import System
-from pytest_attnperf.tools.doctor.finding import Finding, Status
 from pytest_attnperf.tools.doctor.power import probe
+from pytest_attnperf.tools.doctor.probes import Finding, Status
 from tests.tools.doctor.gpu_machines import Smi, address, h200, mi300x, no_command, surroundings
 
 CAP = "hwmon/hwmon0/power1_cap"

@@ -7,7 +7,7 @@ import pytest
 
 from pytest_attnperf.environment.system import System
 from pytest_attnperf.tools.doctor import processor
-from pytest_attnperf.tools.doctor.finding import Finding, Status
+from pytest_attnperf.tools.doctor.probes import Finding, Status
 
 
 def lines(here: Any, load: float, available_gib: float, monkeypatch: pytest.MonkeyPatch) -> dict[str, Finding]:

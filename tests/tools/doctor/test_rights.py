@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.environment.system import System
-from pytest_attnperf.tools.doctor.finding import Finding, Status
+from pytest_attnperf.tools.doctor.probes import Finding, Status
 from pytest_attnperf.tools.doctor.rights import probe, read_and_write
 from tests.tools.doctor.gpu_machines import NODES, h200, mi300x, no_command, surroundings, write
 

@@ -14,8 +14,7 @@ from pytest_attnperf.environment.cards import lease_gpu
 from pytest_attnperf.environment.system import ProbeError
 from pytest_attnperf.measure.self_test import TimerTest
 from pytest_attnperf.records import Samples
-from pytest_attnperf.tools.doctor.finding import Finding, Status
-from pytest_attnperf.tools.doctor.probes import Surroundings
+from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
 from pytest_attnperf.tools.doctor.self_test import PROCESSES_MAX, graph_probe, noise_probe
 from tests.tools.doctor.gpu_machines import Smi, h200, surroundings
 

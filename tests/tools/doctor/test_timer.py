@@ -6,7 +6,7 @@ import pytest
 
 from pytest_attnperf.environment.system import System
 from pytest_attnperf.tools.doctor import self_test, timer
-from pytest_attnperf.tools.doctor.finding import Finding, Status
+from pytest_attnperf.tools.doctor.probes import Finding, Status
 from tests.tools.doctor.gpu_machines import h200, no_command, surroundings
 
 

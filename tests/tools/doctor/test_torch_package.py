@@ -6,7 +6,7 @@ import pytest
 
 from pytest_attnperf.environment.system import ProbeError
 from pytest_attnperf.tools.doctor import torch_package
-from pytest_attnperf.tools.doctor.finding import Finding, Status
+from pytest_attnperf.tools.doctor.probes import Finding, Status
 
 MI300X = ["AMD Instinct MI300X", "gfx942", 304, 192 * 2**30]
 

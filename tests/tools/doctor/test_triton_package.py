@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.tools.doctor import triton_package
-from pytest_attnperf.tools.doctor.finding import Status
+from pytest_attnperf.tools.doctor.probes import Status
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.tools.doctor import variables
-from pytest_attnperf.tools.doctor.finding import Status
+from pytest_attnperf.tools.doctor.probes import Status
 
 
 @pytest.mark.parametrize("rule", variables.RULES, ids=lambda rule: rule.name)

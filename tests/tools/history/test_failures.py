@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.results import RunResult
+from pytest_attnperf.tools.history.engines import place_of
 from pytest_attnperf.tools.history.failures import HistoryError, without_passwords
-from pytest_attnperf.tools.history.places import place_of
 from pytest_attnperf.tools.history.store import HistoryStore, open_store
 
 MakeRun = Callable[..., RunResult]

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.records.counters import KernelCounter
+from pytest_attnperf.records.profiles import KernelShape
 from pytest_attnperf.tools.profilers.reading import read_profile
+from pytest_attnperf.tools.profilers.rocprofv3 import direction, domain_of
 
 API = "Domain,Function,Process_Id,Thread_Id,Correlation_Id,Start_Timestamp,End_Timestamp"
 COPIES = "Kind,Direction,Source_Agent_Id,Destination_Agent_Id,Correlation_Id,Start_Timestamp,End_Timestamp"
@@ -14,6 +16,8 @@ COUNTERS = "Correlation_Id,Dispatch_Id,Agent_Id,Process_Id,Grid_Size,Kernel_Name
 COUNTERS += ",Counter_Value,Start_Timestamp,End_Timestamp"
 STATS = "Name,Calls,TotalDurationNs,MinNs"
 TRACE = "Kernel_Name,Start_Timestamp,End_Timestamp\nflash,100,200\n"
+
+COLUMNS = "Name,Calls,TotalDurationNs,AverageNs,Percentage,MinNs,MaxNs,StdDev"
 
 
 def write(folder: Path, **files: str) -> Path:
@@ -124,3 +128,124 @@ def test_broken_rows_of_a_counter_file(tmp_path: Path) -> None:
     write(tmp_path, a_counter_collection=counted(), a_kernel_trace=TRACE)
     (problem,) = read_profile(tmp_path).problems
     assert "holds no row below the line of columns" in problem.text
+
+
+NEW = (
+    "Index,KernelName,gpu-id,grd,wgr,lds,scr,arch_vgpr,accum_vgpr,sgpr,wave_size,obj,SQ_WAVES,BeginNs,EndNs,DurationNs"
+)
+OLD = "Index,KernelName,gpu-id,grd,wgr,lds,scr,vgpr,sgpr,fbar,obj,DispatchNs,BeginNs,EndNs,CompleteNs,DurationNs"
+V2 = "Dispatch_ID,GPU_ID,Grid_Size,Workgroup_Size,LDS_Per_Workgroup,Scratch_Per_Workitem,Arch_VGPR,Accum_VGPR,SGPR"
+V2 += ",Wave_Size,Kernel_Name,Start_Timestamp,End_Timestamp,Correlation_ID,SQ_WAVES"
+
+
+def written(path: Path, columns: str, *rows: str) -> Path:
+    """A file of these lines."""
+    path.write_text("\n".join([columns, *rows]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("columns", "row", "accum"),
+    [
+        (NEW, '0,"f(int, int) [clone .kd]",2,1024,256,512,16,24,4,128,32,"0x0",8,100,160,60', 4),
+        (OLD, '0,"f(int, int).kd",2,1024,256,512,16,24,128,0,"0x0",90,100,160,170,60', None),
+        (V2, '1,2,1024,256,512,16,24,4,128,64,"f(int, int)",100,160,1,8', 4),
+    ],
+)
+def test_columns_of_every_age(tmp_path: Path, columns: str, row: str, accum: int | None) -> None:
+    """Registers, sizes and names are the same under every name; totals are one dimension."""
+    profile = read_profile(written(tmp_path / "results.csv", columns, row))
+    assert list(profile.dispatches) == [
+        (
+            KernelShape(
+                "f(int, int)",
+                agent="2",
+                workgroup=(256, 1, 1),
+                grid_items=(1024, 1, 1),
+                lds_bytes=512,
+                scratch_bytes=16,
+                vgprs=24,
+                accum_vgprs=accum,
+                sgprs=128,
+            ),
+            100,
+            160,
+        )
+    ]
+    assert profile.dispatches.shapes[0].workgroups == 4
+    assert profile.problems == ()
+    assert profile.counters == (() if columns == OLD else (KernelCounter("f", 1024, "SQ_WAVES", 8.0, 1),))
+
+
+def test_counters_are_medians(tmp_path: Path) -> None:
+    """By kernel and grid; a cell that is no number is left out."""
+    rows = [f'{n},"f",2,1024,256,0,0,8,0,128,32,"0x0",{value},{n},{n},0' for n, value in enumerate((9, 3, 4, "?"))]
+    profile = read_profile(written(tmp_path / "results.csv", NEW, *rows))
+    assert profile.counters == (KernelCounter("f", 1024, "SQ_WAVES", 4.0, 3),)
+
+
+def test_statistics_beside(tmp_path: Path) -> None:
+    """results.stats.csv and results.hip_stats.csv are of the run of results.csv; kernel names agree without suffix."""
+    columns = '"Name","Calls","TotalDurationNs","AverageNs","Percentage"'
+    written(tmp_path / "results.csv", OLD, '0,"f.kd",2,1024,256,512,16,24,128,0,"0x0",90,100,160,170,60')
+    written(tmp_path / "results.stats.csv", columns, '"f.kd",1,60,60,100.0')
+    written(tmp_path / "results.hip_stats.csv", columns, '"hipFree",1,70,70,100.0')
+    written(tmp_path / "results.copy_stats.csv", columns, '"CopyHostToDevice",1,80,80,100.0')
+    profile = read_profile(tmp_path)
+    assert profile.problems == ()
+    assert sorted((row.domain, row.name, row.spread.total_ns) for row in profile.stats) == [
+        ("api", "hipFree", 70),
+        ("copy", "HOST_TO_DEVICE", 80),
+        ("kernel", "f", 60),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "file", "domain"),
+    [
+        (["flash"], "x.csv", "kernel"),
+        (["hipMalloc", "hipFree"], "x.csv", "api"),
+        (["__hipRegisterFunction"], "x.csv", "api"),
+        (["hsa_queue_create"], "x.csv", "api"),
+        (["hipLaunch", "flash"], "x.csv", "kernel"),
+        (["hipKernel"], "x_kernel_stats.csv", "kernel"),
+        (["anything"], "x_hip_api_stats.csv", "api"),
+        (["anything"], "x_hip_stats.csv", "api"),
+        (["MEMORY_COPY_HOST_TO_DEVICE"], "x.csv", "copy"),
+        (["DEVICE_TO_HOST"], "x_memory_copy_stats.csv", "copy"),
+        (["KERNEL_DISPATCH", "HIP_API", "MEMORY_COPY", "HSA_API"], "x_kernel_stats.csv", "domain"),
+        (["HIP_RUNTIME_API_EXT"], "x.csv", "domain"),
+        ([], "x_kernel_stats.csv", "kernel"),
+    ],
+)
+def test_domains(names: list[str], file: str, domain: str) -> None:
+    """What rows are about, by their names, and where these do not decide by the file's."""
+    assert domain_of(names, Path(file)) == domain
+
+
+@pytest.mark.parametrize("name", ["MEMORY_COPY_HOST_TO_DEVICE", "HOST_TO_DEVICE", "CopyHostToDevice"])
+def test_directions(name: str) -> None:
+    """One name for one direction."""
+    assert direction(name) == "HOST_TO_DEVICE"
+
+
+def test_numbers_as_rocprofv3_writes_them(tmp_path: Path) -> None:
+    """Percentages with exponents; what is no number is unknown or, of calls and totals, leaves the row out."""
+    path = tmp_path / "x_kernel_stats.csv"
+    rows = (
+        "a,2,30,15.000000,4.671e-04,10,20,7.071068",
+        "b,1,5,5.0,x,5,5,0.00000000e+00",
+        "c,1,?,5.0,1,5,5,0",
+        "d,1e3,5,,,,,",
+    )
+    path.write_text("\n".join([COLUMNS, *rows]))
+    profile = read_profile(path)
+    first, second = profile.stats
+    assert (first.percentage, second.percentage, second.spread.stddev_ns) == (4.671e-04, None, 0.0)
+    assert (first.spread.min_ns, first.spread.max_ns, first.spread.mean_ns) == (10, 20, 15.0)
+    assert first.spread.median_ns is None
+    assert [str(problem).removeprefix(f"{path}:") for problem in profile.problems] == [
+        "3: column Percentage: is 'x', wanted is a number; it counts as unknown; the row is used",
+        "4: column TotalDurationNs: is '?', wanted is a whole number; the row is left out, the other 2 rows are used",
+        "5: column Calls: is '1e3', wanted is a whole number; the row is left out, the other 2 rows are used",
+    ]

@@ -4,12 +4,11 @@ from dataclasses import replace
 
 from pytest_attnperf.records.profiles import Agent, KernelShape, KernelTime, Source, Spread, StatsRow
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
-from pytest_attnperf.tools.profilers.first_calls import WarmUp
+from pytest_attnperf.tools.profilers.first_calls import Traced, WarmUp
 from pytest_attnperf.tools.profilers.kernel_families import Rules
 from pytest_attnperf.tools.profilers.profile import Profile
 from pytest_attnperf.tools.profilers.spreads import spread_of
 from pytest_attnperf.tools.profilers.summary import from_stats, from_trace
-from pytest_attnperf.tools.profilers.traced import Traced
 
 MI300X = Agent("Agent 4", arch="gfx942", compute_units=304, wave_size=64)
 SMALL = KernelShape("attn_fwd", workgroup=(256, 1, 1), grid_items=(256, 1, 1), vgprs=96, accum_vgprs=0, sgprs=48)

@@ -13,8 +13,7 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.testing.fake.bench import FakeBench
 from pytest_attnperf.tools.tuner.journal import Journal
 from pytest_attnperf.tools.tuner.search import search
-from pytest_attnperf.tools.tuner.settings import SearchResult, SearchSettings
-from pytest_attnperf.tools.tuner.space import candidates
+from pytest_attnperf.tools.tuner.settings import SearchResult, SearchSettings, candidates
 from pytest_attnperf.tuning_records import Candidate, Constraint, TuningSpace
 
 optuna = pytest.importorskip("optuna")

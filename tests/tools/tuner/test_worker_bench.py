@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -10,8 +11,9 @@ from pytest_attnperf.errors import UsageError, WorkerError
 from pytest_attnperf.records import CaseKey, Role
 from pytest_attnperf.testing.fake.tuning import FakeTuningPool, Surface, key_of
 from pytest_attnperf.testing.project import WORKLOAD, FakeProject
-from pytest_attnperf.tools.tuner.worker_bench import WorkerBench, require_told
+from pytest_attnperf.tools.tuner.worker_bench import WorkerBench, require_told, warm
 from pytest_attnperf.tuning_records import Candidate
+from pytest_attnperf.workers.conversation import OpenRequest
 from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.pool import WorkerPool
 
@@ -21,6 +23,9 @@ pytestmark = pytest.mark.usefixtures("lean_processes")
 SURFACE = {"BLOCK_M": (32, 64, 128)}
 SMALL, LARGE = Candidate({"BLOCK_M": 32}), Candidate({"BLOCK_M": 128})
 KEYS = {"short": key_of(64), "long": key_of(256)}
+
+SIZES = (16, 32, 64, 128)
+CANDIDATES = [Candidate({"BLOCK": size}) for size in SIZES]
 
 
 def pin(candidate: Candidate) -> dict[str, str]:
@@ -210,3 +215,105 @@ def test_real_workers_run_pinned_candidates(real: WorkerPool, attnperf_project: 
     assert bench.time(0, 0, LARGE, WORKLOAD).failure.startswith("died: worker worker0-1 died during 'check': killed by")
     attnperf_project.backend("fake.a", time_us=60.0)
     assert bench.time(0, 1, LARGE, WORKLOAD).median_us == pytest.approx(60, rel=0.05)
+
+
+def requests(*seqs: int) -> dict[Candidate, list[OpenRequest]]:
+    """What opens every candidate on workloads of these lengths."""
+    return {
+        candidate: [OpenRequest(key_of(seq), None, 1, 2, pin={"BLOCK": str(candidate.values["BLOCK"])}) for seq in seqs]
+        for candidate in CANDIDATES
+    }
+
+
+@pytest.fixture
+def blocks() -> Surface:
+    """Four candidates, all of which work."""
+    return Surface({"BLOCK": SIZES}, default={"BLOCK": 16})
+
+
+def test_every_candidate_is_opened_on_every_workload(blocks: Surface) -> None:
+    """Each is opened once per workload, by whichever process is free, and nothing else is asked of it."""
+    pool, told = FakeTuningPool(blocks), []
+    assert warm(pool, range(3), requests(64, 128), done=lambda *numbers: told.append(numbers)) == {}
+    opened = sorted((workload, pin["BLOCK"]) for _, workload, pin in pool.opened)
+    assert opened == sorted((key_of(seq).workload, str(size)) for seq in (64, 128) for size in SIZES)
+    assert sorted(told) == [(number, 4) for number in (1, 2, 3, 4)]
+
+
+def test_processes_work_at_the_same_time(blocks: Surface) -> None:
+    """Two processes are inside a case together: otherwise compiling would take as long as before."""
+    meeting = threading.Barrier(2, timeout=10)
+    pool = FakeTuningPool(blocks, on_case=lambda request: meeting.wait() and None)
+    assert warm(pool, range(2), requests(64)) == {}
+
+
+def test_what_cannot_be_opened_is_named(blocks: Surface) -> None:
+    """A candidate that cannot be built fails with its reason, and is not opened on the next workload."""
+    blocks.fault = lambda values, seq: "prepare" if values["BLOCK"] == 64 else ""
+    pool = FakeTuningPool(blocks)
+    (failed,) = warm(pool, range(2), requests(64, 128)).items()
+    assert failed[0].values == {"BLOCK": 64}
+    assert "scripted compile error" in failed[1]
+    assert sum(pin == {"BLOCK": "64"} for _, _, pin in pool.opened) == 1
+
+
+@pytest.mark.parametrize("fault", ["oom", "died"])
+def test_what_is_not_its_own_doing_is_left_to_the_search(blocks: Surface, fault: str) -> None:
+    """Too little memory among many processes, or one that died, throws no candidate out."""
+    blocks.fault = lambda values, seq: fault if values["BLOCK"] == 64 else ""
+    assert warm(FakeTuningPool(blocks), range(2), requests(64)) == {}
+
+
+def test_an_unsupported_candidate_is_a_failure(blocks: Surface) -> None:
+    """A reason for not running is one for not timing."""
+    blocks.fault = lambda values, seq: "unsupported" if values["BLOCK"] == 32 else ""
+    assert list(warm(FakeTuningPool(blocks), range(1), requests(64)).values()) == [
+        "unsupported: scripted: hipcc missing"
+    ]
+
+
+def test_time_that_is_up_leaves_the_rest(blocks: Surface) -> None:
+    """What was not opened is compiled when it is timed."""
+    pool = FakeTuningPool(blocks)
+    warm(pool, range(1), requests(64), expired=lambda: len(pool.opened) >= 2)
+    assert len(pool.opened) == 2
+
+
+def test_no_process_is_an_error(blocks: Surface) -> None:
+    """Where none can start, whoever waits is told so."""
+    with pytest.raises(WorkerError, match="could not start"):
+        warm(FakeTuningPool(blocks, starts=False), range(2), requests(64))
+
+
+def test_what_a_thread_raises_is_raised(blocks: Surface) -> None:
+    """An error that is no candidate's ends all threads and reaches the caller."""
+
+    def refuse(request: OpenRequest) -> None:
+        raise UsageError("no such case")
+
+    with pytest.raises(UsageError, match="no such case"):
+        warm(FakeTuningPool(blocks, on_case=refuse), range(2), requests(64))
+
+
+def test_an_interrupt_opens_nothing_more(blocks: Surface, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool that is shut down after it would start its processes again for the next candidate."""
+    inside, shut = threading.Event(), threading.Event()
+
+    def wait(request: OpenRequest) -> None:
+        inside.set()
+        shut.wait(10)
+
+    def interrupted(thread: threading.Thread, timeout: float | None = None) -> None:
+        inside.wait(10)
+        raise KeyboardInterrupt
+
+    pool = FakeTuningPool(blocks, on_case=wait)
+    before = set(threading.enumerate())
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "join", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            warm(pool, range(1), requests(64))
+    shut.set()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+    assert len(pool.opened) == 1

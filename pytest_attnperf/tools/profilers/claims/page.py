@@ -1,28 +1,44 @@
-"""Claims of a report: read from JSON or YAML, and checked. docs/profiling.md describes the document."""
+"""Claims of a report: read from JSON or YAML, checked by themselves and against a profile, and told in lines.
+
+docs/profiling.md describes the document.
+"""
 
 from __future__ import annotations
 
 import importlib
 import re
 import typing
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.records.profiles import Finding, ProfileSummary
+from pytest_attnperf.records.counters import plain_name
+from pytest_attnperf.records.profiles import FamilyTime, Finding, KernelShape, KernelTime, ProfileSummary
 from pytest_attnperf.records.regular_file import read_regular
+from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.tools.profilers.claims import arithmetic as claim_rules_arithmetic
 from pytest_attnperf.tools.profilers.claims import bound as claim_rules_bound
 from pytest_attnperf.tools.profilers.claims import device as claim_rules_device
 from pytest_attnperf.tools.profilers.claims import occupancy as claim_rules_occupancy
-from pytest_attnperf.tools.profilers.claims import profile as claim_rules_profile
 from pytest_attnperf.tools.profilers.claims import table as claim_rules_table
 from pytest_attnperf.tools.profilers.claims import work as claim_rules_work
-from pytest_attnperf.tools.profilers.claims.figures import Figure
-from pytest_attnperf.tools.profilers.claims.records import CLAIMS_SCHEMA, Claims
-from pytest_attnperf.tools.profilers.claims.rules import known_of
+from pytest_attnperf.tools.profilers.claims.figures import Figure, exactly, percent, seconds
+from pytest_attnperf.tools.profilers.claims.records import CLAIMS_SCHEMA, Claims, Kernel, Row
+from pytest_attnperf.tools.profilers.claims.rules import (
+    Known,
+    agrees,
+    contradicts,
+    known_of,
+    letters_of,
+    plural,
+    undecided,
+)
+from pytest_attnperf.tools.profilers.claims.table import NATURES, as_said
 
 RULES = (
     *(claim_rules_device.check, claim_rules_occupancy.check, claim_rules_work.check),
@@ -36,13 +52,19 @@ YAML_ENDINGS = (".yaml", ".yml")
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(?P<field>.*?)`(?: - at `(?P<path>\$[^`]*)`)?", re.DOTALL)
 _STEP = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
+TEXT_LIMIT = 2000
+
+NS = 1e-9
+MOST_NAMES = 8
+"""Families that a message lists."""
+
 
 def check_claims(claims: Claims, summary: ProfileSummary | None = None) -> tuple[Finding, ...]:
     """Every check that the document allows, and with a profile beside it those against the profile."""
     known = known_of(claims)
     found = [one for check in RULES for one in check(known)]
     if summary is not None:
-        found += claim_rules_profile.check(known, summary)
+        found += _against(known, summary)
     return tuple(found)
 
 
@@ -119,3 +141,189 @@ def _records_in(hint: object) -> list[type[msgspec.Struct]]:
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return [hint]
     return [found for part in typing.get_args(hint) for found in _records_in(part)]
+
+
+def finding_lines(findings: Sequence[Finding]) -> list[str]:
+    """A line per finding, contradictions first, and a line of counts behind them."""
+    wrong = [found for found in findings if found.holds is False]
+    open_ = [found for found in findings if found.holds is None]
+    right = [found for found in findings if found.holds]
+    lines = [_line("CONTRADICTED", found) for found in wrong]
+    lines += [_line("OPEN", found) for found in open_]
+    lines += [_line("holds", found) for found in right]
+    return [*lines, f"{len(wrong)} contradicted, {len(open_)} open, {len(right)} hold"]
+
+
+def _line(word: str, found: Finding) -> str:
+    return one_line(f"{word} {found.rule}: {found.text}", TEXT_LIMIT)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What a profile says of a name. nature: '' of a kernel."""
+
+    name: str
+    calls: int
+    total_ns: int
+    share: float
+    nature: str = ""
+
+
+def _against(known: Known, summary: ProfileSummary) -> Iterator[Finding]:
+    """Every check of a document against a profile."""
+    yield from _device(known, summary)
+    yield from _totals(known, summary)
+    for row in known.claims.table.rows if known.claims.table else ():
+        yield from _row(row, summary)
+    yield from _kernel(known, summary)
+    yield from _passes(known, summary)
+
+
+def _device(known: Known, summary: ProfileSummary) -> Iterator[Finding]:
+    device, archs = known.claims.device, {agent.arch for agent in summary.agents if agent.kind == "gpu" and agent.arch}
+    if device is None or not archs:
+        return
+    said = f"a report about {device.arch}"
+    text = f"{', '.join(sorted(archs))} in the profile"
+    if device.arch in archs:
+        yield agrees("profile: device", said, f"{said}: {text}")
+    else:
+        yield contradicts("profile: device", said, text)
+
+
+def _totals(known: Known, summary: ProfileSummary) -> Iterator[Finding]:
+    table = known.claims.table
+    if table and table.total:
+        yield _held_figure("profile: total time", table.total.said, table.total.time, summary.total_ns * NS, "s")
+    if table and table.calls:
+        yield _count("profile: total calls", table.calls.said, table.calls.count, summary.calls, "call")
+
+
+def _row(row: Row, summary: ProfileSummary) -> Iterator[Finding]:
+    said = as_said(row)
+    seen = _seen(row, summary)
+    mixed = _mixed(row, summary.families) if seen is None or seen.calls != row.calls else ""
+    if mixed:
+        yield contradicts(f"profile: nature of {row.name}", f"{said}, {NATURES[row.nature or 'other']}", mixed)
+        return
+    if seen is None:
+        names = ", ".join(family.family for family in summary.families[:MOST_NAMES]) or "none"
+        text = f"{said}: the profile has no family or kernel of this name; families: {names}"
+        yield undecided(f"profile: {row.name}", said, text)
+        return
+    yield _held_figure(f"profile: time of {row.name}", said, row.time, seen.total_ns * NS, "s")
+    if row.calls is not None:
+        yield _count(f"profile: calls of {row.name}", said, row.calls, seen.calls, "call")
+    if row.percent is not None:
+        yield _held_figure(f"profile: share of {row.name}", said, row.percent, seen.share, "%")
+    if row.nature and seen.nature and row.nature != seen.nature:
+        text = f"{plural(seen.calls, 'call')} of {seen.name} are {NATURES.get(seen.nature, seen.nature)}"
+        yield contradicts(f"profile: nature of {row.name}", f"{said}, {NATURES[row.nature]}", text)
+    for member in row.members:
+        found = _kernel_named(member.name, summary.kernels)
+        if found is not None:
+            rule, words = f"profile: calls of {member.name}", f"{row.name}: {member.calls} {member.name}"
+            yield _count(rule, words, member.calls, found.spread.calls, "call")
+
+
+def _seen(row: Row, summary: ProfileSummary) -> _Seen | None:
+    wanted = letters_of(row.family or row.name)
+    for family in summary.families:
+        if letters_of(family.family) == wanted:
+            return _Seen(family.family, family.calls, family.total_ns, family.share, family.nature)
+    kernel = _kernel_named(row.family or row.name, summary.kernels)
+    if kernel is None:
+        return None
+    return _Seen(kernel.name, kernel.spread.calls, kernel.spread.total_ns, kernel.share)
+
+
+def _mixed(row: Row, families: Sequence[FamilyTime]) -> str:
+    """Which families of several natures make up a row's calls exactly; '' where none do."""
+    own = [family for family in families if family.nature == row.nature]
+    others = [family for family in families if family.nature != row.nature]
+    if row.nature is None or row.calls is None or not own:
+        return ""
+    for count in (1, 2):
+        for added in combinations(others, count):
+            parts = (*own, *added)
+            if sum(family.calls for family in parts) == row.calls:
+                return " + ".join(_part(family) for family in parts)
+    return ""
+
+
+def _part(family: FamilyTime) -> str:
+    nature = NATURES.get(family.nature, family.nature)
+    return f"{family.calls} {nature} ({family.family}, {seconds(family.total_ns * NS)})"
+
+
+def _kernel(known: Known, summary: ProfileSummary) -> Iterator[Finding]:
+    said, performance = known.claims.kernel, known.claims.performance
+    kernel = _kernel_named(said.name, summary.kernels) or _only_of_family(said.family, summary.kernels)
+    if kernel is None:
+        return
+    spread = kernel.spread
+    if performance.calls:
+        yield _count(
+            "profile: calls of the kernel", performance.calls.said, performance.calls.count, spread.calls, "call"
+        )
+    if performance.total:
+        rule, time = "profile: time of the kernel", performance.total.time
+        yield _held_figure(rule, performance.total.said, time, spread.total_ns * NS, "s")
+    if performance.per_call and spread.mean_ns is not None:
+        text = performance.per_call.said
+        yield _held_figure("profile: time per call", text, performance.per_call.time, spread.mean_ns * NS, "s")
+    if len(kernel.shapes) == 1:
+        yield from _shape(said, kernel.shapes[0].shape)
+
+
+def _shape(said: Kernel, shape: KernelShape) -> Iterator[Finding]:
+    """Registers and sizes, where all dispatches have the same."""
+    for name, counted, value in (("vgprs", said.vgprs, shape.vgprs), ("sgprs", said.sgprs, shape.sgprs)):
+        if counted and value is not None:
+            yield _count(f"profile: {name}", counted.said, counted.count, value, name[:-1].upper())
+    if said.lds and shape.lds_bytes is not None:
+        yield _count("profile: lds", said.lds.said, round(said.lds.size.interval.middle), shape.lds_bytes, "byte")
+    for name, sizes, found in (
+        ("workgroup", said.workgroup, shape.workgroup),
+        ("work-items", said.grid_items, shape.grid_items),
+    ):
+        if sizes and found:
+            words = f"{name} of {' x '.join(map(str, sizes))}"
+            text = f"{' x '.join(map(str, found))} in the profile"
+            rule = f"profile: {name}"
+            yield agrees(rule, words, f"{words}: {text}") if sizes == found else contradicts(rule, words, text)
+
+
+def _only_of_family(family: str, kernels: Sequence[KernelTime]) -> KernelTime | None:
+    """The one attention kernel of a profile, where the document's name for it is its own."""
+    fitting = [kernel for kernel in kernels if family != "other" and family in kernel.family.lower()]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _kernel_named(name: str, kernels: Sequence[KernelTime]) -> KernelTime | None:
+    wanted = letters_of(plain_name(name))
+    fitting = [kernel for kernel in kernels if wanted and wanted == letters_of(plain_name(kernel.name))]
+    fitting = fitting or [kernel for kernel in kernels if len(wanted) > 3 and wanted in letters_of(kernel.name)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _passes(known: Known, summary: ProfileSummary) -> Iterator[Finding]:
+    said = known.claims.model.passes
+    if said is None or summary.passes is None or summary.passes.count is None:
+        return
+    text = f"{summary.passes.count} in the profile: {summary.passes.how}"
+    if said.count == summary.passes.count:
+        yield agrees("profile: passes", said.said, f"{said.said}: {text}")
+    else:
+        yield contradicts("profile: passes", said.said, text)
+
+
+def _held_figure(rule: str, said: str, figure: Figure, value: float, unit: str) -> Finding:
+    text = f"{percent(value) if unit == '%' else seconds(value, 5)} in the profile"
+    same = figure.interval.meets(exactly(value))
+    return agrees(rule, said, f"{said}: {text}") if same else contradicts(rule, said, text)
+
+
+def _count(rule: str, said: str, count: int, value: int, word: str) -> Finding:
+    text = f"{plural(value, word)} in the profile"
+    return agrees(rule, said, f"{said}: {text}") if count == value else contradicts(rule, said, text)

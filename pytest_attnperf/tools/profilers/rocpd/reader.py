@@ -23,8 +23,6 @@ from pytest_attnperf.records.counters import KernelCounter
 from pytest_attnperf.records.profiles import Agent, KernelShape, Problem, Source, Spread, StatsRow
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
 from pytest_attnperf.tools.profilers.profile import Profile
-from pytest_attnperf.tools.profilers.rocpd.cells import Times, count_of, size3_of, text_of
-from pytest_attnperf.tools.profilers.rocpd.counters import counter_values
 from pytest_attnperf.tools.profilers.rocpd.schema import (
     AGENTS,
     COPIES,
@@ -35,15 +33,17 @@ from pytest_attnperf.tools.profilers.rocpd.schema import (
     SYMBOLS,
     Process,
     Tables,
-    is_sqlite,
+    Times,
+    count_of,
+    counter_values,
     one_run,
     open_database,
     processes_of,
     rows_of,
+    size3_of,
+    text_of,
     unreadable,
 )
-
-__all__ = ["is_sqlite", "read_rocpd"]
 
 _SIZES = ("workgroup_size_x", "workgroup_size_y", "workgroup_size_z", "grid_size_x", "grid_size_y", "grid_size_z")
 _SHAPE = ("kernel_id", "agent_id", "private_segment_size", "group_segment_size", *_SIZES)

@@ -2,17 +2,24 @@
 
 Every process has its own set of tables, told apart by a suffix. Views of the same names without the suffix may be there
 or not: they are not used.
+
+And single values, whose type no declaration of SQLite holds them to, and hardware counters by kernel and grid.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import sqlite3
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_attnperf.errors import ProfileError
+from pytest_attnperf.records.counters import plain_name
+from pytest_attnperf.records.profiles import Size3
+from pytest_attnperf.tools.profilers.timed_rows import LONGEST_NS
 
 MAGIC = b"SQLite format 3\0"
 _WAL = 2
@@ -37,6 +44,9 @@ _NAME = re.compile(rf"({'|'.join(_READ)})(_[0-9A-Za-z_]{{1,80}})?")
 
 _OTHER = re.compile(r"rocpd_(api|op|kernelapi|monitor)")
 """Tables of rocmProfileData (.rpd), an older format whose names begin alike."""
+
+Key = tuple[str, "int | None", str]
+"""Kernel, work-items of its grid, counter."""
 
 
 @dataclass(frozen=True)
@@ -206,3 +216,90 @@ def rows_of(
     # A quoted name that is no column would be a text in SQLite.
     listed = ", ".join("NULL" if column in lacking else f'"{column}"' for column in columns)
     return connection.execute(f"SELECT {listed} FROM {tables.name(table)}")
+
+
+def text_of(value: object) -> str:
+    """A text, '' for anything else."""
+    return value if isinstance(value, str) else ""
+
+
+def count_of(value: object) -> int | None:
+    """A whole number from 0, None for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def size3_of(values: tuple[object, ...]) -> Size3 | None:
+    """Three such numbers, None where one is none."""
+    x, y, z = (count_of(value) for value in values)
+    return None if x is None or y is None or z is None else (x, y, z)
+
+
+class Times:
+    """Checks starts and ends of one table, and counts those that cannot be used by what is wrong with them.
+
+    first    of each kind of these: its id, start and end in words
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.good = 0
+        self.bad: Counter[str] = Counter()
+        self.first: dict[str, str] = {}
+
+    def usable(self, start: object, end: object, number: object) -> bool:
+        """Whether both are nanoseconds, in order and less than a day apart; number: the row's id."""
+        if type(start) is not int or type(end) is not int or start < 0:
+            how = "have a start or end that is no whole number from 0"
+        elif not end:
+            how = "have no times"
+        elif end < start:
+            how = "end before they start"
+        elif end - start > LONGEST_NS:
+            how = "take more than a day"
+        else:
+            self.good += 1
+            return True
+        self.bad[how] += 1
+        self.first.setdefault(how, f"id {number!r:.40}: start {start!r:.40}, end {end!r:.40}")
+        return False
+
+
+def counter_values(connection: sqlite3.Connection, tables: Tables) -> tuple[dict[Key, list[float]], int]:
+    """One value per dispatch, and how many values were no numbers.
+
+    Values of one counter and dispatch are added up, as rocpd's own view does: there is a row per instance of a unit.
+    Those without a dispatch are events of the driver.
+    """
+    values, odd = _sums(connection, tables)
+    found: dict[Key, list[float]] = defaultdict(list)
+    if not values:
+        return found, odd
+    names = {row[0]: text_of(row[1]) for row in rows_of(connection, tables, COUNTER_NAMES, ("id", "name"))}
+    symbols = {
+        row[0]: text_of(row[1]) or text_of(row[2])
+        for row in rows_of(connection, tables, SYMBOLS, ("id", "display_name", "kernel_name"))
+    }
+    columns = ("event_id", "kernel_id", "grid_size_x", "grid_size_y", "grid_size_z")
+    launches = {row[0]: row[1:] for row in rows_of(connection, tables, DISPATCHES, columns) if row[0] is not None}
+    for (event, counter), value in values.items():
+        if event in launches and names.get(counter):
+            kernel, *grid = launches[event]
+            sizes = size3_of(tuple(grid))
+            name = plain_name(symbols.get(kernel) or f"kernel {kernel!r}")
+            found[name, math.prod(sizes) if sizes else None, names[counter]].append(value)
+    return found, odd
+
+
+def _sums(connection: sqlite3.Connection, tables: Tables) -> tuple[dict[tuple[object, object], float], int]:
+    """The sum for each event and counter, and how many values were no numbers."""
+    values: dict[tuple[object, object], float] = defaultdict(float)
+    odd = 0
+    columns = ("event_id", "pmc_id", "value", "sample_id")
+    for event, counter, value, sample in rows_of(connection, tables, COUNTER_VALUES, columns):
+        if sample is not None:
+            continue  # of a stream of samples in time, not of a dispatch
+        if isinstance(value, (int, float)) and math.isfinite(value):
+            values[event, counter] += value
+        else:
+            odd += 1
+    return values, odd

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.errors import ProfileError
-from pytest_attnperf.tools.profilers.rocpd.reader import is_sqlite, read_rocpd
+from pytest_attnperf.tools.profilers.rocpd.reader import read_rocpd
+from pytest_attnperf.tools.profilers.rocpd.schema import is_sqlite
 from tests.tools.profilers.rocpd_database import Database
 
 

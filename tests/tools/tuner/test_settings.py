@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.tools.tuner.space import candidates, check_space
+from pytest_attnperf.tools.tuner.settings import candidates, check_space
 from pytest_attnperf.tuning_records import Candidate, Constraint, TuningSpace, Value
 
 DEFAULT = Candidate({"M": 64, "N": 32})

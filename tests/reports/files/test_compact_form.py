@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from pytest_attnperf.records import Launch
-from pytest_attnperf.reports.files import full_form
+from pytest_attnperf.reports.files import compact_form
 from pytest_attnperf.reports.files.json_results import ResultsFileError, decode, encode
 from pytest_attnperf.results import CaseResult, RunResult
 
@@ -72,7 +72,7 @@ def test_forged_references_are_refused(written: Any, path: tuple[str | int, ...]
 def test_a_short_file_stands_for_no_more_than_a_long_one(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cases that refer to one large entry again and again are counted with it."""
     written["shared"]["config"][0]["long"] = "x" * 5_000
-    monkeypatch.setattr(full_form, "FULL_BYTES_MAX", 12_000)
+    monkeypatch.setattr(compact_form, "FULL_BYTES_MAX", 12_000)
     with pytest.raises(ResultsFileError, match=r"\$\.cases\[2\]\.config and what stands before it refer to more than"):
         decode(json.dumps(written).encode(), "r.json")
 

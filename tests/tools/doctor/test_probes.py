@@ -2,10 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_attnperf.tools.doctor import probe_list
+from pytest_attnperf.tools.doctor import probes
 from pytest_attnperf.tools.doctor.engine import run_probes
-from pytest_attnperf.tools.doctor.finding import Status
-from pytest_attnperf.tools.doctor.probe_list import PROBES
+from pytest_attnperf.tools.doctor.probes import PROBES, Status
 
 LIMIT_WITH_GPU_S = 75.0
 
@@ -14,14 +13,14 @@ def test_names_are_unique_and_one_may_be_left_out() -> None:
     """No two probes share a name, and the one that --quick leaves out is among them."""
     names = [probe.name for probe in PROBES]
     assert len(set(names)) == len(names)
-    assert probe_list.NOISE in names
+    assert probes.NOISE in names
 
 
 def test_only_what_measures_takes_long() -> None:
     """The noise test ends within the minute and a bit that is promised, and only what times is run by itself."""
     alone = {probe.name: probe.limit_s for probe in PROBES if probe.alone}
-    assert alone.keys() == {"graph self-test", probe_list.NOISE}
-    assert alone[probe_list.NOISE] < LIMIT_WITH_GPU_S
+    assert alone.keys() == {"graph self-test", probes.NOISE}
+    assert alone[probes.NOISE] < LIMIT_WITH_GPU_S
 
 
 def test_processes_of_a_gpu_are_looked_at_before_any_is_ours() -> None:

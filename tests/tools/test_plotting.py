@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pytest_attnperf.tools.profilers.label_places import Box, Slant, free_start, label_places
+from pytest_attnperf.tools.plotting import Box, Slant, free_start, label_places
 
 INSIDE = (0.0, 0.0, 900.0, 500.0)
 

@@ -1,0 +1,87 @@
+"""`--attnperf-calibrate=N` at the end of a run: what the gate would make of processes of unchanged code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pytest_attnperf.errors import UsageError
+from pytest_attnperf.gate.calibration import CaseCalibration, Shares, calibrate
+from pytest_attnperf.gate.policy import Policy
+from pytest_attnperf.plugin.features.base import Feature
+from pytest_attnperf.records import Measurement, Verdict
+from pytest_attnperf.reports.text.figures import ABSENT, one_line
+from pytest_attnperf.reports.text.wide_tables import plain_table
+from pytest_attnperf.results import RunResult
+
+NAME_LIMIT = 72
+
+
+class Calibrating(Feature):
+    """Of a run that calibrates, whose second looks are of so many processes."""
+
+    def __init__(self, second_look: int) -> None:
+        self._second_look = second_look
+
+    def lines(self, run: RunResult) -> Sequence[str]:
+        """What the gate would make of the run's processes."""
+        return list(calibration_lines(run, self._second_look))
+
+
+def calibration_lines(run: RunResult, second_look: int) -> Iterator[str]:
+    """The table, what it is worth, and thresholds that cannot be kept; nothing where no case was measured."""
+    measured = [case for case in run.cases if case.verdict is Verdict.RIGHT and len(case.first) > 1]
+    if not measured:
+        return
+    calibration = calibrate(
+        {str(case.key): Measurement(case.first, case.checks) for case in measured},
+        {str(case.key): policy_of(case.policy) for case in measured},
+        shares=Shares(second=second_look),
+        bounds={str(case.key): case.floor_bound for case in measured},
+    )
+    yield calibration_table(calibration.cases)
+    yield calibration.note
+    if calibration.red_share is not None:
+        yield f"of {calibration.deals} resampled suite runs over unchanged code {calibration.red_share:.1%} were red"
+    yield from tighter_lines(calibration.cases)
+
+
+def policy_of(record: dict[str, object]) -> Policy:
+    """A policy from its record. Raises UsageError for one that no policy can have."""
+    try:
+        return Policy(**record)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise UsageError(f"policy record {record!r}: {error}") from error
+
+
+def calibration_table(cases: Sequence[CaseCalibration]) -> str:
+    """One line per case: its spread, the noise thresholds of both looks, and what unchanged code would fire."""
+    rows = [
+        [
+            one_line(case.case, NAME_LIMIT),
+            _percent(case.relative_sd),
+            f"{_percent(case.sd_interval95[0])}..{_percent(case.sd_interval95[1])}",
+            _percent(case.first_noise),
+            _percent(case.second_noise),
+            _percent(case.second_look_share),
+            _percent(case.slower_share),
+            ABSENT if case.smallest_threshold_percent is None else f"{case.smallest_threshold_percent:.1f} %",
+        ]
+        for case in cases
+    ]
+    headers = ["case", "sd", "95 %", "noise 1st", "noise 2nd", "suspect", "SLOWER", "least threshold"]
+    aligns = ("left", *("right" for _ in headers[1:]))
+    return plain_table(headers, rows, aligns)
+
+
+def tighter_lines(cases: Sequence[CaseCalibration]) -> list[str]:
+    """Cases whose threshold no gate here can keep, worst first."""
+    tight = sorted((case for case in cases if case.tighter), key=lambda case: -(case.second_noise or 0.0))
+    return [
+        f"{one_line(case.case, NAME_LIMIT)}: its threshold is tighter than the {_percent(case.second_noise)} that "
+        "noise alone makes: slowdowns in between are UNDECIDED; allow more, or settle them with --attnperf-against"
+        for case in tight
+    ]
+
+
+def _percent(fraction: float | None) -> str:
+    return ABSENT if fraction is None else f"{100 * fraction:.2f} %"
