@@ -21,7 +21,7 @@ from pytest_attnperf.codeobject.line_table import without_numbers
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.code import KernelCode
-from pytest_attnperf.records.regular_file import require_unique_keys
+from pytest_attnperf.records.unique_keys import require_unique_keys
 
 CODE_SCHEMA = 1
 

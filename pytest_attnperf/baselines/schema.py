@@ -36,7 +36,7 @@ from pytest_attnperf.records import (
     Tolerance,
 )
 from pytest_attnperf.records.notes import Note
-from pytest_attnperf.records.regular_file import require_unique_keys
+from pytest_attnperf.records.unique_keys import require_unique_keys
 
 BASELINE_SCHEMA = 1
 

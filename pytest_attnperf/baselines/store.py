@@ -28,7 +28,8 @@ from pytest_attnperf.baselines.schema import (
 )
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import Fingerprint, ProcessSummary
-from pytest_attnperf.records.regular_file import read_regular, require_unique_keys
+from pytest_attnperf.records.regular_file import read_regular
+from pytest_attnperf.records.unique_keys import require_unique_keys
 from pytest_attnperf.stats.noise import NoiseModel
 
 _Version = tuple[int, int]

@@ -24,7 +24,8 @@ import msgspec
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.records import ErrorFigures
 from pytest_attnperf.records.atomic_file import write_atomically
-from pytest_attnperf.records.regular_file import read_regular, require_unique_keys
+from pytest_attnperf.records.regular_file import read_regular
+from pytest_attnperf.records.unique_keys import require_unique_keys
 from pytest_attnperf.reports.files.compact_form import (
     COLUMNS,
     COMPACT_SINCE,

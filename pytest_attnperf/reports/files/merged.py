@@ -16,7 +16,7 @@ from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.records.gpus import GpuRecord
 from pytest_attnperf.records.notes import Note, NoteKind, of_kind
-from pytest_attnperf.records.regular_file import require_unique_keys
+from pytest_attnperf.records.unique_keys import require_unique_keys
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.reports.files.json_results import TWICE, ResultsFileError
 from pytest_attnperf.reports.run.joined import Joined, join

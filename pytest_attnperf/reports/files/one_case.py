@@ -18,7 +18,7 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.records.notes import NoteKind, of_kind
-from pytest_attnperf.records.regular_file import require_unique_keys
+from pytest_attnperf.records.unique_keys import require_unique_keys
 from pytest_attnperf.reports.files.json_results import TWICE, ResultsFileError, decode, give_kinds
 from pytest_attnperf.reports.run.overview import rank
 from pytest_attnperf.reports.text.figures import one_line
