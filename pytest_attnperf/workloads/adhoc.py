@@ -20,7 +20,7 @@ from pytest_attnperf.workloads import gradients
 from pytest_attnperf.workloads.adhoc_planting import Planting, draw_incoming
 from pytest_attnperf.workloads.adhoc_reference import Reference, results_of
 from pytest_attnperf.workloads.apart import Apart
-from pytest_attnperf.workloads.defined import PLANTS, TENSORS
+from pytest_attnperf.workloads.defined import ADHOC, PLANTS, TENSORS
 from pytest_attnperf.workloads.input_memory import copied, guarded_copies
 from pytest_attnperf.workloads.input_notes import notes_on
 from pytest_attnperf.workloads.returned import named_outputs
@@ -91,8 +91,8 @@ class AdHoc:
 
     @property
     def family(self) -> str:
-        """'adhoc'; its ids cannot be parsed back, because they do not hold the functions."""
-        return "adhoc"
+        """That of all gated functions."""
+        return ADHOC
 
     @property
     def id(self) -> str:
@@ -210,7 +210,7 @@ class CallableBackend:
     fn: Callable[..., Any]
     tolerance: Tolerance = field(default_factory=Tolerance)
     declares: Declares = field(default_factory=Declares)
-    families: frozenset[str] = frozenset({"adhoc"})
+    families: frozenset[str] = frozenset({ADHOC})
     cpu_flops_max: float = float("inf")
     times_on_cpu: bool = True
 
