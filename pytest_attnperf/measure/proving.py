@@ -25,7 +25,9 @@ from pytest_attnperf.correctness.own_inputs import written_in_place
 from pytest_attnperf.correctness.references import Expected, References
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import flight_recorder
+from pytest_attnperf.measure.unseen_inputs import Redraws
 from pytest_attnperf.records import SECONDS_DIGITS, CheckReport, DeviceInfo
+from pytest_attnperf.workloads.input_notes import on_unseen
 from pytest_attnperf.workloads.precision import autocast_devices
 
 if TYPE_CHECKING:
@@ -180,7 +182,14 @@ class Prover:
     def with_input_notes(self, report: CheckReport) -> CheckReport:
         """The report, with what no check of these inputs can see, where the workload says so."""
         notes: tuple[str, ...] = getattr(self.workload, "input_notes", ())
-        return replace(report, notes=(*report.notes, *notes))
+        redraws = Redraws(
+            self.workload,
+            self.seeds,
+            references=_references,
+            tolerance=self.backend.tolerance,
+            device=self.device.torch_device,
+        )
+        return replace(report, notes=(*report.notes, *notes, *on_unseen(redraws.unseen())))
 
     def prove_replay(self, judge: Judge, run: Callable[[], Any], *, poisoned: bool) -> None:
         """Replay on inputs other than those captured: a value baked in at capture then shows, as does work not done.

@@ -112,7 +112,7 @@ class AdHoc:
     @property
     def input_notes(self) -> tuple[str, ...]:
         """What nothing is wrong with, but no check can see because of what the inputs are; once they have been made."""
-        return notes_on(self.learned.names, self.learned.dtypes, self.planting.constant)
+        return notes_on(self.learned.names, self.learned.dtypes, self.planting.constant, self.planting.one_signed)
 
     @property
     def proven_with(self) -> AdHoc | None:

@@ -11,13 +11,38 @@ if TYPE_CHECKING:
     import torch
 
 
-def notes_on(names: Sequence[str], dtypes: Sequence[torch.dtype], constant: Sequence[str]) -> tuple[str, ...]:
+def notes_on(
+    names: Sequence[str], dtypes: Sequence[torch.dtype], constant: Sequence[str], one_signed: Sequence[str] = ()
+) -> tuple[str, ...]:
     """In words, one for each kind of blindness.
 
     names, dtypes   of the inputs
     constant        names of those that are the same for every seed
+    one_signed      names of those that vary, but hold no element of the other sign
     """
-    return (*_on_constant(constant), *_on_widths(names, dtypes))
+    return (*_on_constant(constant), *_on_signs(one_signed), *_on_widths(names, dtypes))
+
+
+def on_unseen(unseen: Sequence[str]) -> tuple[str, ...]:
+    """What is said of inputs by these names whose change is no more than rounding in the result."""
+    if not unseen:
+        return ()
+    named = ", ".join(map(repr, unseen))
+    return (
+        f"changing {named} changes the result by less than what rounding may: a kernel that leaves "
+        f"{'one' if len(unseen) > 1 else 'it'} out is right for these inputs; give larger values",
+    )
+
+
+def _on_signs(one_signed: Sequence[str]) -> tuple[str, ...]:
+    """torch.rand makes no negative number."""
+    if not one_signed:
+        return ()
+    named, has = ", ".join(map(repr, one_signed)), "have" if len(one_signed) > 1 else "has"
+    return (
+        f"{named} {has} one sign: a kernel that leaves out relu or abs is right for these inputs; where that matters, "
+        "make both signs",
+    )
 
 
 def _on_constant(constant: Sequence[str]) -> tuple[str, ...]:

@@ -42,17 +42,59 @@ def test_an_input_that_never_changes_is_named_and_one_that_does_is_judged() -> N
     constant = checked(ignores_w, lambda: (torch.randn(SHAPE), torch.ones(SHAPE)), product)
     assert constant.right
     assert any("the same 'w' for every seed" in note for note in constant.notes)
-    drawn = checked(ignores_w, lambda: (torch.randn(SHAPE), torch.rand(SHAPE)), product)
+    drawn = checked(ignores_w, lambda: (torch.randn(SHAPE), torch.randn(SHAPE)), product)
     assert not drawn.right
 
 
 def test_inputs_that_are_drawn_are_not_named() -> None:
     """Nor is one that is planted though every seed begins with the same, nor a single number."""
     fixed = torch.randn(SHAPE, generator=torch.Generator().manual_seed(3))
-    for second in (lambda: torch.rand(SHAPE), lambda: fixed, lambda: torch.full((1,), 2.0)):
+    for second in (lambda: torch.randn(SHAPE), lambda: fixed, lambda: torch.full((1,), 2.0)):
         report = checked(lambda x, w: w * x.tanh(), lambda second=second: (torch.randn(SHAPE), second()), product)
         assert report.right
         assert report.notes == ()
+
+
+def test_an_input_of_one_sign_is_named() -> None:
+    """Without relu the kernel is right for numbers from 0 to 1, and wrong for such of both signs."""
+
+    def without(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x * w
+
+    def reference(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x.relu() * w
+
+    for positive in (torch.rand, lambda shape: -torch.rand(shape)):
+        of_one = checked(without, lambda positive=positive: (positive(SHAPE), torch.randn(SHAPE)), lambda x, w: x * w)
+        assert [note[:17] for note in of_one.notes] == ["'x' has one sign:"]
+    assert checked(without, lambda: (torch.rand(SHAPE), torch.randn(SHAPE)), reference).right
+    assert not checked(without, lambda: (torch.randn(SHAPE), torch.randn(SHAPE)), reference).right
+
+    def planted(seed: int, planted: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.rand(SHAPE)
+        return x - 0.5 * planted, torch.randn(SHAPE)
+
+    assert not checked(without, planted, reference).right
+    assert checked(lambda x, w: x.clamp_min(0) * w, planted, reference).notes == ()
+
+
+def test_an_input_that_the_result_does_not_show_is_named() -> None:
+    """A branch of 1e-5 is below the step of what it is added to, and is left out without a trace; 0.1 of it is not."""
+
+    def inputs() -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.randn(SHAPE).to(BF16), (torch.randn(SHAPE) / 16).to(BF16)
+
+    def residual(scale: float) -> Callable[..., torch.Tensor]:
+        return lambda x, w: (x.float() + scale * torch.tanh(x.float() @ w.float())).to(x.dtype)
+
+    faint = checked(lambda x, w: x.clone(), inputs, residual(1e-5))
+    assert faint.right
+    assert [note.partition(" changes")[0] for note in faint.notes] == ["changing 'w'"]
+    assert not checked(lambda x, w: x.clone(), inputs, residual(0.1)).right
+    shown = checked(lambda x, w: residual(0.1)(x, w), inputs, residual(0.1))
+    assert not any("changing" in note for note in shown.notes)
+    unread = checked(lambda x, w: x * 2, inputs, lambda x, w: x * 2)
+    assert not any("changing" in note for note in unread.notes)
 
 
 def test_labels_that_never_vary_are_named() -> None:
