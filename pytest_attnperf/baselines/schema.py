@@ -54,6 +54,7 @@ class Check:
     """The worst errors of every process's check, in units of their budget: 1 is just allowed.
 
     coarseness   as in a `CheckReport`; empty in entries recorded before it was known
+    truth        as there, where all processes agree
     planted      whether every process was proven on planted inputs; False where that is not known
     """
 
@@ -61,6 +62,7 @@ class Check:
     rms_error_over_budget: float
     tolerance: Tolerance = field(default_factory=Tolerance)
     coarseness: dict[str, float] = field(default_factory=dict, metadata=ONLY_IF_SET)
+    truth: dict[str, tuple[float, float]] = field(default_factory=dict, metadata=ONLY_IF_SET)
     planted: bool = field(default=False, metadata=ONLY_IF_SET)
 
 

@@ -33,6 +33,7 @@ from pytest_attnperf.baselines.schema import (
     plain,
 )
 from pytest_attnperf.baselines.store import BaselineStore, baseline_path, content_of, file_version, require_place
+from pytest_attnperf.baselines.truths import agreed
 from pytest_attnperf.correctness.budget import PLANTED
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import CheckReport, Fingerprint, Launch, Measurement, ProcessSummary, Verdict
@@ -327,6 +328,7 @@ def worst_check(proof: Iterable[CheckReport]) -> Check:
         rms_error_over_budget=max(_share(figure.rms_error, figure.rms_budget) for figure in figures),
         tolerance=reports[0].tolerance,
         coarseness=reports[0].coarseness,
+        truth=agreed(report.truth for report in reports),
         planted=all(any(figure.check == PLANTED for figure in report.figures) for report in reports),
     )
 

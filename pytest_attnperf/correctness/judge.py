@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_attnperf.backends import Prepared
 from pytest_attnperf.correctness import hot_calls, late_work, poison
 from pytest_attnperf.correctness.budget import APART, PLANTED, TIMED, UNPLANTED, problems
+from pytest_attnperf.correctness.digest import Digest, digests_of_inputs
 from pytest_attnperf.correctness.digits import shortened
 from pytest_attnperf.correctness.early_work import Decoys
 from pytest_attnperf.correctness.own_inputs import OwnInputs
@@ -23,6 +24,7 @@ from pytest_attnperf.correctness.references import Expected, References
 from pytest_attnperf.correctness.repeated_calls import RepeatedCalls
 from pytest_attnperf.correctness.result import Results
 from pytest_attnperf.records import SECONDS_DIGITS, CheckReport, ErrorFigures, Tolerance
+from pytest_attnperf.workloads.defined import ADHOC
 
 if TYPE_CHECKING:
     import torch
@@ -117,7 +119,15 @@ class Judge:
             parts={part: round(seconds, SECONDS_DIGITS) for part, seconds in self._parts.items()},
             notes=self._notes(),
             coarseness=expected.coarseness() if check == TIMED else {},
+            truth=self._digests(inputs, expected) if check == TIMED else {},
         )
+
+    def _digests(self, inputs: Tensors, expected: Expected) -> dict[str, Digest]:
+        """Of a gated function's inputs and of what its reference gives; families have both from this package."""
+        if self._workload.family != ADHOC:
+            return {}
+        names: tuple[str, ...] = getattr(self._workload, "input_names", ())
+        return {**expected.digests(), **digests_of_inputs(names, inputs)}
 
     def _notes(self) -> tuple[str, ...]:
         """What a reader must know of a check, though nothing is wrong."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.correctness import poison, scan
+from pytest_attnperf.correctness.digest import Digest, digest
 from pytest_attnperf.correctness.metrics import MismatchError, Yardstick, constant_text, constant_value, measure
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.workloads.input_memory import as_integers
@@ -79,12 +80,22 @@ class Expected:
 
         with self.opened() as readable:
             return {
-                name: float(f"{max(yardstick.rms_error / size, torch.finfo(yardstick.dtype).eps / 2):.3g}")
-                for name, yardstick in self.yardsticks.items()
-                if yardstick.dtype.is_floating_point
-                and (size := _size(readable[name])) > 0
-                and yardstick.rms_error <= WEAK_SHARE * size
+                name: float(f"{max(self.yardsticks[name].rms_error / size, torch.finfo(dtype).eps / 2):.3g}")
+                for name, dtype, size in self._telling(readable)
             }
+
+    def digests(self) -> dict[str, Digest]:
+        """Of the references of the same outputs."""
+        with self.opened() as readable:
+            found = {name: digest(readable[name]) for name, _, _ in self._telling(readable)}
+        return {name: figures for name, figures in found.items() if figures is not None}
+
+    def _telling(self, readable: Outputs) -> Iterator[tuple[str, torch.dtype, float]]:
+        """Name, dtype and size of floating-point outputs that are more than rounding."""
+        for name, yardstick in self.yardsticks.items():
+            size = _size(readable[name]) if yardstick.dtype.is_floating_point else 0.0
+            if size > 0 and yardstick.rms_error <= WEAK_SHARE * size:
+                yield name, yardstick.dtype, size
 
     @property
     def reference(self) -> Outputs:

@@ -12,6 +12,7 @@ from typing import Any
 
 from pytest_attnperf.baselines.anchor import anchor_of
 from pytest_attnperf.baselines.schema import Check, Entry, plain
+from pytest_attnperf.baselines.truths import other_truth
 from pytest_attnperf.correctness.budget import UNPLANTED
 from pytest_attnperf.errors import pasted
 from pytest_attnperf.gate.policy import Policy
@@ -56,12 +57,14 @@ def comparable(
     definition: Mapping[str, Any],
     settings: str = "",
     processes_min: int = BASELINE_PROCESSES_MIN,
+    checks: Iterable[CheckReport] = (),
 ) -> list[str]:
     """Reasons why `entry`, recorded under `stored`, says nothing about a case measured now; empty when it does.
 
     Machine and method version are in the fingerprints' `must_match`. `timer` made the current number, `definition` is
     the current workload's. `settings` of torch are compared where both sides know them: entries that were stored before
-    they were recorded do not. `processes_min` may be lowered for a local baseline that is not kept.
+    they were recorded do not. `processes_min` may be lowered for a local baseline that is not kept. `checks` say what
+    the reference gives now; not asked where there are none.
     """
     reasons: list[str] = [Note(NoteKind.MACHINE, reason) for reason in current.mismatches(stored)]
     stored_timer = entry.processes[0].timer
@@ -73,6 +76,7 @@ def comparable(
     ours = plain(definition)
     if ours != entry.workload:
         reasons += _definition_changes(known_to(entry.workload, ours), entry.workload)
+    reasons += [reason for check in checks for reason in other_truth(check.truth, entry.check.truth)]
     if len(entry.processes) < processes_min:
         said = f"processes: {len(entry.processes)} stored, at least {processes_min} needed"
         reasons.append(Note(NoteKind.PROCESSES, said))

@@ -9,6 +9,7 @@ import functools
 import os
 import sys
 import sysconfig
+import time
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,11 +20,14 @@ from typing import TYPE_CHECKING, Any
 from pytest_attnperf.correctness import poison
 from pytest_attnperf.correctness.budget import PLANTED, TIMED
 from pytest_attnperf.correctness.judge import Judge
+from pytest_attnperf.correctness.outside_tensors import OutsideTensors
 from pytest_attnperf.correctness.own_inputs import written_in_place
 from pytest_attnperf.correctness.references import Expected, References
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import flight_recorder
-from pytest_attnperf.records import CheckReport, DeviceInfo
+from pytest_attnperf.measure.unseen_inputs import Redraws
+from pytest_attnperf.records import SECONDS_DIGITS, CheckReport, DeviceInfo
+from pytest_attnperf.workloads.input_notes import on_unseen
 from pytest_attnperf.workloads.precision import autocast_devices
 
 if TYPE_CHECKING:
@@ -89,6 +93,7 @@ class Prover:
         self.device = device
         self.seeds = seeds
         self.cost = CheckReport()
+        self._outside: OutsideTensors | None = None
         self._first: weakref.ref[Prepared] | None = None
 
     @property
@@ -122,6 +127,20 @@ class Prover:
         inputs = self.workload.make_inputs(self.seeds.check, self.device.torch_device, planted=True)
         with torch.no_grad():
             prepared.load(inputs)
+
+    def watch_outside(self, inputs: Tensors) -> None:
+        """Remember what a user's reference reads beside its inputs; the function has not been called yet."""
+        reference = getattr(self.workload, "learned", None)
+        self._outside = None if reference is None else OutsideTensors(reference, inputs)
+
+    def with_outside(self, report: CheckReport, prepared: Prepared) -> CheckReport:
+        """The report, with what calls have changed of that as problems."""
+        if self._outside is None or not self._outside.watched:
+            return report
+        started = time.perf_counter()
+        found = self._outside.problems(prepared.tensors)
+        spent = round(time.perf_counter() - started, SECONDS_DIGITS)
+        return report.joined(CheckReport(problems=found, seconds=spent, parts={"outside tensors": spent}))
 
     def check_beside(self, workload: Workload) -> CheckReport:
         """Judge calls of the same backend on another workload that the case stands for, too."""
@@ -163,7 +182,14 @@ class Prover:
     def with_input_notes(self, report: CheckReport) -> CheckReport:
         """The report, with what no check of these inputs can see, where the workload says so."""
         notes: tuple[str, ...] = getattr(self.workload, "input_notes", ())
-        return replace(report, notes=(*report.notes, *notes))
+        redraws = Redraws(
+            self.workload,
+            self.seeds,
+            references=_references,
+            tolerance=self.backend.tolerance,
+            device=self.device.torch_device,
+        )
+        return replace(report, notes=(*report.notes, *notes, *on_unseen(redraws.unseen())))
 
     def prove_replay(self, judge: Judge, run: Callable[[], Any], *, poisoned: bool) -> None:
         """Replay on inputs other than those captured: a value baked in at capture then shows, as does work not done.

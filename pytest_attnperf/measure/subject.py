@@ -228,6 +228,7 @@ class TorchSubject:
         with recording() as chosen, recording_code(self._ran):
             prepared, self._build_ms = self._waited_for(lambda: self._backend.prepare(workload, inputs))
             self._prepared = prepared
+            self._prover.watch_outside(inputs)
             if not self.not_timed_reason():
                 _, self._first_call_ms = self._waited_for(self._watched(prepared.run))
             if not self.not_timed_reason():
@@ -274,6 +275,7 @@ class TorchSubject:
             report = report.joined(self._prover.check_apart(self._ready, self._judge))
         if report.right:
             report = report.joined(self._what_ran(profiled=profiled))
+        report = self._prover.with_outside(report, self._ready)
         self._proven = report.right
         if not report.right:
             return report
@@ -319,6 +321,7 @@ class TorchSubject:
         if self._judge is not None:
             single = self._watched(prepared.run) if name == LAST_REPLAY else None
             check = self._judge.check_again(name, run, check, single=single)
+        check = self._prover.with_outside(check, prepared)
         if timer is not None:
             self._require_meaning()
         if check.right and isinstance(timer, (EventTimer, ProfilerTimer)):

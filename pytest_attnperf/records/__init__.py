@@ -132,11 +132,8 @@ class Fingerprint:
 
 def _differences(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:
     keys = sorted(ours.keys() | theirs.keys())
-    return [
-        f"{key}: {ours.get(key, 'absent')} here, {theirs.get(key, 'absent')} stored"
-        for key in keys
-        if ours.get(key, "absent") != theirs.get(key, "absent")
-    ]
+    both = [(key, ours.get(key, "absent"), theirs.get(key, "absent")) for key in keys]
+    return [f"{key}: {here} here, {there} stored" for key, here, there in both if here != there]
 
 
 @dataclass(frozen=True)
@@ -204,6 +201,7 @@ class CheckReport:
     bit_equal   whether all of these agreed in every bit; None where nobody asked
     notes       what a reader must know of the proof, though nothing is wrong
     coarseness  of each output, the yardstick's error on the timed inputs in units of the result (`Expected.coarseness`)
+    truth       of what the reference of a gated function gives for them, and of these inputs: (rms, projection)
     """
 
     figures: tuple[ErrorFigures, ...] = ()
@@ -215,6 +213,7 @@ class CheckReport:
     bit_equal: bool | None = None
     notes: tuple[str, ...] = ()
     coarseness: dict[str, float] = field(default_factory=dict)
+    truth: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def right(self) -> bool:
@@ -235,6 +234,7 @@ class CheckReport:
             bit_equal=self.bit_equal if then.bit_equal is None else then.bit_equal,
             notes=tuple(dict.fromkeys(self.notes + then.notes)),
             coarseness={**then.coarseness, **self.coarseness},
+            truth={**then.truth, **self.truth},
         )
 
 
@@ -364,9 +364,8 @@ class Measurement:
         if not self.processes:
             raise NotProvenRightError("a measurement needs at least one process")
         if len(self.proof) != len(self.processes):
-            raise NotProvenRightError(
-                f"{len(self.processes)} processes were measured, but {len(self.proof)} were checked"
-            )
+            said = f"{len(self.processes)} processes were measured, but {len(self.proof)} were checked"
+            raise NotProvenRightError(said)
         wrong = [problem for report in self.proof for problem in report.problems]
         if wrong or not all(report.right for report in self.proof):
             raise NotProvenRightError(f"a measurement needs a passing check of every process; found: {wrong}")

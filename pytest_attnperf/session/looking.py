@@ -141,6 +141,7 @@ class Bench:
             timer=look.summary.timer,
             definition=look.figures.definition,
             settings=look.summary.settings,
+            checks=(look.report,),
         )
 
     def canary(self, places: Iterable[int]) -> dict[str, tuple[ProcessSummary, ...]]:

@@ -58,7 +58,14 @@ def why_timed(result: CaseResult, found: Found, timer: str) -> list[str]:
     if result.fingerprint is None or result.figures is None:
         return ["its machine or its workload is not known"]
     definition = result.figures.definition
-    reasons = comparable(found.entry, found.fingerprint, result.fingerprint, timer=timer, definition=definition)
+    reasons = comparable(
+        found.entry,
+        found.fingerprint,
+        result.fingerprint,
+        timer=timer,
+        definition=definition,
+        checks=result.checks,
+    )
     reasons += result.fingerprint.changes(found.fingerprint)
     if identity(result.launches) is None or identity(found.entry.launches) is None:
         reasons.append(NOT_KNOWN)

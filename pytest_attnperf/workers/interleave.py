@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
+from pytest_attnperf.baselines.truths import other_truth
 from pytest_attnperf.errors import CaseFailedError, WorkerError
 from pytest_attnperf.records import NotProvenRightError
 from pytest_attnperf.records.notes import Note, NoteKind
@@ -246,6 +247,7 @@ def _incomparable(base: _Open, new: _Open) -> tuple[str, ...]:
         theirs, ours = known_to(here, there), known_to(there, here)
         fields = sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key))
         found += [f"workload {key}: {theirs.get(key)} on the base side, {ours.get(key)} here" for key in fields]
+    found += other_truth(new.look.report.truth, base.look.report.truth, "on the base side")
     return tuple(found)
 
 

@@ -19,10 +19,10 @@ from pytest_attnperf.records import DeviceInfo, Tolerance
 from pytest_attnperf.workloads import gradients
 from pytest_attnperf.workloads.adhoc_planting import Planting, draw_incoming
 from pytest_attnperf.workloads.adhoc_reference import Reference, results_of
-from pytest_attnperf.workloads.defined import PLANTS, TENSORS
-from pytest_attnperf.workloads.float_widths import narrowest
+from pytest_attnperf.workloads.defined import ADHOC, PLANTS, TENSORS
 from pytest_attnperf.workloads.gradients import Apart, Withheld
 from pytest_attnperf.workloads.input_memory import copied, guarded_copies
+from pytest_attnperf.workloads.input_notes import notes_on
 from pytest_attnperf.workloads.returned import named_outputs
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ class AdHoc:
 
     @property
     def family(self) -> str:
-        """'adhoc'; its ids cannot be parsed back, because they do not hold the functions."""
-        return "adhoc"
+        """That of all gated functions."""
+        return ADHOC
 
     @property
     def id(self) -> str:
@@ -113,7 +113,7 @@ class AdHoc:
     @property
     def input_notes(self) -> tuple[str, ...]:
         """What nothing is wrong with, but no check can see because of what the inputs are; once they have been made."""
-        return notes_on(self.learned.names, self.learned.dtypes, self.planting.constant)
+        return notes_on(self.learned.names, self.learned.dtypes, self.planting.constant, self.planting.one_signed)
 
     @property
     def proven_with(self) -> AdHoc | None:
@@ -211,7 +211,7 @@ class CallableBackend:
     fn: Callable[..., Any]
     tolerance: Tolerance = field(default_factory=Tolerance)
     declares: Declares = field(default_factory=Declares)
-    families: frozenset[str] = frozenset({"adhoc"})
+    families: frozenset[str] = frozenset({ADHOC})
     cpu_flops_max: float = float("inf")
     times_on_cpu: bool = True
 
@@ -312,41 +312,3 @@ def _make(function: Callable[..., Any], seed: int, planted: bool) -> Any:
 def _source_name(function: Callable[..., Any]) -> str:
     module = getattr(function, "__module__", None) or "?"
     return f"{module}.{getattr(function, '__qualname__', type(function).__name__)}"
-
-
-def notes_on(names: Sequence[str], dtypes: Sequence[torch.dtype], constant: Sequence[str]) -> tuple[str, ...]:
-    """In words, one for each kind of blindness.
-
-    names, dtypes   of the inputs
-    constant        names of those that are the same for every seed
-    """
-    return (*_on_constant(constant), *_on_widths(names, dtypes))
-
-
-def _on_constant(constant: Sequence[str]) -> tuple[str, ...]:
-    """An integer that inputs never hold (a label of -100) is among what is not seen, as is a weight that is ignored."""
-    if not constant:
-        return ()
-    named = ", ".join(map(repr, constant))
-    return (
-        f"inputs() makes the same {named} for every seed: a kernel that ignores it, or is right for no other, would "
-        "not be told",
-    )
-
-
-def _on_widths(names: Sequence[str], dtypes: Sequence[torch.dtype]) -> tuple[str, ...]:
-    floats = {dtype for dtype in dtypes if dtype.is_floating_point}
-    if len(floats) < 2 or not (found := narrowest(dtypes)):
-        return ()
-    (narrow,) = found
-    # zip: names go on with those of incoming gradients, which have no width of their own
-    because = ", ".join(repr(name) for name, dtype in zip(names, dtypes, strict=False) if dtype is narrow)
-    wider = ", ".join(
-        repr(name)
-        for name, dtype in zip(names, dtypes, strict=False)
-        if dtype.is_floating_point and dtype is not narrow
-    )
-    return (
-        f"budgets are those of {str(narrow).removeprefix('torch.')} because of {because}: an arithmetic as narrow "
-        f"would not be told of {wider}, either",
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -68,6 +69,7 @@ class Planting:
     _amplitudes: dict[int, float] = field(default_factory=dict)
     _seen: tuple[int, dict[int, torch.Tensor]] | None = None
     _constant: set[int] | None = None
+    _one_signed: set[int] | None = None
     _truths: Once = field(default_factory=Once)
     _plains: Once = field(default_factory=Once)
 
@@ -78,6 +80,8 @@ class Planting:
             for number, tensor in enumerate(inputs)
             if tensor.numel() > 1
         }
+        signed = {number for number, elements in sample.items() if _has_one_sign(elements)}
+        self._one_signed = signed if self._one_signed is None else self._one_signed & signed
         before, self._seen = self._seen, (seed, sample)
         if before is None or before[0] == seed or not sample or before[1].keys() != sample.keys():
             return
@@ -94,6 +98,12 @@ class Planting:
         """Names of the inputs of several elements that no seed has changed so far, and that are not planted."""
         planted = () if self.unplanted else self._free or ()
         return tuple(self.reference.names[number] for number in sorted(self._constant or ()) if number not in planted)
+
+    @property
+    def one_signed(self) -> tuple[str, ...]:
+        """Names of the floating-point inputs that vary, and in which no element of the other sign was seen so far."""
+        numbers = (self._one_signed or set()) - (self._constant or set())
+        return tuple(self.reference.names[number] for number in sorted(numbers))
 
     def planted(self, inputs: Tensors, seed: int) -> Tensors:
         """`inputs` with planted elements, or as they are where the problem bears none; the same for the same seed."""
@@ -216,6 +226,14 @@ def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
     alike = (one.shape, one.dtype) == (other.shape, other.dtype)
     return alike and torch.equal(_computable(one), _computable(other))
+
+
+def _has_one_sign(elements: torch.Tensor) -> bool:
+    """Whether they are numbers, not all 0, none of which has another sign than the others."""
+    if not elements.is_floating_point() or elements.dtype.itemsize < 2:
+        return False
+    least, most = (float(one) for one in elements.aminmax())
+    return (least >= 0) is not (most <= 0) and -math.inf < least and most < math.inf
 
 
 def _relative_errors(truth: Outputs, plain: Outputs) -> dict[str, float]:

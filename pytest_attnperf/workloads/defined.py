@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Tensors
 
+ADHOC = "adhoc"
+"""The family of gated functions, whose ids cannot be parsed back: they do not hold the functions."""
+
 TENSORS, PLANTS = "tensors", "plants"
 """Fields of a function's definition that are known once its inputs were made: what they are, and who plants them."""
 

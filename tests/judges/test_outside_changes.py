@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from pytest_attnperf.baselines.truths import other_truth
 from pytest_attnperf.baselines.writing import worst_check
 from pytest_attnperf.gate.comparable import coarser, unheeded
 from pytest_attnperf.measure.seeds import Seeds
@@ -43,6 +44,54 @@ def test_a_reference_that_was_made_to_round_is_found() -> None:
     assert text.startswith("out, off by ")
     rewritten = checked(softmax, rows, lambda x: x.exp() / x.exp().sum(-1, keepdim=True))
     assert coarser((rewritten,), stored) == []
+
+
+def twice_softmax(x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+    """Of both axes, and of `scale` times what is asked for."""
+    return x.softmax(-1) * x.softmax(0) * scale
+
+
+def test_a_reference_that_was_edited_with_its_kernel_is_found() -> None:
+    """Both times 1.02 are right, and not what was stored, whichever tree a time is held against; another way to the
+    same results, also in the other order of summation, is."""
+    stored = worst_check([checked(twice_softmax, rows, twice_softmax)])
+    assert stored.truth.keys() == {"out", "inputs(): x"}
+    edited = checked(lambda x: twice_softmax(x, 1.02), rows, lambda x: twice_softmax(x, 1.02))
+    assert edited.right
+    (reason,) = other_truth(edited.truth, stored.truth)
+    assert reason.startswith("the reference gives another 'out' than when the baseline was recorded, for the same seed")
+    assert "here" in reason
+    assert reason.endswith("record it again")
+    swapped = checked(lambda x: twice_softmax(x).roll(1, 0), rows, lambda x: twice_softmax(x).roll(1, 0))
+    assert other_truth(swapped.truth, stored.truth)  # of the same size
+    for honest in (lambda x: x.exp().flip(-1) / x.exp().flip(-1).sum(-1, keepdim=True), lambda x: x.log_softmax(-1)):
+        rewritten = checked(twice_softmax, rows, lambda x, honest=honest: _as(honest, x) * x.softmax(0))
+        assert rewritten.right
+        assert other_truth(rewritten.truth, stored.truth) == []
+    assert other_truth(edited.truth, {}) == []
+
+
+def _as(way: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    """A softmax over columns from what came back to front, or as a logarithm."""
+    found = way(x)
+    return found.exp() if bool((found < 0).any()) else found.flip(-1)
+
+
+def test_inputs_that_were_changed_are_found_and_named_before_the_reference() -> None:
+    """Other lengths make less work, and no shape says so. What each process draws anew is held against nobody."""
+
+    def with_lengths(most: int) -> Callable[[int], tuple[torch.Tensor, ...]]:
+        return lambda seed: (torch.randn(32, 64), torch.randint(1, most, (32,)))
+
+    def masked(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        return x * (torch.arange(64) < lengths[:, None])
+
+    first, again, shorter = (checked(masked, with_lengths(most), masked) for most in (64, 64, 16))
+    assert first.truth == again.truth
+    assert [reason.partition(" than")[0] for reason in other_truth(shorter.truth, first.truth)] == [
+        "inputs() makes another 'lengths'"
+    ]
+    assert worst_check([first, shorter]).truth.keys() == {"inputs(): x"}
 
 
 def planted_rows(seed: int, planted: bool) -> torch.Tensor:

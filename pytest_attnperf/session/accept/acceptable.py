@@ -199,7 +199,7 @@ def _require_comparable(case: CaseResult, found: Found) -> None:
     assert case.figures is not None
     timer, definition = case.first[0].timer, case.figures.definition
     other = comparable(found.entry, found.fingerprint, case.fingerprint, timer=timer, definition=definition,
-                       settings=case.first[0].settings, processes_min=1)  # fmt: skip
+                       settings=case.first[0].settings, processes_min=1, checks=case.checks)  # fmt: skip
     if other:
         raise UsageError(
             f"{case.key} was not measured as its entry was: {'; '.join(other[:3])[:TEXT_MAX]}; record it with pytest "

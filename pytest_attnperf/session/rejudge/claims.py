@@ -184,7 +184,7 @@ def differences(case: CaseResult, found: Found) -> list[str]:
     assert case.figures is not None
     first, definition = case.first[0], case.figures.definition
     return comparable(found.entry, found.fingerprint, case.fingerprint, timer=first.timer, definition=definition,
-                      settings=first.settings)  # fmt: skip
+                      settings=first.settings, checks=case.checks)  # fmt: skip
 
 
 def measurement(case: CaseResult, processes: Sequence[ProcessSummary]) -> Measurement:

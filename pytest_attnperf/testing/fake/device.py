@@ -129,6 +129,7 @@ class FakeSubject:
         if "tolerance" in self.script:
             report = replace(report, tolerance=Tolerance(self.script["tolerance"], "scripted"))
         report = replace(report, coarseness=dict(self.script.get("coarseness", {})))
+        report = replace(report, truth={name: tuple(two) for name, two in self.script.get("truth", {}).items()})
         if not repeats:
             return report
         return replace(report, repeats=repeats, bit_equal=bool(self.script.get("bit_equal", True)))
