@@ -100,7 +100,7 @@ GITHUB_READS: list[Read] = [
     _asked(_of("pulls", "merge_of", "o/r", SHA, SHA)),
     _asked(_of("pulls", "by_number", "o/r", 3), 422),
     _asked(_of("comments", "own_login")),
-    _asked(_of("statuses", "_shown", "o/r", SHA, "attnperf")),
+    _asked(_of("pulls", "_shown", "o/r", SHA, "attnperf")),
     _asked(_comment),
     _asked(_artifact),
 ]
