@@ -33,8 +33,8 @@ from pytest_attnperf.baselines.schema import (
     plain,
 )
 from pytest_attnperf.baselines.store import BaselineStore, baseline_path, content_of, file_version, require_place
-from pytest_attnperf.baselines.truths import agreed
 from pytest_attnperf.correctness.budget import PLANTED
+from pytest_attnperf.correctness.digest import agreed
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import CheckReport, Fingerprint, Launch, Measurement, ProcessSummary, Verdict
 from pytest_attnperf.records.atomic_file import write_atomically

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pytest_attnperf.correctness import scan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import torch
 
@@ -30,6 +30,10 @@ DIGITS = 6
 
 INPUTS = "inputs(): "
 """Begins the name of an input's digest among those of outputs."""
+
+APART = 0.005
+"""How far the figures of one problem may be apart, in units of their root mean square. What another order of summation
+moves is below 1e-5 of it, in fp32, too; another result of the same size moves the projection by about all of it."""
 
 
 def digest(tensor: torch.Tensor) -> Digest | None:
@@ -77,3 +81,19 @@ def _signs(first: int, count: int, device: torch.device) -> torch.Tensor:
 
 def _rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
+
+
+def are_apart(ours: Digest, theirs: Digest) -> bool:
+    """Whether two digests are not of one tensor, however it was summed."""
+    size = max(ours[0], theirs[0])
+    return any(not abs(one - two) <= APART * size for one, two in zip(ours, theirs, strict=True))
+
+
+def agreed(digests: Iterable[Mapping[str, Digest]]) -> dict[str, Digest]:
+    """Those of the first that every other confirms: nobody can be held to what each process draws anew."""
+    first, *others = digests
+    return {
+        name: figures
+        for name, figures in first.items()
+        if all(name in other and not are_apart(figures, other[name]) for other in others)
+    }

@@ -12,8 +12,8 @@ from typing import Any
 
 from pytest_attnperf.baselines.anchor import anchor_of
 from pytest_attnperf.baselines.schema import Check, Entry, plain
-from pytest_attnperf.baselines.truths import other_truth
 from pytest_attnperf.correctness.budget import UNPLANTED
+from pytest_attnperf.correctness.digest import INPUTS, Digest, are_apart
 from pytest_attnperf.errors import pasted
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.measure.autotuners import PREFIX as AUTOTUNED
@@ -81,6 +81,30 @@ def comparable(
         said = f"processes: {len(entry.processes)} stored, at least {processes_min} needed"
         reasons.append(Note(NoteKind.PROCESSES, said))
     return reasons
+
+
+def other_truth(now: Mapping[str, Digest], then: Mapping[str, Digest], other: str = "stored") -> list[Note]:
+    """Why results that were proven now and `then` are not those of one problem; empty where one side does not know.
+
+    Where inputs() makes other inputs, nothing is said of the reference, whose results follow from them.
+
+    other   what the side of `then` is called
+    """
+    differ = [name for name in now if name in then and are_apart(now[name], then[name])]
+    inputs = [name for name in differ if name.startswith(INPUTS)]
+    return [Note(NoteKind.WORKLOAD, _digests_differ(name, now[name], then[name], other)) for name in inputs or differ]
+
+
+def _digests_differ(name: str, ours: Digest, theirs: Digest, other: str) -> str:
+    pairs = zip(("rms", "projection"), ours, theirs, strict=True)
+    figures = "; ".join(f"{what} {here:.6g} here, {there:.6g} {other}" for what, here, there in pairs)
+    if name.startswith(INPUTS):
+        what = f"inputs() makes another {name.removeprefix(INPUTS)!r}"
+        why = "; it was changed, or draws other numbers with this torch or on this device"
+    else:
+        what, why = f"the reference gives another {name!r}", ""
+    said = f"{what} than when the baseline was recorded, for the same seed ({figures}){why}"
+    return f"{said}; if that is meant, record it again"
 
 
 def looser(checks: Iterable[CheckReport], allowed: Tolerance) -> list[str]:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
-from pytest_attnperf.baselines.truths import other_truth
 from pytest_attnperf.errors import CaseFailedError, WorkerError
+from pytest_attnperf.gate.comparable import other_truth
 from pytest_attnperf.records import NotProvenRightError
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import PairSummary, Turn, TurnPlan

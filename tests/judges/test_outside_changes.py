@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from pytest_attnperf.baselines.truths import other_truth
 from pytest_attnperf.baselines.writing import worst_check
-from pytest_attnperf.gate.comparable import coarser, unheeded
+from pytest_attnperf.gate.comparable import coarser, other_truth, unheeded
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.subject import TorchSubject
 from pytest_attnperf.records import CheckReport, DeviceInfo
