@@ -122,8 +122,37 @@ def rounded_in_between(noise: Noise) -> Iterator[None]:
     round once where a kernel rounds often (Monte Carlo arithmetic: D. S. Parker, UCLA CSD-970002, 1997). Operators of
     the backward pass are rounded, too; those that only move, fill or choose elements are not.
     """
-    with _noise_mode(noise):
+    with _attention_in_steps(), _noise_mode(noise):
         yield
+
+
+SCORES_MOST = 2**27
+"""Scores of an attention that is computed in steps: they take 1 GiB in fp64."""
+
+
+def _attention_in_steps() -> Any:
+    """A mode of torch in which its fused attention is made of products and a softmax, between which kernels round."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.overrides import TorchFunctionMode
+
+    attention = torch.nn.functional.scaled_dot_product_attention
+
+    class Mode(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        ) -> Any:
+            named = kwargs or {}
+            if func is not attention:
+                return func(*args, **named)
+            q = args[0] if args else named["query"]
+            k = args[1] if len(args) > 1 else named["key"]
+            if q.shape[:-1].numel() * k.shape[-2] > SCORES_MOST:
+                return func(*args, **named)
+            with sdpa_kernel(SDPBackend.MATH):
+                return func(*args, **named)
+
+    return Mode()
 
 
 def working_step(tensors: Tensors) -> float:
