@@ -17,8 +17,7 @@ from kernels.family_backend import FamilyBackend
 from pytest_attnperf.backends import Declares, Prepared
 from pytest_attnperf.workloads.base import DTYPE_BYTES
 from pytest_attnperf.workloads.batch_spec import Part
-from pytest_attnperf.workloads.mixed import Mixed
-from pytest_attnperf.workloads.mixed_attention import hidden_keys
+from pytest_attnperf.workloads.mixed import Mixed, hidden_keys
 from pytest_attnperf.workloads.paged_cache import gather, load, require_block_table
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pytest_attnperf.codeobject.cursor import Cursor
-from pytest_attnperf.codeobject.elf import ELF_MAGIC, EM_AMDGPU, EM_CUDA, read_elf
+from pytest_attnperf.codeobject.elf import ELF_MAGIC, EM_AMDGPU, EM_CUDA, Cursor, read_elf
 from pytest_attnperf.codeobject.targets import plain_arch
 from pytest_attnperf.errors import CodeObjectError
 

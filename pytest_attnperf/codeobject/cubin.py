@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pytest_attnperf.codeobject.contents import ObjectKernel
-from pytest_attnperf.codeobject.cursor import Cursor
-from pytest_attnperf.codeobject.elf import Elf, Symbol
+from pytest_attnperf.codeobject.elf import Cursor, Elf, Symbol
 from pytest_attnperf.codeobject.isa_hash import cubin_hash
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.records.code import KernelCode

@@ -19,8 +19,7 @@ from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import TypeAlias
 
-from pytest_attnperf.codeobject.cursor import Cursor
-from pytest_attnperf.codeobject.elf import EM_AMDGPU, SHF_COMPRESSED, SHF_EXECINSTR, Elf, read_elf
+from pytest_attnperf.codeobject.elf import EM_AMDGPU, SHF_COMPRESSED, SHF_EXECINSTR, Cursor, Elf, read_elf
 from pytest_attnperf.codeobject.instructions import CLASSES, Instruction, Place
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.records.code import SourceLine

@@ -102,16 +102,12 @@ def objdumps(arch: str) -> tuple[Tool, ...]:
     )
 
 
-def cuda_tool(name: Literal["nvdisasm", "cuobjdump"]) -> Tool:
-    """NVIDIA's tool of that name to prefer. Raises ToolMissingError naming what was found and what to install."""
-    return cuda_tools(name)[0]
-
-
 def cuda_tools(name: Literal["nvdisasm", "cuobjdump"]) -> tuple[Tool, ...]:
-    """Every tool of that name, best first; at least one.
+    """Every NVIDIA tool of that name, best first; at least one.
 
     Only what ATTNPERF_NVDISASM or ATTNPERF_CUOBJDUMP names, where it is set; else those of $CUDA_HOME, of PATH, of
-    /usr/local/cuda, and the one that Triton's wheel brings. Raises ToolMissingError naming what was found.
+    /usr/local/cuda, and the one that Triton's wheel brings. Raises ToolMissingError naming what was found, and what
+    to install.
     """
     variable = f"ATTNPERF_{name.upper()}"
     examined = [_versioned(path) for path in _cuda_paths(name, os.environ.get(variable))]

@@ -1,4 +1,4 @@
-"""What the command line and the ini file ask of a run, read once; the plugin's files take fields of it.
+"""What the command line and the ini file ask of a run, read once, and what its session is to pytest-xdist.
 
 A setting that is a number is text here, and a number where a run is made of it (see `run_settings`): a session without
 a case must not fail for it.
@@ -206,3 +206,27 @@ def parse_number(what: str, text: object, *, minimum: float, integer: bool = Fal
     if not minimum <= value < float("inf"):
         raise UsageError(f"{what}={text!r} must be {kind} of at least {minimum:g}")
     return value
+
+
+def is_xdist_worker(config: pytest.Config) -> bool:
+    """Whether this session runs some of the cases, for the session that started it."""
+    return hasattr(config, "workerinput")
+
+
+def is_xdist_controller(config: pytest.Config) -> bool:
+    """Whether the cases run in xdist's workers, not here."""
+    return not is_xdist_worker(config) and config.getoption("dist", default="no") != "no"
+
+
+def is_distributed(config: pytest.Config) -> bool:
+    """Whether cases are spread over the workers of xdist."""
+    return is_xdist_worker(config) or is_xdist_controller(config)
+
+
+def xdist_workers(config: pytest.Config) -> int:
+    """How many workers xdist's controller starts: by -n, --maxprocesses and --tx, as xdist reads them."""
+    found = 0
+    for text in config.getoption("tx", default=None) or []:
+        times, star, _ = str(text).partition("*")
+        found += int(times) if star and times.isdigit() else 1
+    return found

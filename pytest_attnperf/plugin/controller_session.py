@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.config import RunConfig, run_config
+from pytest_attnperf.plugin.config import RunConfig, is_xdist_controller, is_xdist_worker, run_config
 from pytest_attnperf.plugin.gathered import SELECTED, describe, encoded
 from pytest_attnperf.plugin.keys import PLANNED, build_key, case_key, next_case
 from pytest_attnperf.plugin.refusals import (
@@ -27,7 +27,6 @@ from pytest_attnperf.plugin.refusals import (
 from pytest_attnperf.plugin.selection import notice
 from pytest_attnperf.plugin.session_setup import Collectors, make_collectors, usage_errors
 from pytest_attnperf.plugin.verdicts import raise_code_verdict, raise_verdict, status_of
-from pytest_attnperf.plugin.xdist_roles import is_xdist_controller, is_xdist_worker
 
 if TYPE_CHECKING:
     from pytest_attnperf.plugin.run import Run

@@ -21,7 +21,14 @@ from pytest_attnperf import __version__
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.environment.provenance import provenance, without_credentials
 from pytest_attnperf.errors import UsageError, WorkerError
-from pytest_attnperf.plugin.config import RunConfig, parse_number, run_config
+from pytest_attnperf.plugin.config import (
+    RunConfig,
+    is_distributed,
+    is_xdist_controller,
+    is_xdist_worker,
+    parse_number,
+    run_config,
+)
 from pytest_attnperf.plugin.ending import Ended, end_run
 from pytest_attnperf.plugin.features.base import ENDING
 from pytest_attnperf.plugin.features.gpus.gpu_choice import Chosen, gpus_that_measured, measured_on
@@ -33,7 +40,6 @@ from pytest_attnperf.plugin.launching import TIMER_CHOICES, commit_of, launch_pl
 from pytest_attnperf.plugin.options import ISOLATIONS, MIN_BASELINE_PROCESSES
 from pytest_attnperf.plugin.session_setup import device_for
 from pytest_attnperf.plugin.verdicts import raise_verdict
-from pytest_attnperf.plugin.xdist_roles import is_distributed, is_xdist_controller, is_xdist_worker
 from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, Verdict
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.judge import Session

@@ -71,20 +71,6 @@ class Traffic:
     cached: bool
 
 
-def roofline_point(
-    figures: WorkloadFigures,
-    time_us: float,
-    *,
-    spec: DeviceSpec | None,
-    ceilings: DeviceCeilings | None = None,
-    code: Sequence[KernelCode] = (),
-    launches: Sequence[Launch] | None = None,
-) -> RooflinePoint:
-    """The point of one call. `code` of its kernels decides between matrix and vector rate; unknown code counts as
-    matrix. `launches` say whether `code` is of every kernel."""
-    return point_under(figures, time_us, roofs_of(figures, spec, ceilings, code, launches))
-
-
 def point_under(figures: WorkloadFigures, time_us: float, roofs: Roofs) -> RooflinePoint:
     """The point of one call under these ceilings; rates are None for a time that is not positive."""
     flops, moved = positive(figures.flops), positive(figures.bytes_min)

@@ -11,7 +11,7 @@ from pytest_attnperf.codeobject.amdgcn import classify
 from pytest_attnperf.codeobject.decoding import Decoded, decode, disassembler_version, find_loops, read_assembly
 from pytest_attnperf.codeobject.disassembly import cubin_listing_of, disassemble, listing_of
 from pytest_attnperf.codeobject.instructions import CLASSES, Instruction, Listing
-from pytest_attnperf.codeobject.tools import cuda_tool, objdump
+from pytest_attnperf.codeobject.tools import cuda_tools, objdump
 from pytest_attnperf.errors import ToolMissingError
 from pytest_attnperf.records.code import SourceLine
 
@@ -178,7 +178,7 @@ def test_calls_leave_loops_unknown_and_everything_counted() -> None:
 def test_a_cubin_is_counted_as_well() -> None:
     """Through nvdisasm, with its own places."""
     try:
-        cuda_tool("nvdisasm")
+        cuda_tools("nvdisasm")[0]
     except ToolMissingError as error:
         pytest.skip(str(error))
     found = decode((DATA / "tile-sm_90.cubin").read_bytes(), "sm_90", "tile", 0, 0x700)

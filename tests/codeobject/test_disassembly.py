@@ -11,7 +11,7 @@ from elftools.elf.elffile import ELFFile
 from pytest_attnperf.codeobject import amdgcn, sass
 from pytest_attnperf.codeobject.disassembly import cubin_listing_of, disassemble, disassemble_cubin, listing_of
 from pytest_attnperf.codeobject.instructions import Instruction, Listing
-from pytest_attnperf.codeobject.tools import Tool, cuda_tool, objdump
+from pytest_attnperf.codeobject.tools import Tool, cuda_tools, objdump
 from pytest_attnperf.errors import CodeObjectError, ToolMissingError
 
 DATA = Path(__file__).parents[1] / "data" / "assembly"
@@ -160,7 +160,7 @@ CUBIN_SIZE = 0x700
 def nvdisasm() -> Tool:
     """NVIDIA's disassembler; skips without one."""
     try:
-        return cuda_tool("nvdisasm")
+        return cuda_tools("nvdisasm")[0]
     except ToolMissingError as error:
         pytest.skip(str(error))
 

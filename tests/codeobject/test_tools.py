@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.codeobject import tools
-from pytest_attnperf.codeobject.tools import cuda_tool, cuda_tools, objdump, objdumps, run
+from pytest_attnperf.codeobject.tools import cuda_tools, objdump, objdumps, run
 from pytest_attnperf.errors import CodeObjectError, ToolMissingError
 
 
@@ -119,17 +119,17 @@ def test_cuda_tools_are_found_in_order(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(tools, "SYSTEM_CUDA", tmp_path / "cuda")
     imported = "triton" in sys.modules
     assert [tool.version for tool in cuda_tools("nvdisasm")] == ["12.4.1", "12.8.0", "13.0.1", "13.1.80"]
-    assert cuda_tool("nvdisasm").version == "12.4.1"
+    assert cuda_tools("nvdisasm")[0].version == "12.4.1"
     assert ("triton" in sys.modules) is imported
 
 
 def test_an_absent_cuda_tool_is_an_error(tmp_path: Path) -> None:
     """It names the tool, what failed, and the variable."""
     with pytest.raises(ToolMissingError, match=r"no cuobjdump: none is installed.*ATTNPERF_CUOBJDUMP"):
-        cuda_tool("cuobjdump")
+        cuda_tools("cuobjdump")[0]
     program(tmp_path / "bin/nvdisasm", "exit 3")
     with pytest.raises(ToolMissingError, match="nvdisasm exited with status 3: no message"):
-        cuda_tool("nvdisasm")
+        cuda_tools("nvdisasm")[0]
 
 
 def test_a_failing_tool_is_an_error_with_its_first_line(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import pytest
 from pytest_attnperf.environment.device_specs import DeviceSpec, all_specs
 from pytest_attnperf.records import Launch, WorkloadFigures
 from pytest_attnperf.records.code import KernelCode
-from pytest_attnperf.records.rooflines import Ceiling, DeviceCeilings
-from pytest_attnperf.roofline.points import is_vector, roofline_point, roofs_of
+from pytest_attnperf.records.rooflines import Ceiling, DeviceCeilings, RooflinePoint
+from pytest_attnperf.roofline.points import is_vector, point_under, roofs_of
 
 SPECS = {spec.name: spec for spec in all_specs()}
 H200 = SPECS["H200 SXM"]
@@ -36,6 +36,13 @@ def kernel(name: str = "attention", undecoded: str = "", **counts: int) -> Kerne
     return KernelCode(name=name, arch="sm_90", **sizes, **memory, **rest, **code)  # type: ignore[arg-type]
 
 
+def point_of(
+    figures: WorkloadFigures, time_us: float, spec: DeviceSpec | None, ceilings: DeviceCeilings | None = None
+) -> RooflinePoint:
+    """The point of one call under what is known of a device."""
+    return point_under(figures, time_us, roofs_of(figures, spec, ceilings))
+
+
 def used(figures: WorkloadFigures, spec: DeviceSpec | None, *args: object) -> list[tuple[str, str, float]]:
     """(kind, what, rate) of the compute, memory and cache ceilings that shares are of."""
     roofs = roofs_of(figures, spec, *args)  # type: ignore[arg-type]
@@ -45,7 +52,7 @@ def used(figures: WorkloadFigures, spec: DeviceSpec | None, *args: object) -> li
 
 def test_rates_intensity_and_share_of_the_data_sheet() -> None:
     """8192^3 in 1.45 ms are 758 TFLOP/s at 2731 FLOP per byte, 71 % of what 1980 MHz allow."""
-    point = roofline_point(GEMM, 1450.0, spec=H200)
+    point = point_of(GEMM, 1450.0, spec=H200)
     assert point.flops_per_s == pytest.approx(758.3e12, rel=1e-3)
     assert point.intensity == pytest.approx(2730.7, rel=1e-3)
     assert point.share == pytest.approx(758.3 / 1070.5, rel=1e-3)
@@ -55,7 +62,7 @@ def test_rates_intensity_and_share_of_the_data_sheet() -> None:
 
 def test_a_measured_ceiling_is_the_roof_and_the_peak_stays_beside_it() -> None:
     """With a calibration of this device shares are of what it reached, and the data sheet's figures are kept."""
-    point = roofline_point(GEMM, 1450.0, spec=H200, ceilings=MEASURED)
+    point = point_of(GEMM, 1450.0, spec=H200, ceilings=MEASURED)
     assert point.roof == "f16 matrix, measured"
     assert point.share == pytest.approx(758.3 / 760, rel=1e-3)
     assert [(ceiling.kind, ceiling.what) for ceiling in point.ceilings] == [
@@ -177,22 +184,22 @@ def test_an_unreliable_row_gives_no_ceiling() -> None:
 def test_hot_bytes_that_fit_the_cache_have_no_memory_roof() -> None:
     """Compute alone bounds such a call, until the cache itself was measured."""
     call = WorkloadFigures(1e6, 7e6, "f16", "hot")
-    assert roofline_point(call, 10.0, spec=H200).roof == "f16 matrix, peak"
-    found = roofline_point(call, 10.0, spec=H200, ceilings=MEASURED)
+    assert point_of(call, 10.0, spec=H200).roof == "f16 matrix, peak"
+    found = point_of(call, 10.0, spec=H200, ceilings=MEASURED)
     assert (found.roof, found.roof_us) == ("cache, measured", pytest.approx(1.0))
 
 
 def test_hot_bytes_beyond_the_cache_must_come_from_memory() -> None:
     """A hot call moves what exceeds 60 MiB; a cold one everything."""
     total = 60 * 2**20 + 4814.3e6
-    hot = roofline_point(WorkloadFigures(None, total, "f16", "hot"), 2000.0, spec=H200)
-    cold = roofline_point(WorkloadFigures(None, total, "f16", "cold"), 2000.0, spec=H200)
+    hot = point_of(WorkloadFigures(None, total, "f16", "hot"), 2000.0, spec=H200)
+    cold = point_of(WorkloadFigures(None, total, "f16", "cold"), 2000.0, spec=H200)
     assert hot.roof_us == pytest.approx(1000.0)
     assert cold.roof_us == pytest.approx(1000.0 * total / 4814.3e6)
 
 
 def test_nothing_known_gives_an_empty_point() -> None:
     """Without work or time there is no rate, and without a device no roof."""
-    point = roofline_point(WorkloadFigures(None, 0.0, "f16", "hot"), 0.0, spec=None)
+    point = point_of(WorkloadFigures(None, 0.0, "f16", "hot"), 0.0, spec=None)
     assert (point.flops_per_s, point.bytes_per_s, point.intensity, point.roof_us, point.share) == (None,) * 5
     assert point.ceilings == ()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.workloads import mixed, mixed_attention
+from pytest_attnperf.workloads import mixed
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.batch_spec import Part, batch_text
 from pytest_attnperf.workloads.mixed import CACHES, DTYPES, Mixed
@@ -217,7 +217,7 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = SMALL.make_inputs(1, "cpu", planted=True)
     whole = SMALL.reference(inputs)["out"]
     monkeypatch.setattr(mixed, "CHUNK_BYTES", 1)
-    monkeypatch.setattr(mixed_attention, "SCORE_BYTES_CPU", 4 * 40 * 8 * 2)
+    monkeypatch.setattr(mixed, "SCORE_BYTES_CPU", 4 * 40 * 8 * 2)
     torch.testing.assert_close(SMALL.reference(inputs)["out"], whole, rtol=1e-12, atol=1e-12)
 
 

@@ -22,9 +22,9 @@ from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.reports.text.figures import one_line, safe_lines
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.bisect.evidence import CannotMeasureError
-from pytest_attnperf.session.bisect.history import Commit, History, history
 from pytest_attnperf.session.bisect.result import BisectResult, Outcome, SearchSettings, result_lines, step_line
 from pytest_attnperf.session.bisect.search import BATCH, Search
+from pytest_attnperf.workers.revisions import Commit, History, history
 
 GROUP = "every day"
 ORDER = 80

@@ -18,11 +18,10 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.plugin.config import RunConfig, run_config
+from pytest_attnperf.plugin.config import RunConfig, is_xdist_controller, run_config, xdist_workers
 from pytest_attnperf.plugin.ending import results_path, shown_path
 from pytest_attnperf.plugin.features.base import ENDING, Feature
 from pytest_attnperf.plugin.features.live.live_line import LINE, ending_text
-from pytest_attnperf.plugin.xdist_roles import is_xdist_controller, processes
 from pytest_attnperf.session.looking import UNTIMED
 from pytest_attnperf.session.settings import Mode
 from pytest_attnperf.workers.doing import DOING
@@ -88,7 +87,7 @@ def watch(
 
     def answer() -> str:
         enter(ENDING)
-        of_xdist = processes(config) if is_xdist_controller(config) else 0
+        of_xdist = xdist_workers(config) if is_xdist_controller(config) else 0
         return ending_text(of_xdist or len(DOING.workers), if_interrupted(run_config(config), mode))
 
     interrupts = Interrupts(resume_command, answer, _teller(config))

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_attnperf.plugin.config import run_config
+from pytest_attnperf.plugin.config import is_xdist_controller, is_xdist_worker, run_config
 from pytest_attnperf.plugin.ending import BaseSide
 from pytest_attnperf.plugin.features.base import Feature
-from pytest_attnperf.plugin.xdist_roles import is_xdist_controller, is_xdist_worker
 from pytest_attnperf.session.looking import UNTIMED
 from pytest_attnperf.session.settings import Mode
 

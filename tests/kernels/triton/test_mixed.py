@@ -14,7 +14,7 @@ from pytest_attnperf.backends import Outputs
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.kernel_builds import ALL_ARCHS, TritonSource
 from pytest_attnperf.records import DeviceInfo
-from pytest_attnperf.workloads import mixed_attention
+from pytest_attnperf.workloads import mixed
 from pytest_attnperf.workloads.mixed import Mixed
 
 (BACKEND,) = BACKENDS
@@ -127,10 +127,10 @@ def test_sinks_left_out_are_rejected(judge: Judge) -> None:
 def test_a_mask_off_by_one_is_rejected(shift: int, judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     """A causal mask that is a key too short or too long is found, in a chunk that has keys before it."""
     text = "mixed-2q33s60-h4-hk2-d64-page16-f16"
-    hidden_keys = mixed_attention.hidden_keys
+    hidden_keys = mixed.hidden_keys
     workload = Mixed.parse(text)
     inputs = workload.make_inputs(SEED, "cpu", planted=True)
-    monkeypatch.setattr(mixed_attention, "hidden_keys", lambda position, *rest: hidden_keys(position + shift, *rest))
+    monkeypatch.setattr(mixed, "hidden_keys", lambda position, *rest: hidden_keys(position + shift, *rest))
     outputs = workload.plain(inputs)
     monkeypatch.undo()
     assert judge(text, outputs)

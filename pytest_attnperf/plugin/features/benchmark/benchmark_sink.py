@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_attnperf.plugin.cases import pair_of, switches
-from pytest_attnperf.plugin.config import run_config
+from pytest_attnperf.plugin.config import is_xdist_controller, run_config
 from pytest_attnperf.plugin.gathered import CASE, RESULT
 from pytest_attnperf.plugin.keys import case_key
-from pytest_attnperf.plugin.xdist_roles import is_xdist_controller
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.notes import NoteKind, of_kind
 from pytest_attnperf.reports.text.figures import one_line

@@ -18,6 +18,7 @@ from pytest_attnperf.baselines.code_schema import entry_of
 from pytest_attnperf.baselines.code_store import CodeStore
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.config import is_xdist_worker
 from pytest_attnperf.plugin.features.base import Feature
 from pytest_attnperf.plugin.features.code_objects.code_items import (
     archs_of,
@@ -27,7 +28,6 @@ from pytest_attnperf.plugin.features.code_objects.code_items import (
 )
 from pytest_attnperf.plugin.gathered import RESULT
 from pytest_attnperf.plugin.keys import build_key
-from pytest_attnperf.plugin.xdist_roles import is_xdist_worker
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.reports.run.code_objects import TEXT_LIMIT

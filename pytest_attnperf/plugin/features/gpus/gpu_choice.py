@@ -17,9 +17,8 @@ from pytest_attnperf.environment.gpus import visible_gpus
 from pytest_attnperf.environment.lease import GpuBusyError, Lease, file_name, lease_card, lease_directory, lease_free
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.config import run_config
+from pytest_attnperf.plugin.config import is_xdist_worker, run_config
 from pytest_attnperf.plugin.session_setup import device_kind
-from pytest_attnperf.plugin.xdist_roles import is_xdist_worker
 from pytest_attnperf.records import DeviceState
 from pytest_attnperf.records.gpus import GpuRecord, short_name
 from pytest_attnperf.results import CaseResult

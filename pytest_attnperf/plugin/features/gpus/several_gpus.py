@@ -10,7 +10,7 @@ import pytest
 
 from pytest_attnperf.environment.lease import GpuBusyError, lease_directory, lease_free
 from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.config import run_config
+from pytest_attnperf.plugin.config import is_distributed, is_xdist_controller, run_config, xdist_workers
 from pytest_attnperf.plugin.features.gpus import xdist_gpus
 from pytest_attnperf.plugin.features.gpus.gpu_choice import (
     PIN,
@@ -21,7 +21,6 @@ from pytest_attnperf.plugin.features.gpus.gpu_choice import (
     require_alike,
     usable_cards,
 )
-from pytest_attnperf.plugin.xdist_roles import is_distributed, is_xdist_controller, processes
 
 TOGETHER = "--attnperf-together"
 NOT_TOGETHER = (
@@ -64,7 +63,7 @@ def refuse_workers(config: pytest.Config) -> None:
             f"--dist each with {flag}: every worker would measure every case, and the last result would count; "
             "use --dist load"
         )
-    workers, cards = processes(config), usable_cards(config)
+    workers, cards = xdist_workers(config), usable_cards(config)
     if workers <= max(1, len(cards)):
         return
     what = f"{len(cards)} visible GPU{'s' if len(cards) != 1 else ''}" if cards else "one CPU"
@@ -110,7 +109,7 @@ def prepare_xdist(config: pytest.Config) -> None:
     """
     if config.getoption("maxschedchunk", default=None) is None:
         config.option.maxschedchunk = 1  # cases take seconds, and a heap of them left at one worker takes minutes
-    cards, workers = usable_cards(config), processes(config)
+    cards, workers = usable_cards(config), xdist_workers(config)
     if not cards:
         config.stash[_WATCH] = CardWatch.begin(())
     if not cards or not workers:

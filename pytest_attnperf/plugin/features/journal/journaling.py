@@ -15,7 +15,7 @@ import pytest
 
 from pytest_attnperf.baselines.store import BaselineStore, Found
 from pytest_attnperf.errors import AttnperfError, BaselineError, UsageError, WorkerError
-from pytest_attnperf.plugin.config import run_config
+from pytest_attnperf.plugin.config import is_xdist_worker, run_config
 from pytest_attnperf.plugin.features.base import Feature
 from pytest_attnperf.plugin.features.journal.journal_folder import (
     JournalWriter,
@@ -38,7 +38,6 @@ from pytest_attnperf.plugin.features.journal.journal_header import (
     when,
 )
 from pytest_attnperf.plugin.keys import PLANNED, case_key
-from pytest_attnperf.plugin.xdist_roles import is_xdist_worker
 from pytest_attnperf.records import CaseKey, Fingerprint
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.reports.files.journal import (

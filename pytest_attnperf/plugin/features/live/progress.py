@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from pytest_attnperf.plugin.config import is_xdist_controller
 from pytest_attnperf.plugin.features.base import ENDING, Feature
 from pytest_attnperf.plugin.features.live.live_line import LINE, Standing, status_text
 from pytest_attnperf.plugin.gathered import CASE, CODE, Gathered
 from pytest_attnperf.plugin.keys import build_key, case_key
-from pytest_attnperf.plugin.xdist_roles import is_xdist_controller
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.session.bisect.history import history
+from pytest_attnperf.workers.revisions import history
 
 
 class Repository:
