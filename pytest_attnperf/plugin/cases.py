@@ -16,7 +16,7 @@ import pytest
 from pytest_attnperf.backends import Backend, Registry
 from pytest_attnperf.errors import UsageError, WorkloadError
 from pytest_attnperf.gate.policy import CASE_TIERS, require_quarantine, require_tier
-from pytest_attnperf.plugin import options, tiers
+from pytest_attnperf.plugin import options, selection
 from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.keys import CASE, case_key
 from pytest_attnperf.plugin.selection import MarkedTest, notice, refuse_empty, without_cases
@@ -105,7 +105,9 @@ class CaseCollector:
         backends = [backend for backend in listed if wanted is None or backend.name in wanted]
         workloads = self._workloads(settings, where)
         given = {} if run_config(self.config).replaced_by else settings
-        params = tiers.params(listed, workloads, backends, tiers.left_to_nightly(given, listed, workloads, where))
+        params = selection.params(
+            listed, workloads, backends, selection.left_to_nightly(given, listed, workloads, where)
+        )
         names = tuple(backend.name for backend in listed)
         chosen = frozenset(backend.name for backend in backends)
         self.tests.append(MarkedTest(where, settings["family"], names, chosen, len(params)))
@@ -143,9 +145,11 @@ class CaseCollector:
             raise pytest.UsageError(str(error)) from error
         restore_order(items)
         if selects:
-            ranks = {path: tiers.rank(path, config) for path in {item.path for item in items}}
+            ranks = {path: selection.rank(path, config) for path in {item.path for item in items}}
             items.sort(key=lambda item: ranks[item.path])
-            left = {item: key for item in items if (key := case_key(item)) and tiers.is_left_out(tier_of(item), config)}
+            left = {
+                item: key for item in items if (key := case_key(item)) and selection.is_left_out(tier_of(item), config)
+            }
             self.left_to_nightly = tuple(left.values())
             _deselect(config, items, [item for item in items if item not in left])
         too_large = 0
@@ -263,7 +267,7 @@ def switches(item: pytest.Item) -> dict[str, bool]:
 def tier_of(item: pytest.Item) -> str:
     """'' for a case of every run, 'check' or 'nightly'. Raises UsageError as `marker_settings`."""
     marker = item.get_closest_marker(MARKER)
-    return tiers.tier_of(item, marker_settings(marker, item.nodeid)) if marker else ""
+    return selection.tier_of(item, marker_settings(marker, item.nodeid)) if marker else ""
 
 
 def pair_of(item: pytest.Item) -> tuple[Backend, Workload] | None:

@@ -18,8 +18,7 @@ from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.gate.policy import NIGHTLY, Policy
 from pytest_attnperf.plugin.config import RunConfig, run_config
 from pytest_attnperf.plugin.features.base import Feature
-from pytest_attnperf.plugin.selection import asked_suites, is_unfiltered
-from pytest_attnperf.plugin.tiers import run_tier
+from pytest_attnperf.plugin.selection import asked_suites, is_unfiltered, run_tier
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.notes import NoteKind, of_kind
 from pytest_attnperf.reports.files import json_results

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.workloads import loud_rows
-from pytest_attnperf.workloads.attention_bias import alibi_sum
+from pytest_attnperf.workloads.attention_math import alibi_sum
 
 if TYPE_CHECKING:
     import torch

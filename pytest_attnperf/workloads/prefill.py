@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.workloads import attention_bias, attention_math, loud_rows, planted_keys
+from pytest_attnperf.workloads import attention_math, loud_rows, planted_keys
 from pytest_attnperf.workloads.base import DTYPE_BYTES, OUT_DTYPES, QUANTISED, TORCH_DTYPES
 from pytest_attnperf.workloads.family_workload import FamilyWorkload
 from pytest_attnperf.workloads.fields import (
@@ -57,9 +57,9 @@ class SplitInputs:
     bias: torch.Tensor | None
 
     @property
-    def added(self) -> attention_bias.Added:
+    def added(self) -> attention_math.Added:
         """What is added to the scaled scores."""
-        return attention_bias.Added(self.slopes, self.bias)
+        return attention_math.Added(self.slopes, self.bias)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Prefill(FamilyWorkload):
     cold       timed with inputs that are in no cache, as after layers that have moved other data; hot otherwise
     head_dim_v Dv, at most 512, of v and out; 0 means D
     alibi      score(i, j) += -slope_h |i + Skv - Sq - j|, FlashAttention's convention, with the slopes of
-               `attention_bias.alibi_slopes`
+               `attention_math.alibi_slopes`
     bias       score(h, i, j) += bias[h, i, j], after the scores are scaled; not together with alibi
     int8       of dtype i8 only, what is stored in it and multiplied in it:
                ''      q, k and v are stored, and both products are of 8-bit operands
@@ -241,7 +241,7 @@ class Prefill(FamilyWorkload):
         if self.dtype in QUANTISED:
             said["quantisation"] = PER_TENSOR
         if self.alibi:
-            said["alibi_bias"] = attention_bias.ALIBI_DEFINITION
+            said["alibi_bias"] = attention_math.ALIBI_DEFINITION
         alignment = "bottom-right" if self.causal else "none"
         return {**said, "scale": "1/sqrt(head_dim)", "mask_alignment": alignment}
 
@@ -260,7 +260,7 @@ class Prefill(FamilyWorkload):
         if self.bias:
             shapes.append((self.heads, self.seq_q, self.seq_kv))
         q, k, v, *bias = (torch.randn(shape, generator=generator, device=device) for shape in shapes)
-        slopes = attention_bias.alibi_slopes(self.heads) if self.alibi else ()
+        slopes = attention_math.alibi_slopes(self.heads) if self.alibi else ()
         if planted:
             planted_keys.plant(
                 q,

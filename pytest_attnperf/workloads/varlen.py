@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.workloads import attention_bias, loud_rows, planted_keys, sequence_lengths
+from pytest_attnperf.workloads import attention_math, loud_rows, planted_keys, sequence_lengths
 from pytest_attnperf.workloads.fields import require_dtype
 from pytest_attnperf.workloads.prefill import ROWS_WITHOUT_KEYS, Prefill
 from pytest_attnperf.workloads.sequence_lengths import OFFSET_BYTES, PackedSequences
@@ -99,7 +99,7 @@ class Varlen(PackedSequences):
     def _conventions(self) -> dict[str, Any]:
         said = {"rows_without_keys": ROWS_WITHOUT_KEYS} if self.rows_without_keys else {}
         if self.alibi:
-            said["alibi_bias"] = attention_bias.ALIBI_DEFINITION
+            said["alibi_bias"] = attention_math.ALIBI_DEFINITION
         alignment = "bottom-right, by sequence" if self.causal else "none"
         return {**said, "scale": "1/sqrt(head_dim)", "mask_alignment": alignment}
 
@@ -117,7 +117,7 @@ class Varlen(PackedSequences):
         q, k, v = (
             torch.randn(shape, generator=generator, device=device) for shape in (query_shape, key_shape, key_shape)
         )
-        slopes = attention_bias.alibi_slopes(self.heads) if self.alibi else ()
+        slopes = attention_math.alibi_slopes(self.heads) if self.alibi else ()
         if planted:
             loudest = seed % len(self.seqs_q)
             how: Any = {"causal": self.causal, "window": self.window, "slopes": slopes}

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from pytest_attnperf.testing.project import FakeProject
+from pytest_attnperf.cli.program import main
+from pytest_attnperf.gate.policy import Policy
+from pytest_attnperf.plugin import ending
+from pytest_attnperf.plugin.cases import CaseCollector
+from pytest_attnperf.records import CaseKey
+from pytest_attnperf.results import EXPIRED
+from pytest_attnperf.testing.project import WORKLOAD, FakeProject
 
 SUITE = """
 import pytest
@@ -84,3 +94,217 @@ def test_a_marker_that_leaves_nothing_is_an_error(project: FakeProject, chosen: 
     result = project.run()
     assert result.ret == pytest.ExitCode.INTERRUPTED
     assert said in result.stdout.str()
+
+
+LONG = "prefill-b1-s128-h1-d16-f16"
+NIGHTLY = "prefill-b1-s256-h1-d16-f16"
+LINK = "https://example.org/issues/7"
+KERNEL = [{"name": "attention", "isa_hash": "a" * 40}]
+OTHER_CODE = [{"name": "attention", "isa_hash": "b" * 40}]
+
+GATE = """
+import pytest
+
+@pytest.mark.attnperf(quarantine="#1")
+def test_one(attnperf):
+    attnperf.gate("one", print, reference=print, inputs=list)
+"""
+
+
+def cases(project: FakeProject) -> dict[str, dict[str, Any]]:
+    """The last timed run's cases by backend."""
+    return {case["key"]["backend"]: case for case in project.results()["cases"]}
+
+
+def test_nightly_cases_are_left_out_and_not_missed(
+    attnperf_project: FakeProject, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run leaves out what its marker calls nightly, says how many, and misses none of it where it was stored so;
+    --attnperf-tier=nightly runs everything. Moved there since the baseline, it is a finding."""
+    project = attnperf_project
+    project.backend("fake.a", time_us=100.0)
+    project.suite([LONG], settings=', tier="nightly", label="long"', name="test_long.py")
+    project.suite([NIGHTLY], name="test_moved.py")
+    project.store_baselines()
+    project.suite([NIGHTLY], settings=', tier="nightly"', name="test_moved.py")
+    run = project.run("--attnperf", "--attnperf-strict")
+    run.assert_outcomes(passed=1, deselected=2)
+    run.stdout.fnmatch_lines(
+        ["attnperf: 2 cases left to nightly runs (--attnperf-tier=nightly)", "2 cases left to nightly*"]
+    )
+    results = project.results()
+    assert (results["tier"], [key["suite"] for key in results["left_to_nightly"]]) == ("pr", ["long", "moved"])
+    (finding,) = results["findings"]
+    left = f"moved/fake.a/{NIGHTLY} is left to nightly runs, and was stored for every run"
+    assert finding == f"policy loosened since the baseline: {left}"
+    assert run.ret == 1
+    judge = ["gate", "--results", ".attnperf/results.json", "--base", "baselines", "--tier"]
+    capsys.readouterr()
+    said = [(main([*judge, tier, "--strict"]), capsys.readouterr().out) for tier in ("pr", "nightly")]
+    assert [status for status, _ in said] == [1, 1]
+    assert [text.count("and no case: the suite was removed") for _, text in said] == [1, 2]
+    project.run("--attnperf-tier=nightly").assert_outcomes(passed=3)
+    typed = project.pytester.runpytest_subprocess(f"suites/test_long.py::test_prefill[fake.a-{LONG}]")
+    typed.assert_outcomes(passed=1)
+
+
+def test_one_test_may_divide_its_cases(attnperf_project: FakeProject) -> None:
+    """nightly= leaves some workloads to nightly runs; tier="check" is proven where nothing is timed; each= deals
+    workloads to backends, so that together they take all; files are run in the order of --attnperf-first."""
+    project = attnperf_project
+    for name in ("fake.a", "fake.b"):
+        project.backend(name, time_us=100.0)
+    project.suite([WORKLOAD, LONG], settings=f', nightly=["{LONG}"]', name="test_some.py")
+    project.suite([WORKLOAD, LONG], settings=', timed=False, tier="check", each=1', name="test_dealt.py")
+    run = project.run("--attnperf", "-v", "--attnperf-first=test_some")
+    assert run.parseoutcomes()["deselected"] == 6
+    run.stdout.fnmatch_lines(["attnperf: 6 cases left to nightly runs (--attnperf-tier=nightly)"])
+    checked = project.run("-v", "--attnperf-first=test_some,test_dealt").stdout.lines
+    taken = [line.split(" PASSED")[0].partition("[")[2] for line in checked if " PASSED" in line]
+    some, dealt = (("a", WORKLOAD), ("b", WORKLOAD)), (("a", WORKLOAD), ("b", LONG))
+    assert taken[:4] == [f"fake.{name}-{workload}]" for name, workload in (*some, *dealt)]
+    project.run("--attnperf-tier=nightly").assert_outcomes(passed=10)
+    one = project.run("--attnperf-backend=fake.b", "-v").stdout.str()
+    dealt_to_b = [f"test_dealt.py::test_prefill[fake.b-{workload}]" in one for workload in (LONG, WORKLOAD)]
+    assert dealt_to_b == [True, False]
+
+
+def test_a_quarantine_holds_until_its_date(attnperf_project: FakeProject) -> None:
+    """In quarantine a slow case is neither failed nor passed nor counted by strict, and a wrong one fails; behind the
+    date every one fails, also the one that is as fast as ever."""
+    project = attnperf_project
+    held, over = (f', quarantine="{LINK}", until="{until}"' for until in ("9999-12-31", "2020-01-01"))
+    backends = {"fake.slow": {"time_us": 110.0}, "fake.wrong": {"fault": "wrong"}, "fake.same": {}}
+    for name in backends:
+        project.backend(name)
+    project.suite([WORKLOAD], settings=held)
+    project.store_baselines()
+    for name, script in (backends | {"fake.new": {}}).items():
+        project.backend(name, **script)
+    run = project.run("--attnperf", "--attnperf-strict", "-rA")
+    assert run.stdout.lines[-1].strip("= ").startswith("1 failed, 1 passed, 2 quarantined in ")
+    found = cases(project)
+    assert {name: case["fails"] for name, case in found.items() if case["fails"]} == {"fake.wrong": True}
+    assert [name for name, case in found.items() if case["quarantined"] == f"{LINK} until 9999-12-31"] == [
+        "fake.slow", "fake.new"
+    ]  # fmt: skip
+    assert found["fake.same"]["notes"][-1].endswith("and not slower: drop the quarantine")
+    run.stdout.fnmatch_lines([f"prefill/fake.slow/*: SLOWER, quarantined: {LINK} until 9999-12-31"])
+    run.stdout.fnmatch_lines(["prefill/fake.same/*: quarantined until 9999-12-31, and not slower: drop the quarantine"])
+    run.stdout.no_fnmatch_line("exit status 1: strict*")
+    project.suite([WORKLOAD], settings=over)
+    run = project.run("--attnperf", "-k", "fake.same or fake.slow")
+    run.assert_outcomes(failed=2)
+    run.stdout.fnmatch_lines(["1 quarantine expired, 1 slower on *"])
+    assert all(case["summary"].startswith(f"{EXPIRED} on 2020-01-01: {LINK}") for case in cases(project).values())
+
+
+def test_only_what_has_changed_is_timed(attnperf_project: FakeProject) -> None:
+    """--attnperf-changed proves all and times what runs other code, or code that is not known; the rest is counted as
+    unchanged, is not a pass by time, and is enough for a strict run."""
+    project = attnperf_project
+    scripts: dict[str, dict[str, Any]] = {
+        "fake.known": {"kernels": KERNEL},
+        "fake.other": {"kernels": KERNEL},
+        "fake.wrong": {"kernels": KERNEL},
+        "fake.library": {"kernels": ["cublas"]},
+    }
+    for name, script in scripts.items():
+        project.backend(name, **script)
+    project.store_baselines()
+    project.backend("fake.known", kernels=KERNEL, time_us=200.0)
+    project.backend("fake.other", kernels=OTHER_CODE, time_us=110.0)
+    project.backend("fake.wrong", kernels=KERNEL, fault="replay")
+    run = project.run("--attnperf", "--attnperf-changed")
+    assert run.stdout.lines[-1].strip("= ").startswith("2 failed, 1 passed, 1 unchanged in ")
+    verdicts = {name: (case["verdict"], case["unchanged"]) for name, case in cases(project).items()}
+    assert verdicts == {
+        "fake.known": ("RIGHT", True),
+        "fake.other": ("SLOWER", False),
+        "fake.wrong": ("INCORRECT", False),
+        "fake.library": ("SAME", False),
+    }
+    run.stdout.fnmatch_lines(["1 case was timed, because the machine code is not known: *"])
+    run.stdout.fnmatch_lines(["2 gated, 1 unchanged (not timed)"])
+    alone = project.run("--attnperf", "--attnperf-changed", "--attnperf-strict", "-k", "fake.known")
+    assert (alone.ret, project.results()["gated"]) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("typed", "text"),
+    [
+        ("--attnperf-tier=weekly", "--attnperf-tier is 'weekly'; known tiers: pr, nightly"),
+        ("--attnperf-changed", "--attnperf-changed says which cases --attnperf times; give that, too"),
+        ("--attnperf --attnperf-changed --update-baselines", "--update-baselines with --attnperf-changed: only a"),
+        (
+            "--attnperf --attnperf-changed --attnperf-calibrate=5",
+            "--attnperf-calibrate with --attnperf-changed: only a",
+        ),
+        ("--attnperf --attnperf-changed --attnperf-profile", "--attnperf-profile with --attnperf-changed: only a"),
+        ("--attnperf-changed --attnperf-warm", "--attnperf-warm with --attnperf-changed: only a gating run"),
+        ("--attnperf --attnperf-changed --attnperf-isolate=none", "nothing is with --attnperf-isolate=none"),
+        ("--attnperf --attnperf-warm", "--attnperf with --attnperf-warm: warming compiles ahead of a run"),
+        ("--update-baselines --attnperf-warm", "--update-baselines with --attnperf-warm: warming compiles"),
+        ("--attnperf-calibrate=5 --attnperf-warm", "--attnperf-calibrate with --attnperf-warm: warming compiles"),
+        ("--attnperf-profile --attnperf-warm", "--attnperf-profile with --attnperf-warm: warming compiles"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(attnperf_project: FakeProject, typed: str, text: str) -> None:
+    """Each names both options and the way out, before anything is collected."""
+    result = attnperf_project.run(*typed.split())
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert text in result.stderr.str()
+
+
+def test_marker_keywords_that_mean_nothing_are_refused(attnperf_project: FakeProject) -> None:
+    """A tier that does not exist, half a quarantine and a date that is none are errors that name the test."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    for name, settings in (("test_a.py", 'tier="weekly"'), ("test_b.py", 'until="2026-01-01"'),
+                           ("test_c.py", 'quarantine="#1", until="soon"'), ("test_d.py", 'nightly=["prefill-b9"]'),
+                           ("test_e.py", "each=0"), ("test_f.py", "each=2"),
+                           ("test_g.py", "each=2, nightly=[]")):  # fmt: skip
+        attnperf_project.suite([WORKLOAD], settings=f", {settings}", name=name)
+    text = " ".join(attnperf_project.run("--attnperf").stdout.str().split())
+    assert "test_a.py::test_prefill: tier of the attnperf marker is 'weekly'; known tiers: pr, check, nightly" in text
+    assert "test_b.py::test_prefill: the attnperf marker has until='2026-01-01' without quarantine" in text
+    assert "test_c.py::test_prefill: the attnperf marker has until='soon', which is no date" in text
+    assert f"test_d.py::test_prefill: nightly='prefill-b9' is none of the workloads: {WORKLOAD}" in text
+    assert "test_e.py::test_prefill: the attnperf marker has each=0; allowed: a whole number of at least 1" in text
+    assert "test_f.py::test_prefill: the attnperf marker has each= and is timed; give nightly=[...]" in text
+    assert "test_g.py::test_prefill: the attnperf marker has nightly= and each=; give one of them" in text
+    (attnperf_project.path / "suites" / "test_a.py").write_text(GATE)
+    plain = attnperf_project.run("--attnperf")
+    assert plain.ret == pytest.ExitCode.USAGE_ERROR
+    assert "test_a.py::test_one: the attnperf marker has quarantine='#1' without until" in plain.stderr.str()
+
+
+def test_a_worker_of_xdist_tells_what_it_left_out() -> None:
+    """Its controller, which collects nothing, knows the same cases; a worker that died takes nothing away."""
+    told: dict[str, Any] = {}
+    key = CaseKey("prefill", "fake.a", WORKLOAD, "long")
+    worker: Any = SimpleNamespace(workeroutput=told)
+    CaseCollector(worker, on_gpu=False, gpu_reason="", left_to_nightly=(key,)).pytest_sessionfinish()
+    controller = CaseCollector(worker, on_gpu=False, gpu_reason="")
+    controller.pytest_testnodedown(SimpleNamespace(workeroutput=json.loads(json.dumps(told))))
+    controller.pytest_testnodedown(SimpleNamespace())
+    assert controller.left_to_nightly == (key,)
+
+
+def test_what_is_left_to_nightly_runs_has_not_gone_from_the_base_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of cases that only the base side has judged, those that this run leaves to nightly ones are no finding."""
+    left, gone = CaseKey("prefill", "fake.a", WORKLOAD, "long"), CaseKey("prefill", "fake.b", WORKLOAD)
+    collector = SimpleNamespace(left_to_nightly=(left,))
+    against: Any = SimpleNamespace(name="base side", only_there=lambda _results: [left, gone], vanished=())
+    config: Any = SimpleNamespace(pluginmanager=SimpleNamespace(get_plugin=lambda _name: collector))
+    monkeypatch.setattr(ending, "is_unfiltered", lambda _config: True)
+    (finding,) = ending.only_on_base(config, against, {})
+    assert finding == f"{gone} exists on base side and not here: it was removed or renamed"
+
+
+def test_policies_that_are_stored_say_tier_and_quarantine(attnperf_project: FakeProject) -> None:
+    """What the marker says goes with results and entries, so that ending it or beginning it can be seen."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    attnperf_project.suite([WORKLOAD], settings=f', tier="nightly", quarantine="{LINK}", until="9999-12-31"')
+    attnperf_project.run("--attnperf", "--attnperf-tier=nightly")
+    stored = Policy(tier="nightly", quarantine=LINK, quarantine_until="9999-12-31").record()
+    assert cases(attnperf_project)["fake.a"]["policy"] == stored

@@ -12,7 +12,7 @@ from pytest_attnperf.backends import Outputs, Tensors
 from pytest_attnperf.correctness.metrics import compare
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import Tolerance
-from pytest_attnperf.workloads.attention_bias import alibi_slopes
+from pytest_attnperf.workloads.attention_math import alibi_slopes
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.decode import Decode
 from pytest_attnperf.workloads.loud_rows import APART, CLEAR, LOUD, bears

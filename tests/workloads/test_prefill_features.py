@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.workloads.attention_bias import alibi_slopes
+from pytest_attnperf.workloads.attention_math import alibi_slopes
 from pytest_attnperf.workloads.prefill import Prefill
 from pytest_attnperf.workloads.quantisation import dequantise
 

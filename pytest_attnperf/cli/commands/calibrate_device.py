@@ -84,8 +84,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure, print, store. Raises UsageError, GpuBusyError, WorkerError and BaselineError."""
     from pytest_attnperf.environment import device_state
+    from pytest_attnperf.environment.cards import lease_gpu
     from pytest_attnperf.environment.gpus import visible_gpus_here
-    from pytest_attnperf.environment.lease import lease_gpu
 
     kind = chosen_kind(options)
     lease = lease_gpu(visible_gpus_here()) if kind == "gpu" else None

@@ -19,7 +19,7 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.session.time_left import seconds_of
 
 if TYPE_CHECKING:
-    from pytest_attnperf.environment.lease import Lease
+    from pytest_attnperf.environment.cards import Lease
     from pytest_attnperf.plugin.tuning import TuningProject
     from pytest_attnperf.tools.tuner.job import TuneJob, TunePools
     from pytest_attnperf.tuning_records import Candidate, Tunable, TuningSpace, Value
@@ -272,7 +272,7 @@ def leased(tokens: Sequence[str], wanted: str, folder: Path | None = None) -> li
 
     Raises GpuBusyError where none is free, UsageError where fewer are than were asked for; none is held then.
     """
-    from pytest_attnperf.environment.lease import GpuBusyError, lease_gpu
+    from pytest_attnperf.environment.cards import GpuBusyError, lease_gpu
 
     most = len(tokens) if wanted == "all" else int(wanted)
     found: list[Lease] = []

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pytest_attnperf.environment import kfd, nvidia
-from pytest_attnperf.environment.lease import GpuBusyError, lease_directory, lease_gpu
+from pytest_attnperf.environment.cards import GpuBusyError, lease_directory, lease_gpu
 from pytest_attnperf.environment.system import ProbeError, System
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.tools.doctor.finding import Finding, Status

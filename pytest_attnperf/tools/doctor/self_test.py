@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest_attnperf
-from pytest_attnperf.environment.lease import lease_gpu
+from pytest_attnperf.environment.cards import lease_gpu
 from pytest_attnperf.environment.system import ProbeError
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.limits import microseconds, signed

@@ -15,8 +15,8 @@ from pytest_attnperf.cli.commands import calibrate_device as module
 from pytest_attnperf.cli.commands.calibrate_device import Processes, conclude, impossible, peak_of, run
 from pytest_attnperf.cli.program import parser_of
 from pytest_attnperf.environment import gpus
+from pytest_attnperf.environment.cards import GpuBusyError, lease_gpu
 from pytest_attnperf.environment.device_specs import all_specs, spec_for
-from pytest_attnperf.environment.lease import GpuBusyError, lease_gpu
 from pytest_attnperf.errors import BaselineError, UsageError, WorkerError
 from pytest_attnperf.measure.ceiling_walk import BYTES, FLOPS, US, Figure
 from pytest_attnperf.measure.ceilings import ProcessCeilings

@@ -14,7 +14,7 @@ import pytest
 
 from pytest_attnperf.cli.commands.tune import default_of, leased, sources_of
 from pytest_attnperf.cli.program import parser_of
-from pytest_attnperf.environment.lease import GpuBusyError
+from pytest_attnperf.environment.cards import GpuBusyError
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.testing.project import WORKLOAD, FakeProject
 from pytest_attnperf.tuning_records import Candidate, TuningSpace

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.environment.lease import lease_gpu
+from pytest_attnperf.environment.cards import lease_gpu
 from pytest_attnperf.environment.system import System
 from pytest_attnperf.tools.doctor.finding import Finding, Status
 from pytest_attnperf.tools.doctor.gpu_processes import probe

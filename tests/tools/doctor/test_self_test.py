@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.cli.commands.doctor import surroundings_here
-from pytest_attnperf.environment.lease import lease_gpu
+from pytest_attnperf.environment.cards import lease_gpu
 from pytest_attnperf.environment.system import ProbeError
 from pytest_attnperf.measure.self_test import TimerTest
 from pytest_attnperf.records import Samples

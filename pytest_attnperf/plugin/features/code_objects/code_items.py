@@ -27,7 +27,7 @@ from pytest_attnperf.kernel_builds import (
     changeable,
     with_settings,
 )
-from pytest_attnperf.plugin import options, tiers
+from pytest_attnperf.plugin import options, selection
 from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.keys import BUILD, build_key
 from pytest_attnperf.plugin.selection import notice
@@ -121,7 +121,7 @@ class CodeCollector:
         """All for nightly runs, and where builds were chosen; else the first of each kernel and architecture."""
         asked = run_config(self.config)
         chosen = asked.arch or asked.code_set
-        if tiers.run_tier(self.config) == NIGHTLY or chosen or self.config.getoption("keyword", default=""):
+        if selection.run_tier(self.config) == NIGHTLY or chosen or self.config.getoption("keyword", default=""):
             return builds
         counts: Counter[tuple[str, str]] = Counter()
         kept = []

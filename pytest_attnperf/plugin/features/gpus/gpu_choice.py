@@ -12,9 +12,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_attnperf.environment import device_state
-from pytest_attnperf.environment.cards import Card, described, pci_address, require_one_product, visible_cards
+from pytest_attnperf.environment.cards import (
+    Card,
+    GpuBusyError,
+    Lease,
+    described,
+    file_name,
+    lease_card,
+    lease_directory,
+    lease_free,
+    pci_address,
+    require_one_product,
+    visible_cards,
+)
 from pytest_attnperf.environment.gpus import visible_gpus
-from pytest_attnperf.environment.lease import GpuBusyError, Lease, file_name, lease_card, lease_directory, lease_free
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.config import is_xdist_worker, run_config

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.environment.lease import GpuBusyError, lease_directory, lease_free
+from pytest_attnperf.environment.cards import GpuBusyError, lease_directory, lease_free
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.config import is_distributed, is_xdist_controller, run_config, xdist_workers
 from pytest_attnperf.plugin.features.gpus import xdist_gpus

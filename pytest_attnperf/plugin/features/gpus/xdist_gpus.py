@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from pytest_attnperf.environment.cards import Card
-from pytest_attnperf.environment.lease import NO_FREE_GPU, Lease, lease_card
+from pytest_attnperf.environment.cards import NO_FREE_GPU, Card, Lease, lease_card
 from pytest_attnperf.plugin.options import XDIST_GPUS
 from pytest_attnperf.workers.launch import VISIBLE_DEVICES
 

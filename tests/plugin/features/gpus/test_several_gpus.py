@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_attnperf.environment.cards import Card, cards_of
-from pytest_attnperf.environment.lease import lease_gpu
+from pytest_attnperf.environment.cards import Card, cards_of, lease_gpu
 from pytest_attnperf.plugin.config import RUN_CONFIG, RunConfig
 from pytest_attnperf.plugin.features.gpus import gpu_choice, several_gpus
 from pytest_attnperf.plugin.features.gpus.gpu_choice import joined
@@ -31,7 +30,7 @@ WRONG = "prefill-b1-s16-h1-d16-f16"
 
 ASKS_FOR_CARD_1 = """
 import os
-from pytest_attnperf.environment.lease import GpuBusyError, lease_gpu
+from pytest_attnperf.environment.cards import GpuBusyError, lease_gpu
 def pytest_unconfigure():
     if "PYTEST_XDIST_WORKER" in os.environ:
         try:
