@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import date
 from typing import Any
 
@@ -73,6 +73,12 @@ class Policy:
         tier = require_tier(self.tier, "policy tier", CASE_TIERS)
         object.__setattr__(self, "tier", NIGHTLY if tier == NIGHTLY else "")
         require_quarantine(self.quarantine, self.quarantine_until, "policy")
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Policy:
+        """A policy from its record, without what this version does not know. Raises UsageError for one that is none."""
+        known = {part.name for part in fields(cls)}
+        return cls(**{name: value for name, value in record.items() if name in known})
 
     def record(self) -> dict[str, Any]:
         """Plain builtins, as stored with an entry and a result; `fail_on` sorted, so that its order says nothing.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.gate.interleaved import ASYMMETRY
@@ -55,7 +55,7 @@ class Recount:
 def recount(case: CaseResult, cases: int) -> Recount:
     """Make the figures of a case again. `cases` is how many the run shared its false-alarm rate among, at least 1."""
     try:
-        policy = policy_of(case)
+        policy = Policy.of(case.policy)
         ratio, base_us = _ratio(case), _base_us(case)
         tolerated = None if base_us is None else tolerated_ratio(policy, base_us)
         relative_sd = _relative_sd(case)
@@ -69,14 +69,8 @@ def recount(case: CaseResult, cases: int) -> Recount:
     return Recount(ratio, tolerated, relative_sd, z, share, tuple(said))
 
 
-def policy_of(case: CaseResult) -> Policy:
-    """The policy that the file says the case was held to. Raises UsageError for one that is none."""
-    known = {part.name for part in fields(Policy)}
-    return Policy(**{name: value for name, value in case.policy.items() if name in known})
-
-
 def deciding(case: CaseResult) -> tuple[ProcessSummary, ...]:
-    """The processes that decided a case that no pairs decided: the last look's."""
+    """The processes of the last look, which decided the case; of one that pairs decided, of its first look."""
     return case.second or case.first
 
 
@@ -173,7 +167,7 @@ def _interval(case: CaseResult, ratio: float | None) -> Iterator[str]:
 
 def _tolerated_least(case: CaseResult) -> float:
     base_us = _base_us(case)
-    return math.inf if base_us is None else tolerated_ratio(policy_of(case), base_us)
+    return math.inf if base_us is None else tolerated_ratio(Policy.of(case.policy), base_us)
 
 
 def _verdict(case: CaseResult, ratio: float | None, tolerated: float | None) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -228,8 +228,7 @@ def quarantined_anew(run: RunResult, store: BaselineStore) -> list[str]:
 def _since_stored(case: CaseResult, run: RunResult, store: BaselineStore) -> list[str]:
     if run.device is None:
         return []
-    known = {part.name for part in fields(Policy)}
-    policy = Policy(**{name: value for name, value in case.policy.items() if name in known})
+    policy = Policy.of(case.policy)
     try:
         found = store.find(run.device.arch, run.device.product, case.key.suite, case.key.entry)
         return [] if found is None else [loosened_note(what) for what in policy.loosened(found.policy)]

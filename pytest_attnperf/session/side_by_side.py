@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal
 
 from pytest_attnperf.baselines.schema import plain
 from pytest_attnperf.gate.limits import tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
+from pytest_attnperf.gate.recount import deciding
 from pytest_attnperf.records import CaseKey, Fingerprint, ProcessSummary, Verdict
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.stats.comparison import compare, known_between, ratio_of, z_for
@@ -116,14 +117,14 @@ def incomparable(base: Sided, new: Sided) -> str:
     for side, shown in (("first", base), ("second", new)):
         if shown.case.verdict in WRONG:
             return f"{shown.case.verdict.value} on the {side} side"
-        if not _processes(shown.case):
+        if not deciding(shown.case):
             return f"{shown.case.verdict.value} on the {side} side, without a time"
-        if flaw := _flaw(_processes(shown.case)):
+        if flaw := _flaw(deciding(shown.case)):
             return f"{flaw} on the {side} side"
-    timers = [_processes(shown.case)[0].timer for shown in (base, new)]
+    timers = [deciding(shown.case)[0].timer for shown in (base, new)]
     if timers[0] != timers[1]:
         return f"timer: {timers[0]} and {timers[1]}"
-    settings = [_processes(shown.case)[0].settings for shown in (base, new)]
+    settings = [deciding(shown.case)[0].settings for shown in (base, new)]
     if all(settings) and settings[0] != settings[1]:
         return f"settings of torch: {settings[0]} and {settings[1]}"
     different = [*_machine(base.fingerprint, new.fingerprint), *_definition(base.case, new.case)]
@@ -170,23 +171,18 @@ def _by_name(side: Sequence[Sided], *, with_device: bool) -> dict[tuple[str, str
 
 def _untimed(case: CaseResult) -> bool:
     """Of which nobody expects a time: on both sides there is nothing to say of it."""
-    return not _processes(case) and case.verdict not in WRONG
+    return not deciding(case) and case.verdict not in WRONG
 
 
 def _is_only_proven(case: CaseResult) -> bool:
     return case.verdict is Verdict.RIGHT and not case.first
 
 
-def _processes(case: CaseResult) -> tuple[ProcessSummary, ...]:
-    """Those of the look that decided; of a case that pairs decided, its first look's."""
-    return case.second or case.first
-
-
 def _noise(shown: Sequence[Sided]) -> NoiseModel:
     """What unchanged code does between processes: those of both sides, and those that gated cases were held against."""
     groups: dict[str, list[ProcessSummary]] = {}
     for index, one in enumerate(shown):
-        held = _processes(one.case)
+        held = deciding(one.case)
         if held and not _flaw(held):
             groups[f"{index}"] = list(held)
             timer = held[0].timer
@@ -196,9 +192,9 @@ def _noise(shown: Sequence[Sided]) -> NoiseModel:
 
 
 def _compared(base: Sided, new: Sided, model: NoiseModel, cases: int) -> ComparedCase:
-    first, second = _processes(base.case), _processes(new.case)
+    first, second = deciding(base.case), deciding(new.case)
     base_us, new_us = (statistics.median(process.median_us for process in side) for side in (first, second))
-    policy = _policy(base.case)
+    policy = Policy.of(base.case.policy)
     tolerated, ratio = tolerated_ratio(policy, base_us), ratio_of(first, second)
     noise = model.sd("", base_us, first[0].timer, base.case.floor_bound)
     interval: tuple[float, float] | None = None
@@ -220,9 +216,3 @@ def _looks(ratio: float, tolerated: float, limit: float | None) -> Looks:
     if ratio > tolerated:
         return "undecided"
     return "faster" if limit is not None and ratio < 1 / limit else "same"
-
-
-def _policy(case: CaseResult) -> Policy:
-    """The policy that the first side's case was held to. Raises UsageError for one that is none."""
-    known = {part.name for part in fields(Policy)}
-    return Policy(**{name: value for name, value in case.policy.items() if name in known})

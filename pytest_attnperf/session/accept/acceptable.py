@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from pytest_attnperf.baselines.schema import Entry, plain
@@ -22,7 +22,7 @@ from pytest_attnperf.records import ProcessSummary, Verdict
 from pytest_attnperf.records.notes import NoteKind, of_kind
 from pytest_attnperf.results import FOREIGN, CaseResult, RunResult
 from pytest_attnperf.session import plausibility
-from pytest_attnperf.session.case_records import with_figures
+from pytest_attnperf.session.case_records import median_us_of, with_figures
 from pytest_attnperf.session.consistent import contradictions, unproven
 from pytest_attnperf.session.rejudge.claims import device_of
 from pytest_attnperf.session.settings import Mode
@@ -98,12 +98,12 @@ def recomputed(run: RunResult, case: CaseResult, found: Found | None) -> CaseRes
     assert run.device is not None
     assert case.fingerprint is not None
     device = device_of(case.fingerprint, run.device)
-    new_us = _centre_us(case.second or case.first)
+    new_us = median_us_of(case.second or case.first)
     ratio = None
     if case.pairs:
         ratio = centre_ratio(case.pairs)
     elif found is not None:
-        ratio = new_us / _centre_us(found.entry.processes)
+        ratio = new_us / median_us_of(found.entry.processes)
     plain = replace(case, median_us=new_us, ratio=ratio, floor_us=None, floor_bound="", verdict=Verdict.RIGHT, notes=())
     made = with_figures(plain, device)
     judged = plausibility.by_floor(made, spec_for(device))
@@ -120,7 +120,7 @@ def require_same_machine(case: CaseResult, found: Found) -> None:
     shift = canary_shift(case.canary, found.canary)
     if shift is None or case.ratio is None or case.ratio <= 1:
         return
-    tolerated = tolerated_ratio(policy_of(found.policy), _centre_us(found.entry.processes))
+    tolerated = tolerated_ratio(policy_of(found.policy), median_us_of(found.entry.processes))
     if shift.explains(case.ratio, max(tolerated, case.threshold or 1.0), case.floor_bound):
         raise UsageError(
             f"{case.key} is {signed(case.ratio - 1)}, but {shift.shift_for(case.floor_bound).in_words}, too: the "
@@ -131,8 +131,8 @@ def require_same_machine(case: CaseResult, found: Found) -> None:
 def require_base_of_entry(case: CaseResult, found: Found, ratio: float) -> None:
     """Raise UsageError where the stored time scaled by the pairs' `ratio` is more than the case took by blocks: pairs
     against a revision that is faster than the entry say nothing of the entry, and would store too slow a time."""
-    scaled_us = ratio * _centre_us(found.entry.processes)
-    first_us = _centre_us(case.first)
+    scaled_us = ratio * median_us_of(found.entry.processes)
+    first_us = median_us_of(case.first)
     if scaled_us > first_us * tolerated_ratio(policy_of(found.policy), scaled_us):
         raise UsageError(
             f"{case.key}: its pairs are {signed(ratio - 1)} against {case.against[:100] or 'their base side'}, which "
@@ -168,9 +168,8 @@ def already_stored(case: CaseResult, entry: Entry) -> bool:
 
 def policy_of(record: dict[str, Any]) -> Policy:
     """A policy from its record, without what this version does not know. Raises UsageError for one that is none."""
-    known = {part.name for part in fields(Policy)}
     try:
-        return Policy(**{name: value for name, value in record.items() if name in known})
+        return Policy.of(record)
     except UsageError as error:
         raise UsageError(f"a policy was recorded that is none: {str(error)[:TEXT_MAX]}") from error
 
@@ -205,7 +204,3 @@ def _require_comparable(case: CaseResult, found: Found) -> None:
             f"{case.key} was not measured as its entry was: {'; '.join(other[:3])[:TEXT_MAX]}; record it with pytest "
             "--update-baselines"
         )
-
-
-def _centre_us(processes: Sequence[ProcessSummary]) -> float:
-    return statistics.median(process.median_us for process in processes)

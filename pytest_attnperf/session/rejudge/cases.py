@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
 
@@ -101,10 +101,8 @@ class RejudgeSettings:
 
     def policy(self, stored: Mapping[str, Any]) -> Policy:
         """The policy of a case: the stored one with what the command line replaces. Raises UsageError."""
-        known = {part.name for part in fields(Policy)}
         asked = {name: getattr(self, name) for name in ("threshold_percent", "floor_us", "fail_on")}
-        given = {name: value for name, value in asked.items() if value is not None}
-        return Policy(**{**{name: value for name, value in stored.items() if name in known}, **given})
+        return Policy.of({**stored, **{name: value for name, value in asked.items() if value is not None}})
 
 
 def rejudge(run: RunResult, store: BaselineStore, settings: RejudgeSettings) -> RunResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from pytest_attnperf.baselines.store import Found
@@ -139,11 +139,9 @@ def not_timed(case: CaseResult, base: CaseResult, found: Found | None) -> CaseRe
 
 def with_file_policy(base: CaseResult, case: CaseResult, found: Found) -> CaseResult:
     """Notes on what the measuring run let through that the baseline's policy does not: policy and tolerance."""
-    known = {part.name for part in fields(Policy)}
-    own = {name: value for name, value in case.policy.items() if name in known}
     unreadable: tuple[str, ...] = ()
     try:
-        theirs = Policy(**{**{name: value for name, value in found.policy.items() if name in known}, **own})
+        theirs = Policy.of({**found.policy, **case.policy})
     except UsageError as error:
         theirs, unreadable = Policy(), (loosened(f"that of the file is none: {error}"),)
     noted = with_notes(base, Case(case.key, case.nodeid, theirs), found)
