@@ -19,7 +19,9 @@ from pytest_attnperf.testing.project import full_results
 from tests.elsewhere import ROOT, Elsewhere, built_wheel, environment_of
 
 EXAMPLE = ROOT / "examples" / "own-kernel"
-PAGE = ROOT / "docs" / "add-to-your-repo.md"
+PAGE = (ROOT / "docs" / "add-to-your-repo.md").read_text()
+TUTORIAL = PAGE.partition("\n## From pytest-benchmark\n")[0]
+"""Another test types what is behind it."""
 WORKFLOW = EXAMPLE / ".github" / "workflows" / "perf.yml"
 LINES_MAX = 15
 WHEEL_BYTES_MAX = 2_000_000
@@ -108,7 +110,7 @@ def test_the_wheel_needs_three_packages_and_never_torch(wheel: Path) -> None:
 def test_extras_that_the_example_and_its_page_name_exist(wheel: Path) -> None:
     """`pytest-attnperf[html,history]` is what can be installed."""
     offered = set(metadata(wheel).get_all("Provides-Extra", []))
-    texts = ((EXAMPLE / "pyproject.toml").read_text(), PAGE.read_text())
+    texts = ((EXAMPLE / "pyproject.toml").read_text(), PAGE)
     named = [set(found.split(",")) for text in texts for found in re.findall(r"pytest-attnperf\[([a-z,]+)\]", text)]
     assert {"html", "history"} in named
     assert set().union(*named) <= offered
@@ -123,7 +125,7 @@ def test_the_gate_takes_fifteen_lines() -> None:
 
 def test_the_page_shows_the_files_of_the_example() -> None:
     """Every Python block of the page is a file of examples/own-kernel/perf, to the letter."""
-    shown = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    shown = re.findall(r"^```python\n(.*?)^```", TUTORIAL, re.MULTILINE | re.DOTALL)
     files = {path.read_text() for path in (EXAMPLE / "perf").glob("test_*.py")}
     assert len(shown) == 3
     assert set(shown) == files
@@ -131,7 +133,7 @@ def test_the_page_shows_the_files_of_the_example() -> None:
 
 def test_what_the_page_does_not_run_says_why() -> None:
     """Blocks of commands are sessions, which are run below, or begin with what they need."""
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", TUTORIAL, re.MULTILINE | re.DOTALL)
     assert {kind for kind, _ in blocks} == {"console", "python", "sh"}
     for kind, text in blocks:
         assert kind != "sh" or text.startswith(("# needs a remote\n", "# needs the network\n"))
@@ -143,8 +145,8 @@ def test_options_that_are_named_exist(with_nothing: dict[str, str], tmp_path: Pa
     assert listed.returncode == 0, listed.stdout
     named = {
         option
-        for path in (PAGE, EXAMPLE / "README.md", WORKFLOW)
-        for option in re.findall(r"--(?:no-)?attnperf(?:-[a-z]+)*|--update-baselines", path.read_text())
+        for text in (PAGE, (EXAMPLE / "README.md").read_text(), WORKFLOW.read_text())
+        for option in re.findall(r"--(?:no-)?attnperf(?:-[a-z]+)*|--update-baselines", text)
     }
     assert "--attnperf-report" in named
     assert named <= set(re.findall(r"--[a-z-]+", listed.stdout))
@@ -305,9 +307,9 @@ class Step:
     shown: str
 
 
-def session(page: Path) -> list[Step]:
+def session(page: str) -> list[Step]:
     """The commands of a page's console blocks, in order."""
-    blocks = re.findall(r"^```console\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```console\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     parts = [part for block in blocks for part in re.split(r"^\$ ", block, flags=re.MULTILINE) if part]
     return [Step(command.strip(), shown) for command, _, shown in (part.partition("\n") for part in parts)]
 
@@ -349,7 +351,7 @@ def test_the_page_is_a_session_that_ends_as_it_says(with_everything: dict[str, s
     """Every command of the page, in order: right, timed, recorded, held, slower, wrong and worse, judged, reported."""
     here = Elsewhere(copy_of_the_example(tmp_path / "own-kernel"), with_everything)
     here.commit()
-    steps = session(PAGE)
+    steps = session(TUTORIAL)
     seen = typed(here, steps)
     assert len(seen) == len(steps)
     for (step, (status, output)), (following, _) in pairwise([*zip(steps, seen, strict=True), (Step("", ""), (0, ""))]):

@@ -1,4 +1,4 @@
-"""docs/first-hour.md, typed as it stands in a copy of this repository that has no baseline of this device."""
+"""docs/walkthrough.md, typed as it stands in a copy of this repository that has no baseline of this device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "first-hour.md"
+PAGE = ROOT / "docs" / "walkthrough.md"
 LEFT_OUT = shutil.ignore_patterns(
     ".git", ".venv*", ".attnperf", ".whl", ".*_cache", "__pycache__", "build", "tests", "sm_*", "gfx*", "cpu-*"
 )

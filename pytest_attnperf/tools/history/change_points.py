@@ -8,7 +8,7 @@ JASA 107, 2012), with outliers put to their neighbours' median first. A candidat
 - ranks of up to WINDOW points a side say so (p at most MAX_P, or complete separation where few points can say no more),
 - and it is a step: with one slope for both sides at least half of it is left, so that no drift is cut into steps.
 
-docs/history.md has the rates of false alarms and of detection; benchmarks/history_cost.py measures them again.
+docs/evidence.md has the rates of false alarms and of detection; benchmarks/history_cost.py measures them again.
 
 Mann and Whitney's rank test with its exact distribution, so that three points against thirty are judged rightly.
 

@@ -1,4 +1,4 @@
-"""docs/from-pytest-benchmark.md is what happens: its files are written, its commands typed, its options exist."""
+"""docs/add-to-your-repo.md on pytest-benchmark is what happens: files are written, commands typed, options exist."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ pytest.importorskip("pytest_benchmark", reason="needs pytest-benchmark: pip inst
 
 pytestmark = pytest.mark.usefixtures("outside_xdist")
 
-PAGE = Path(__file__).parents[4] / "docs" / "from-pytest-benchmark.md"
+PAGE = (Path(__file__).parents[4] / "docs" / "add-to-your-repo.md").read_text()
+SECTION = PAGE.partition("\n## From pytest-benchmark\n")[2]
 KERNELS = """
 def make_inputs(seq, seed): return (seq, seed)
 def attention(*tensors): return tensors
 def plain_attention(*tensors): return tensors
 def synchronize(): pass
 """
-"""What the page says is yours; on the scripted device nothing of it is called for a case."""
+"""What the section says is yours; on the scripted device nothing of it is called for a case."""
 
 QUICK_MACHINE = """
 import pytest
@@ -62,7 +63,7 @@ def project(attnperf_project: FakeProject, monkeypatch: pytest.MonkeyPatch) -> F
 
 
 def typed(project: FakeProject, line: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    """Exit status and output of one command of the page."""
+    """Exit status and output of one command of the section."""
     program, *words = shlex.split(line)
     if program == "attnperf":
         status = cli(words)
@@ -75,11 +76,11 @@ def typed(project: FakeProject, line: str, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_the_page_happens(project: FakeProject, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every file of the page is written and every command typed, in order: each ends with 0 and prints what the page
-    shows of it."""
+    """Every file of the section is written and every command typed, in order: each ends with 0 and prints what is
+    shown of it."""
     pytest.importorskip("sqlalchemy", reason="needs the history store: pip install 'pytest-attnperf[history]'")
     commands = 0
-    for language, block in BLOCK.findall(PAGE.read_text()):
+    for language, block in BLOCK.findall(SECTION):
         first, _, rest = block.partition("\n")
         if language in ("python", "ini"):
             path = project.path / first.removeprefix("# ")
@@ -96,8 +97,8 @@ def test_the_page_happens(project: FakeProject, capsys: pytest.CaptureFixture[st
 
 
 def test_its_options_exist(pytester: pytest.Pytester) -> None:
-    """Every option that the page names is one of pytest-benchmark's or ours."""
+    """Every option that the section names is one of pytest-benchmark's or ours."""
     known = pytester.runpytest_subprocess("-p", "pytest_benchmark.plugin", "--help").stdout.str()
-    named = set(OPTION.findall(PAGE.read_text()))
+    named = set(OPTION.findall(SECTION))
     assert len(named) > 30
     assert sorted(named - set(OPTION.findall(known))) == []

@@ -1,0 +1,53 @@
+"""docs/index.md lists every page, links of pages lead somewhere, and the pages stay few."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+BESIDE = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
+PAGES_MOST = 28
+LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def links(page: Path) -> list[tuple[str, str]]:
+    """(file, anchor) of each relative link; the file is '' where a link stays in its page."""
+    return [(file, anchor) for file, anchor in LINK.findall(prose(page)) if ":" not in file]
+
+
+def anchors(page: Path) -> set[str]:
+    """What GitHub makes of a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_index_lists_every_page() -> None:
+    """And no other one."""
+    listed = {file for file, _ in links(DOCS / "index.md") if file.endswith(".md") and "/" not in file}
+    assert listed == {page.name for page in PAGES} - {"index.md"}
+
+
+@pytest.mark.parametrize("page", [*PAGES, *BESIDE], ids=lambda page: page.name)
+def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+    """Each file exists, and each section of a page."""
+    missing = []
+    for file, anchor in links(page):
+        target = page.parent / file if file else page
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
+            missing.append(f"{file}#{anchor}")
+    assert missing == []
+
+
+def test_there_are_few_pages() -> None:
+    """A new page replaces or joins another one."""
+    assert len(PAGES) <= PAGES_MOST, f"{len(PAGES)} pages: put the text into one that is there"
