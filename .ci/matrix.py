@@ -56,7 +56,7 @@ WITHOUT_TORCH = (
     "roofline",
     "tools/dispatch",
     "tools/ci",
-    "plugin/test_registered.py",
+    "plugin/test_own_pytest.py",
     "plugin/test_settings.py",
 )
 LEFT_OUT = (
