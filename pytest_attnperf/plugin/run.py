@@ -44,6 +44,7 @@ from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, Verdict
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.judge import Session
 from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, UNTIMED, Bench
+from pytest_attnperf.session.plausibility import ANALYSED, remember_under
 from pytest_attnperf.session.settings import Mode, RunSettings
 from pytest_attnperf.workers.base_side import BaseSide, resolve_base_side
 from pytest_attnperf.workers.conversation import BlockPlan
@@ -86,6 +87,7 @@ class Run:
         base, against = (_base_of(asked, plan, builds), None) if sides is None else (sides.base, sides.against)
         pool = _local_pool() if sides is None else sides.pool
         store = BaselineStore(*baseline_roots(asked, base))
+        remember_under(asked.root / ANALYSED)
         session = Session(Bench(settings, pool, store, asked.root / LOCAL_STORE, commit_of(asked.root), against))
         gathered = Gathered(len(cases) + len(builds))
         features = Features.of(config, session, gathered, cases, compiling(config, session, builds, plan))

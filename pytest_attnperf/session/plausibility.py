@@ -20,6 +20,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from pytest_attnperf.codeobject.instructions import is_store
 from pytest_attnperf.correctness.what_ran import differences, short_name, unchanged
@@ -208,6 +209,9 @@ def suspicious(base: CaseResult, kind: NoteKind, text: str) -> CaseResult:
     return replace(base, verdict=Verdict.SUSPICIOUS, summary=text, reasons=(Note(kind, text),))
 
 
+ANALYSED = Path(".attnperf") / "cache" / "code"
+"""Where a tree keeps what was found of kernels, launched ones and those that are compiled without a GPU."""
+
 REMEMBERED = 32
 """Kernels that are not taken apart again, which takes 0.3 s: cases of other shapes often launch the same."""
 
@@ -237,6 +241,15 @@ def analysed(data: bytes, launch: Launch) -> KernelCode | None:
     return _analysed(data, launch.name, math.prod(launch.block))
 
 
+def remember_under(folder: Path) -> None:
+    """Keep what is found of kernels in files of this folder: the next run takes none of them apart again."""
+    global _memory
+    _memory = folder
+
+
+_memory: Path | None = None
+
+
 @functools.lru_cache(maxsize=REMEMBERED)
 def _analysed(data: bytes, name: str, threads: int) -> KernelCode | None:
     from pytest_attnperf.codeobject.analysis import Analyser
@@ -245,7 +258,7 @@ def _analysed(data: bytes, name: str, threads: int) -> KernelCode | None:
     source = _source(name)
     try:
         wanted = "" if len(read_object(data, source).kernels) == 1 else name
-        return Analyser().analyse(data, source, kernel=wanted, threads=threads)
+        return Analyser(_memory).analyse(data, source, kernel=wanted, threads=threads)
     except CodeObjectError:
         return None
 

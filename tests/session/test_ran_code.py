@@ -202,6 +202,9 @@ def objects(monkeypatch: pytest.MonkeyPatch) -> None:
         return SimpleNamespace(kernels=kernels)
 
     class Analyser:
+        def __init__(self, folder: Path | None) -> None:
+            """Remembers nothing."""
+
         def analyse(self, data: bytes, source: str, *, kernel: str, threads: int) -> KernelCode:
             found: KernelCode = objects_of.select_kernel(read_object(data, source), kernel, source).code
             return replace(found, threads=threads)
@@ -269,3 +272,17 @@ def test_stored_objects_are_taken_apart(file: str, problem: str) -> None:
     text = suspicious_code(with_isa(final).launches, {known.isa_hash: known}, matrix=True)
     assert bool(text) == bool(problem)
     assert (text or "").endswith(problem)
+
+
+def test_a_kernel_is_taken_apart_once_for_all_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is found is kept in a file, and read by the next process, whose tools are asked for nothing."""
+    data, launch = (OBJECTS / "mfma.gfx942.co").read_bytes(), replace(FORWARD, name="")
+    monkeypatch.setattr(plausibility, "_memory", None)
+    plausibility.remember_under(tmp_path)
+    plausibility._analysed.cache_clear()
+    first = analysed(data, launch)
+    assert first is not None
+    assert len(list(tmp_path.glob("*.json"))) == 1
+    plausibility._analysed.cache_clear()
+    monkeypatch.setattr("pytest_attnperf.codeobject.analysis.decode", None)
+    assert analysed(data, launch) == first

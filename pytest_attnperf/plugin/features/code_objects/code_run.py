@@ -34,6 +34,7 @@ from pytest_attnperf.reports.run.code_objects import TEXT_LIMIT
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.session.code_session import CodeCase, CodeSession
+from pytest_attnperf.session.plausibility import ANALYSED
 
 if TYPE_CHECKING:
     from pytest_attnperf.results import CaseResult
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from pytest_attnperf.workers.compile_pool import CompilePool
     from pytest_attnperf.workers.launch import LaunchPlan
 
-ANALYSIS_CACHE = Path(".attnperf") / "cache" / "code"
 MOST_COMPILERS = 8
 
 
@@ -110,7 +110,7 @@ class CodeRun(Feature):
                 mode=self.settings.mode,
                 compiler=self._pool,
                 store=CodeStore(*self.baselines),
-                analyse=Analyser(self.config.rootpath / ANALYSIS_CACHE),
+                analyse=Analyser(self.config.rootpath / ANALYSED),
                 accepted=self.settings.accepted,
                 trial=bool(code_settings(self.config)),
                 options=self.settings.given_options,
