@@ -36,7 +36,7 @@ from pytest_attnperf.baselines.writing import NewEntry, Replacement, entry_from,
 from pytest_attnperf.codeobject.object_cache import ObjectCache
 from pytest_attnperf.measure.ceiling_walk import BYTES, FLOPS, Figure
 from pytest_attnperf.measure.ceilings import ProcessCeilings
-from pytest_attnperf.plugin.features.journal.journal_folder import JournalWriter, unfinished
+from pytest_attnperf.plugin.features.journal.journaling import JournalWriter, unfinished
 from pytest_attnperf.records import CheckReport, DeviceInfo, ErrorFigures, Fingerprint, Measurement, ProcessSummary
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.reports.files.journal import (

@@ -100,11 +100,11 @@ def ratio(plain: Callable[[], Any], slowed: Callable[[], Any], block_us: float, 
 
 def measured(prepared: Any, call: Callable[..., Any], injection: Injection, block_us: float, quads: int) -> Injection:
     """The injection with its true size: mean and standard deviation over PLACES places in memory."""
-    from pytest_attnperf.measure import placements
+    from pytest_attnperf.measure.copies import elsewhere
 
     sizes = []
     for place in range(PLACES):
-        here = prepared if place == 0 else placements.elsewhere(prepared)
+        here = prepared if place == 0 else elsewhere(prepared)
         sizes.append(ratio(here.run, functools.partial(call, *here.tensors), block_us, quads) - 1)
     return replace(injection, true=round(statistics.mean(sizes), 6), true_sd=round(statistics.stdev(sizes), 6))
 

@@ -14,14 +14,13 @@ from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.backends import Prepared
-from pytest_attnperf.correctness import hot_calls, late_work, poison
-from pytest_attnperf.correctness.budget import APART, PLANTED, TIMED, UNPLANTED, problems
+from pytest_attnperf.correctness import late_work, poison
+from pytest_attnperf.correctness.budget import APART, PLANTED, TIMED, UNPLANTED, problems, shortened
 from pytest_attnperf.correctness.digest import Digest, digests_of_inputs
-from pytest_attnperf.correctness.digits import shortened
 from pytest_attnperf.correctness.early_work import Decoys
 from pytest_attnperf.correctness.own_inputs import OwnInputs
 from pytest_attnperf.correctness.references import Expected, References
-from pytest_attnperf.correctness.repeated_calls import RepeatedCalls
+from pytest_attnperf.correctness.repeated_calls import CALL_SECONDS_MOST, RepeatedCalls, compare_hot_calls
 from pytest_attnperf.correctness.result import Results
 from pytest_attnperf.records import SECONDS_DIGITS, CheckReport, ErrorFigures, Tolerance
 from pytest_attnperf.workloads.defined import ADHOC
@@ -184,8 +183,8 @@ class Judge:
         wrong, of = len(said) + (not first.right), again.calls + (not first.right)
         counted = [f"{check}: {wrong} of {of} calls on the same inputs are wrong"] if wrong else []
         found = counted + list(said[0] if said else ()) or [f"{check}: {text}" for text in reading.problems(run)]
-        if not found and single is None and spent < again.calls * hot_calls.CALL_SECONDS_MOST:
-            hot = hot_calls.problems(self._prepared.tensors, self._own.writable, lambda: self._results(run))
+        if not found and single is None and spent < again.calls * CALL_SECONDS_MOST:
+            hot = compare_hot_calls(self._prepared.tensors, self._own.writable, lambda: self._results(run))
             found += [f"{check}: {text}" for text in hot]
         if loaded:
             self._own.restore(loaded)

@@ -3,16 +3,23 @@
 A call that rounds a weight of its closure in place makes the reference compute from the rounded weight, and is right by
 every comparison. So the bits of what the reference reaches are summed before the first call of a process and after
 checks. What a call keeps for itself is not looked at: caches, counters and workspaces, unless the reference reads them.
+
+Tensors that a function reads and nobody gives it: of its closure, its defaults, globals, and the modules among them.
+
+Nothing is called and no attribute is computed: only what lies in dictionaries is looked at, by the names that the code
+uses. What is found by other ways (`getattr`, a function that makes it) is not seen.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
-from typing import TYPE_CHECKING
+import types
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.workloads.input_memory import as_integers, each_once
-from pytest_attnperf.workloads.reached import tensors_reached
 
 if TYPE_CHECKING:
     import torch
@@ -132,3 +139,143 @@ def _sum_of_bits(tensor: torch.Tensor) -> torch.Tensor:
         rows = flat[: whole * ROW].view(whole, ROW).sum(1, dtype=torch.int64)
         factors = 2 * torch.arange(1, whole + 1, dtype=torch.int64, device=flat.device) + 1
         return (rows * factors).sum() + flat[whole * ROW :].sum(dtype=torch.int64)
+
+
+NOT_OURS = frozenset({"torch", "triton", "numpy", "scipy", "pytest", "pytest_attnperf", "builtins", "einops"})
+"""Packages whose functions hold nobody's weights."""
+
+OBJECTS_MOST = 5000
+"""Objects looked at for one function."""
+
+DEPTH_MOST = 8
+"""Containers and functions within one another."""
+
+
+def tensors_reached(fn: Callable[..., Any]) -> dict[str, torch.Tensor]:
+    """Plain tensors that calls of `fn` can read beside its arguments, by the names under which its code has them."""
+    walk = _Walk()
+    # It says nothing against anybody if an object cannot be looked into.
+    with contextlib.suppress(Exception):
+        walk.value("", fn, (), 0)
+    return walk.found
+
+
+class _Walk:
+    """Goes through what functions refer to, everything once."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, torch.Tensor] = {}
+        self._seen: set[tuple[int, int]] = set()
+        self._kept: list[Any] = []  # an id is another object's once its own is gone
+
+    def value(self, name: str, value: Any, names: Iterable[str], depth: int) -> None:
+        """Look at one object; `names` are those that the code which has it uses."""
+        import torch
+
+        if isinstance(value, (str, bytes, int, float, type, type(None))) or depth > DEPTH_MOST:
+            return
+        if isinstance(value, types.FunctionType):
+            self._function(name, value, None, depth)
+        elif isinstance(value, types.MethodType):
+            self._method(name, value.__func__, value.__self__, depth)
+        elif isinstance(value, functools.partial):
+            for part in (value.func, value.args, value.keywords):
+                self.value(name, part, names, depth + 1)
+        elif self._is_new(value):
+            if isinstance(value, torch.Tensor):
+                self._tensor(name, value)
+            elif isinstance(value, torch.nn.Module):
+                self._module(name, value, depth)
+            elif isinstance(value, Mapping):
+                for key, part in value.items():
+                    self.value(f"{name}[{key!r}]" if name else str(key), part, names, depth + 1)
+            elif isinstance(value, (list, tuple, set, frozenset)):
+                for number, part in enumerate(value):
+                    self.value(f"{name}[{number}]", part, names, depth + 1)
+            else:
+                self._object(name, value, names, depth)
+
+    def _is_new(self, value: Any, owner: Any = None) -> bool:
+        key = (id(value), id(owner))
+        if key in self._seen or len(self._seen) > OBJECTS_MOST:
+            return False
+        self._seen.add(key)
+        self._kept += [value, owner]
+        return True
+
+    def _tensor(self, name: str, tensor: torch.Tensor) -> None:
+        import torch
+
+        plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
+        if plain and tensor.numel() and not tensor.is_quantized and tensor.device.type != "meta":
+            while name in self.found:
+                name += "'"
+            self.found[name] = tensor
+
+    def _module(self, name: str, module: torch.nn.Module, depth: int) -> None:
+        """Parameters and buffers, and what its forward pass reads beside them."""
+        for key, tensor in (*module.named_parameters(), *module.named_buffers()):
+            if self._is_new(tensor):
+                self._tensor(f"{name}.{key}" if name else key, tensor)
+        self._method(name, type(module).forward, module, depth)
+
+    def _object(self, name: str, value: Any, names: Iterable[str], depth: int) -> None:
+        """A module's, a namespace's or an instance's attributes that the code names, and what calling it reads."""
+        own = getattr(value, "__dict__", {})
+        if isinstance(value, types.ModuleType) and _is_everybodys(value.__name__):
+            return
+        for key in names:
+            if key in own:
+                self.value(f"{name}.{key}", own[key], names, depth + 1)
+        called = next((vars(kind)["__call__"] for kind in type(value).__mro__ if "__call__" in vars(kind)), None)
+        if isinstance(called, types.FunctionType):
+            self._method(name, called, value, depth)
+
+    def _method(self, name: str, fn: Any, owner: Any, depth: int) -> None:
+        if isinstance(fn, types.FunctionType):
+            self._function(name, fn, owner, depth)
+            return
+        self.value(name, fn, (), depth + 1)
+
+    def _function(self, name: str, fn: types.FunctionType, owner: Any, depth: int) -> None:
+        """Its closure, defaults and globals; of its owner the attributes and methods that it names."""
+        if depth > DEPTH_MOST or _is_everybodys(fn.__module__ or "") or not self._is_new(fn, owner):
+            return
+        names = _names_in(fn.__code__)
+        for key, part in _own(fn).items():
+            self.value(key, part, names, depth + 1)
+        for key in names:
+            if key in fn.__globals__:
+                self.value(key, fn.__globals__[key], names, depth + 1)
+            if owner is None or isinstance(owner, type):
+                continue
+            attributes, method = getattr(owner, "__dict__", {}), getattr(type(owner), key, None)
+            if key in attributes:
+                self.value(f"{name or 'self'}.{key}", attributes[key], names, depth + 1)
+            elif isinstance(method, types.FunctionType):
+                self._function(name, method, owner, depth + 1)
+
+
+def _own(fn: types.FunctionType) -> dict[str, Any]:
+    """What a function holds itself, by the names that its code has for it."""
+    code = fn.__code__
+    arguments = code.co_varnames[: code.co_argcount]
+    defaults = fn.__defaults__ or ()
+    held = dict(zip(arguments[len(arguments) - len(defaults) :], defaults, strict=True)) | (fn.__kwdefaults__ or {})
+    for name, cell in zip(code.co_freevars, fn.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # nothing is in it yet
+            held[name] = cell.cell_contents
+    return held
+
+
+def _names_in(code: types.CodeType) -> tuple[str, ...]:
+    """Globals and attributes that code names, that of functions within it too."""
+    names = dict.fromkeys(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= dict.fromkeys(_names_in(constant))
+    return tuple(names)
+
+
+def _is_everybodys(module: str) -> bool:
+    return module.partition(".")[0] in NOT_OURS

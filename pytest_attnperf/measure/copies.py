@@ -1,17 +1,16 @@
-"""As many copies of a case's inputs as a cold cache needs."""
+"""Copies of a case's inputs at other addresses: one, or as many as a cold cache needs."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.backends import Prepared, put
 from pytest_attnperf.environment.device_specs import BYTES_PER_MIB
 from pytest_attnperf.errors import CaseFailedError
-from pytest_attnperf.measure.placements import elsewhere
 from pytest_attnperf.measure.timers.base import MAX_CALLS_PER_BLOCK, Call
-from pytest_attnperf.workloads.input_memory import held_bytes
+from pytest_attnperf.workloads.input_memory import copied, held_bytes
 
 if TYPE_CHECKING:
     from pytest_attnperf.measure.cold_cache import ColdSize
@@ -71,3 +70,11 @@ def make_copies(prepared: Prepared, size: ColdSize, case: str) -> Copies:
 def copies_wanted(held_bytes: int, round_bytes: int) -> int | None:
     """How many copies of `held_bytes`, the original among them, hold `round_bytes`; None where none are held."""
     return max(LEAST, math.ceil(round_bytes / held_bytes)) if held_bytes else None
+
+
+def elsewhere(prepared: Prepared) -> Prepared:
+    """The same preparation with its inputs copied to other addresses, in the same layout (see `input_memory`).
+
+    `Prepared.call` takes every input as an argument, so that nothing is built or compiled again.
+    """
+    return replace(prepared, tensors=copied(prepared.tensors), beside=())

@@ -1,6 +1,6 @@
 """A backend with a stored configuration in place of what it and its autotuners would choose (--attnperf-pin-config).
 
-Replays what autotuners chose when a baseline was stored (`chosen_configs.py`): `--attnperf-pin-config`.
+Replays what autotuners chose when a baseline was stored (`autotuners.py`): `--attnperf-pin-config`.
 
 A backend needs to know nothing of it: the choice is put where its autotuner keeps its own, so that nothing stands
 between the timed call and its kernel. Nothing is written to a cache on disk.

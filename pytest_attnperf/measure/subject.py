@@ -13,10 +13,10 @@ from pytest_attnperf.correctness.budget import LAST_CALL, LAST_REPLAY, PLANTED, 
 from pytest_attnperf.correctness.judge import Judge
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import inspection, interpreting, proving, trace
-from pytest_attnperf.measure.chosen_configs import recording
+from pytest_attnperf.measure.allocations import PeakMemory, peak_memory
+from pytest_attnperf.measure.autotuners import recording
 from pytest_attnperf.measure.inspection import OtherWorkError
 from pytest_attnperf.measure.live_profile import profile_case
-from pytest_attnperf.measure.memory import PeakMemory, peak_memory
 from pytest_attnperf.measure.not_interpreted import explaining
 from pytest_attnperf.measure.out_of_memory import free_cached_memory, guarded
 from pytest_attnperf.measure.proving import Prover, TimedWrongError, forget_references

@@ -22,6 +22,7 @@ from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import placements, torch_settings
 from pytest_attnperf.measure.cold_cache import cold_size
 from pytest_attnperf.measure.copies import Copies, copy_inputs, make_copies
+from pytest_attnperf.measure.placements import Twins
 from pytest_attnperf.measure.proving import TimedWrongError
 from pytest_attnperf.measure.rejection import CompileWatch
 from pytest_attnperf.measure.rotation import rotate
@@ -33,7 +34,6 @@ from pytest_attnperf.measure.timers.graph import GraphTimer
 from pytest_attnperf.measure.timers.graph_cold import GraphColdTimer
 from pytest_attnperf.measure.timers.host import HostTimer
 from pytest_attnperf.measure.timers.replay import ReplayTimer
-from pytest_attnperf.measure.twins import Twins
 from pytest_attnperf.measure.warm_up import warm_device, warm_up
 from pytest_attnperf.records import CheckReport, Rotation, Samples
 from pytest_attnperf.records.pairs import Turn, TurnPlan

@@ -6,8 +6,7 @@ import math
 import random
 from dataclasses import replace
 
-from pytest_attnperf.correctness.budget import problems
-from pytest_attnperf.correctness.digits import shortened
+from pytest_attnperf.correctness.budget import problems, shortened
 from pytest_attnperf.records import ErrorFigures
 
 RIGHT = ErrorFigures(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_attnperf.correctness.hot_calls import problems
+from pytest_attnperf.correctness.repeated_calls import compare_hot_calls
 
 X, W = torch.randn(64, 32), torch.randn(32)
 KERNELS: dict[str, Callable[[Any, Any], Any]] = {
@@ -23,7 +23,7 @@ KERNELS: dict[str, Callable[[Any, Any], Any]] = {
 def found(kernel: Callable[[Any, Any], Any]) -> list[str]:
     """What is said of a kernel of X and W."""
     tensors = (X.clone(), W.clone(), torch.arange(8))
-    said = problems(tensors, (), lambda: [kernel(*tensors[:2]).clone()])
+    said = compare_hot_calls(tensors, (), lambda: [kernel(*tensors[:2]).clone()])
     assert torch.equal(tensors[0], X)
     assert torch.equal(tensors[1], W)
     return said
@@ -58,13 +58,13 @@ def test_inputs_that_must_not_change_are_left_alone() -> None:
         assert not x.any()
         return [x[index].clone()]
 
-    assert problems((x, index), (0,), call) == []
+    assert compare_hot_calls((x, index), (0,), call) == []
 
 
 def test_calls_may_ask_for_gradients() -> None:
     """What changes their inputs does so without a graph, and leaves the call's own mode alone."""
     x = torch.ones(4, 8)
-    assert problems((x,), (), lambda: [torch.tensor(float(torch.is_grad_enabled()))]) == []
+    assert compare_hot_calls((x,), (), lambda: [torch.tensor(float(torch.is_grad_enabled()))]) == []
     seen = []
-    problems((x,), (), lambda: [seen.append(torch.is_grad_enabled()) or x.clone()])  # type: ignore[func-returns-value]
+    compare_hot_calls((x,), (), lambda: [seen.append(torch.is_grad_enabled()) or x.clone()])  # type: ignore[func-returns-value]
     assert set(seen) == {True}

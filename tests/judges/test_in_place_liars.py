@@ -16,13 +16,12 @@ from pytest_attnperf.backends import Prepared
 from pytest_attnperf.correctness import poison
 from pytest_attnperf.correctness.judge import Judge
 from pytest_attnperf.correctness.references import References
-from pytest_attnperf.measure.copies import Copies, copy_inputs
-from pytest_attnperf.measure.placements import elsewhere
+from pytest_attnperf.measure.copies import Copies, copy_inputs, elsewhere
+from pytest_attnperf.measure.placements import Twins
 from pytest_attnperf.measure.proving import Prover, TimedWrongError
 from pytest_attnperf.measure.rotation import rotate
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.timers.graph import GraphTimer
-from pytest_attnperf.measure.twins import Twins
 from pytest_attnperf.records import DeviceInfo, Tolerance
 from pytest_attnperf.testing.liars.in_place import CACHE, HONEST, IN_PLACE, WORKLOAD, InPlaceLiar
 from pytest_attnperf.workloads.adhoc import CallableBackend

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.measure.chosen_configs import recording
+from pytest_attnperf.measure.autotuners import recording
 
 pytest_plugins = ["pytest_attnperf.testing.fake.autotuners"]
 

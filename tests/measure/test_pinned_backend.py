@@ -13,8 +13,7 @@ import pytest
 
 from pytest_attnperf.backends import Backend, Prepared
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.measure.autotuners import config_text
-from pytest_attnperf.measure.chosen_configs import recording
+from pytest_attnperf.measure.autotuners import config_text, recording
 from pytest_attnperf.measure.pinned_backend import PinnedBackend, pin, pinning
 from pytest_attnperf.measure.rejection import CompileWatch
 from pytest_attnperf.records import DeviceInfo, Tolerance

@@ -6,6 +6,7 @@ import pytest
 
 from pytest_attnperf.backends import Prepared
 from pytest_attnperf.measure import placements
+from pytest_attnperf.measure.copies import elsewhere
 from pytest_attnperf.measure.timers.graph import GraphTimer
 from pytest_attnperf.records import Samples
 from pytest_attnperf.stats.summaries import summarise
@@ -51,7 +52,7 @@ def test_elsewhere_copies_inputs_and_nothing_else() -> None:
     prepared = Prepared(
         call=lambda x: x * 2, tensors=(original,), convert=lambda t: t, outputs=lambda out: {"out": out}
     )
-    copy = placements.elsewhere(prepared)
+    copy = elsewhere(prepared)
     (tensor,) = copy.tensors
     assert tensor.data_ptr() != original.data_ptr()
     assert tensor.stride() == original.stride()
@@ -117,7 +118,7 @@ def test_a_twin_replays_its_own_tensors() -> None:
     prepared = Prepared(call=lambda x: x @ x, tensors=(matrix,), convert=lambda t: t, outputs=lambda out: {"out": out})
     timer = GraphTimer()
     timer.prepare(prepared.run, 200.0)
-    copy = placements.elsewhere(prepared)
+    copy = elsewhere(prepared)
     twin = timer.twin(copy.run)
     copy.tensors[0].fill_(1.0)
     assert twin.calls_per_block == timer.calls_per_block > 1

@@ -7,7 +7,7 @@ import torch
 
 from pytest_attnperf.backends import Pipeline, Stage, Values
 from pytest_attnperf.measure.cold_cache import ColdSize
-from pytest_attnperf.measure.stage_values import Kept, cold_copies, keep
+from pytest_attnperf.measure.stages import Kept, cold_copies, keep
 
 Run = Callable[[Values], Values]
 

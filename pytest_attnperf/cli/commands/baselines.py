@@ -14,7 +14,7 @@ from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
     from pytest_attnperf.gate.upkeep import Due
-    from pytest_attnperf.plugin.tree_cases import Cases
+    from pytest_attnperf.plugin.own_pytest import Cases
     from pytest_attnperf.records import DeviceInfo
 
 GROUP = "every day"
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare, and print what is due. Raises UsageError and BaselineError."""
-    from pytest_attnperf.plugin.tree_cases import collect_cases
+    from pytest_attnperf.plugin.own_pytest import collect_cases
 
     products = _products(options.baselines, options.on)
     return collect_cases(lambda cases: _check(options, products, cases), options.suite)

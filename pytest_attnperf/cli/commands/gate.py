@@ -98,8 +98,8 @@ def run(options: argparse.Namespace) -> int:
     """Judge, print, write. Raises UsageError, ResultsFileError and BaselineError."""
     from pytest_attnperf.baselines.store import BaselineStore
     from pytest_attnperf.reports.run.joined import join
-    from pytest_attnperf.session.rejudge.base_baselines import opened_base
     from pytest_attnperf.session.rejudge.cases import rejudge_all
+    from pytest_attnperf.session.rejudge.findings import opened_base
 
     mode = _mode(options.mode, os.environ.get(MODE_VARIABLE, ""))
     read = read_results(options.results, options.max_bytes)

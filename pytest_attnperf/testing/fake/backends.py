@@ -1,15 +1,31 @@
-"""Backends that exist by name only, for the fake device: one that can be pinned, and one that can be tuned."""
+"""Backends that exist by name only, for the fake device: one that can be pinned, and one that can be tuned.
+
+What breaks a process or a device, done to this process: for the fake device's script, without torch.
+
+And what other processes of one project cost that measure at the same time. One that measures holds a lock on a file of
+its own below the project's `.attnperf/`; who wants to know how many others do tries their locks. Locks end with their
+process, so a killed one measures nothing any more.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import fcntl
 import json
-from collections.abc import Mapping, Sequence
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from pytest_attnperf.backends import Prepared, Tensors
-from pytest_attnperf.errors import UsageError
+from pytest_attnperf.errors import CaseFailedError, UnsupportedError, UsageError
 from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.measure import flight_recorder
 from pytest_attnperf.records import DeviceInfo, Tolerance
 from pytest_attnperf.tuning_records import Candidate, TunedFile, TuningSpace, Value
 from pytest_attnperf.workloads.base import Workload
@@ -87,3 +103,104 @@ class FakeTunableBackend(FakeBackend):
         """One file that holds the winner."""
         text = json.dumps({"config": dict(winner.values), "source": source, "when": dict(when or {})})
         return (TunedFile(f"configs/{space.kernel}/{arch}.json", text, "the only rule changed"),)
+
+
+KERNEL = "fake_kernel"
+"""What the fake device launches when it breaks; a second run names it."""
+
+LONG_SECONDS = 3600
+
+OPERATIONS = ("open", "check", "block", "turn", "finish")
+"""Where a script's `fault_at` lets a fault strike; 'check' unless it says so."""
+
+FAULTS = frozenset(
+    {"crash", "segfault", "kill", "exit", "hang", "stuck", "raise", "poison", "assert", "oom", "unsupported"}
+)
+"""Faults that strike at any operation."""
+
+IN_BUILDING = frozenset({"oom", "unsupported"})
+"""Faults that strike in building unless a script says otherwise."""
+
+POISONING = frozenset({"poison", "assert"})
+"""Faults behind which the device answers nothing."""
+
+ILLEGAL_ADDRESS = "CUDA error: an illegal memory access was encountered (scripted)"
+ASSERTED = "fake_kernel.cu:7: void fake_kernel(float*): block: [0,0,0], thread: [3,0,0] Assertion `x < n` failed."
+
+FOLDER = Path(".attnperf") / "measuring"
+
+
+def strike(fault: str) -> None:
+    """Break this process as `fault` says, inside a launch of `KERNEL`. Returns for a word that is none of `FAULTS`."""
+    if fault == "oom":
+        raise CaseFailedError("out of memory: tried to allocate 8.00 GiB", out_of_memory=True)
+    if fault == "unsupported":
+        raise UnsupportedError("scripted: hipcc missing")
+    if fault in FAULTS:
+        with flight_recorder.launch(KERNEL):
+            _broken(fault)
+
+
+def _broken(fault: str) -> None:
+    if fault == "crash":
+        print("scripted abort in kernel fake_kernel", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGABRT)
+    if fault == "segfault":
+        ctypes.string_at(0)
+    if fault == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if fault == "exit":
+        os._exit(3)
+    if fault == "hang":
+        time.sleep(LONG_SECONDS)
+    if fault == "stuck":
+        stuck()
+    if fault == "assert":
+        print(ASSERTED, file=sys.stderr, flush=True)
+        raise RuntimeError("CUDA error: device-side assert triggered (scripted)")
+    raise RuntimeError(ILLEGAL_ADDRESS)
+
+
+def stuck() -> None:
+    """Wait in C with the interpreter's lock held and signals ignored, as in a call of a driver that does not return."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    ctypes.PyDLL(None).sleep(LONG_SECONDS)
+
+
+def slowed(script: Mapping[str, Any], folder: Path = FOLDER) -> float:
+    """How many times as long a block takes, after having really taken the script's `block_s` seconds.
+
+    1 + `interference` where another process of this folder was measuring meanwhile, else 1; a script with neither
+    takes no time and touches no file.
+    """
+    seconds, cost = float(script.get("block_s", 0.0)), float(script.get("interference", 0.0))
+    if not cost:
+        time.sleep(seconds)
+        return 1.0
+    with _measuring(folder) as own:
+        before = _others(folder, own)
+        time.sleep(seconds)
+        return 1.0 + cost * (before or _others(folder, own))
+
+
+@contextlib.contextmanager
+def _measuring(folder: Path) -> Iterator[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    own = folder / f"{os.getpid()}.lock"
+    with own.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield own
+
+
+def _others(folder: Path, own: Path) -> bool:
+    return any(_is_held(path) for path in folder.glob("*.lock") if path != own)
+
+
+def _is_held(path: Path) -> bool:
+    with path.open() as other:
+        try:
+            fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

@@ -64,9 +64,8 @@ from pytest_attnperf.records import (
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.records.profiles import CaseProfile, KernelShape, LiveKernel
 from pytest_attnperf.records.stages import Breakdown, StageTime
-from pytest_attnperf.testing.fake import faults as fake_faults
-from pytest_attnperf.testing.fake.backends import FakeBackend, FakeTunableBackend
-from pytest_attnperf.testing.fake.faults import slowed
+from pytest_attnperf.testing.fake import backends as fake_faults
+from pytest_attnperf.testing.fake.backends import FakeBackend, FakeTunableBackend, slowed
 from pytest_attnperf.workers.device import CheckSeeds
 from pytest_attnperf.workers.launch import VISIBLE_DEVICES, WORKER_NAME
 from pytest_attnperf.workloads.base import Workload

@@ -35,7 +35,7 @@ from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.reports.files import folder, json_results
 from pytest_attnperf.reports.files.json_results import ResultsFileError
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
-from pytest_attnperf.session.rejudge import base_baselines
+from pytest_attnperf.session.rejudge import findings
 from pytest_attnperf.stats.summaries import summarise
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
@@ -205,10 +205,10 @@ def test_only_baselines_are_read_of_the_base(
     _git(repository, "add", ".gitattributes", "baselines")
     _git(repository, "commit", "-q", "-m", "more files")
     assert gate("--base", "change", cases=SLOW) == 1
-    monkeypatch.setattr(base_baselines, "BYTES_MAX", 100)
+    monkeypatch.setattr(findings, "BYTES_MAX", 100)
     with pytest.raises(UsageError, match="larger than 100 bytes"):
         gate("--base", "change")
-    monkeypatch.setattr(base_baselines, "FILES_MAX", 1)
+    monkeypatch.setattr(findings, "FILES_MAX", 1)
     with pytest.raises(UsageError, match="at most 1 are read"):
         gate("--base", "change")
 

@@ -8,8 +8,7 @@ import pytest
 from kernels.native.prefill_compiled import DECISIVE, Compiled, Flex, compile_settings, compiled
 from pytest_attnperf.backends import Outputs, Pinnable, Tensors
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.measure.autotuners import parsed
-from pytest_attnperf.measure.chosen_configs import recording
+from pytest_attnperf.measure.autotuners import parsed, recording
 from pytest_attnperf.measure.pinned_backend import pin
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.prefill import Prefill

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.policy import Policy
-from pytest_attnperf.plugin.summary import policy_of
+from pytest_attnperf.plugin.features.calibrating import policy_of
 from pytest_attnperf.testing.project import WORKLOAD, FakeProject
 
 

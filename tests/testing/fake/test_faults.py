@@ -6,7 +6,7 @@ import fcntl
 import time
 from pathlib import Path
 
-from pytest_attnperf.testing.fake.faults import slowed
+from pytest_attnperf.testing.fake.backends import slowed
 
 
 def test_a_process_is_slowed_only_while_another_one_measures(tmp_path: Path) -> None:

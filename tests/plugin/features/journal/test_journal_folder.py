@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.plugin.features.journal.journal_folder import (
+from pytest_attnperf.plugin.features.journal.journaling import (
     KEPT_UNFINISHED,
     JournalWriter,
     living,
