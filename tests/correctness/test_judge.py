@@ -166,7 +166,9 @@ def test_one_wrong_call_of_many_is_found(
 ) -> None:
     """Whichever of the repeated calls it is, the first one too; without one, nothing is said."""
     ticks = itertools.count()
-    clock = SimpleNamespace(perf_counter=lambda: next(ticks) * 1e-4)  # a busy machine's own would end the calls early
+    clock = SimpleNamespace(
+        sleep=lambda seconds: None, perf_counter=lambda: next(ticks) * 1e-4
+    )  # a busy machine's own would end the calls early
     monkeypatch.setattr("pytest_attnperf.correctness.repeated_calls.time", clock)
     calls = 0
 
