@@ -12,8 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from pytest_attnperf.cli.output import columns_shown
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo
@@ -75,6 +73,8 @@ def write_roofline(path: Path, named: Sequence[tuple[str, BoundVerdict | None]],
 
 def profile_json(content: Mapping[str, object]) -> str:
     """Indented JSON with keys in the order of the records. A gain without limit is the string "Infinity"."""
+    import msgspec
+
     values = _finite({"format": PROFILE_FORMAT, **msgspec.to_builtins(dict(content), enc_hook=_text)})
     return printable_json(msgspec.json.format(msgspec.json.encode(values), indent=2).decode()) + "\n"
 

@@ -167,7 +167,7 @@ def test_the_order_of_the_screen() -> None:
         listed.setdefault(command.group, []).append(name)
     assert listed == {
         "first hour": ["doctor", "warm", "report"],
-        "every day": ["explain", "accept", "compare", "history", "bisect"],
+        "every day": ["explain", "accept", "baselines", "compare", "history", "bisect"],
         "in CI": ["gate", "merge", "comment", "merge-baselines"],
         "deeper": [
             *("profile", "stages", "ladder", "occupancy", "calibrate-device", "tune"),

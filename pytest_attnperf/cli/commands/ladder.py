@@ -13,7 +13,6 @@ from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.records.code import CodeResult, KernelCode, Occupancy
 from pytest_attnperf.records.counters import KernelCounter, of_launches
 from pytest_attnperf.records.regular_file import read_regular
-from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.reports.run.code_objects import waves_text
 from pytest_attnperf.reports.run.ladder_cases import Ladder, Selection, is_timed, ladders_of, refuse_unknown_backends
 from pytest_attnperf.reports.run.overview import verdict_text
@@ -86,6 +85,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the ladder, or write it. Raises UsageError, and ResultsFileError for a file that cannot be read."""
+    from pytest_attnperf.reports.files import json_results
+
     results = json_results.read(options.results)
     ladders = _ladders(results, options)
     tables = _tables(ladders, options)
@@ -161,6 +162,8 @@ def _counters(ladders: list[Ladder], path: Path | None) -> tuple[KernelCounter, 
 
 def _compiled(path: Path) -> tuple[CodeResult, ...]:
     """Raises UsageError for results of a run that compiled nothing."""
+    from pytest_attnperf.reports.files import json_results
+
     results = json_results.read(path).code
     if not results:
         raise UsageError(

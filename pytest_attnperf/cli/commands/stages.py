@@ -11,7 +11,6 @@ from pathlib import Path
 
 from pytest_attnperf.errors import UnknownNameError, UsageError
 from pytest_attnperf.records import DeviceInfo
-from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.reports.run.ladder_cases import is_timed
 from pytest_attnperf.reports.run.stages import LEGEND, WIDTH, Groups, fitting, groups_of, in_full, over_cpu
 from pytest_attnperf.reports.text.figures import ABSENT, format_speedup, format_us, one_line
@@ -75,6 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the tables. Raises UsageError, and ResultsFileError for a file that cannot be read."""
+    from pytest_attnperf.reports.files import json_results
+
     results, where = json_results.read(options.results), str(options.results)
     _refuse_unknown(results, options.workload)
     groups = {
@@ -117,6 +118,8 @@ def _tables(groups: Groups, cpu: CpuTimes | None) -> list[Table]:
 
 def _cpu_times(path: Path, results: RunResult) -> CpuTimes:
     """Raises UsageError for results of something else than a CPU, and for none of what is wanted."""
+
+    from pytest_attnperf.reports.files import json_results
 
     found = json_results.read(path)
     if found.device is None or found.device.kind != "cpu":
