@@ -149,7 +149,7 @@ def _process(surroundings: Surroundings, token: str) -> Ask:
     """Asks a fresh process that sees this GPU only."""
     environ = dict(surroundings.environ)
     environ.pop("TRITON_INTERPRET", None)
-    package = str(Path(pytest_attnperf.__file__).resolve().parents[2])
+    package = str(Path(pytest_attnperf.__file__).resolve().parents[1])
     environ["PYTHONPATH"] = os.pathsep.join(filter(None, (package, environ.get("PYTHONPATH", ""))))
     environ.update(dict.fromkeys(VISIBLE_DEVICES, token))
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from pytest_attnperf.environment.cards import lease_gpu
 from pytest_attnperf.environment.system import ProbeError
 from pytest_attnperf.measure.self_test import TimerTest
 from pytest_attnperf.records import Samples
+from pytest_attnperf.tools.doctor import self_test
 from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
 from pytest_attnperf.tools.doctor.self_test import PROCESSES_MAX, graph_probe, noise_probe
 from tests.tools.doctor.gpu_machines import Smi, h200, surroundings
@@ -41,6 +43,19 @@ def answering(record: Mapping[str, object]) -> Callable[[str, float], Mapping[st
 def timer_lines(root: Path, test: TimerTest) -> dict[str, Finding]:
     """What becomes of such an answer."""
     return {line.name: line for line in graph_probe(here(root), answering(asdict(test)))}
+
+
+def test_the_process_finds_this_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first folder of its path holds the package, installed or not."""
+    paths = []
+
+    def answered(command: object, *, environ: Mapping[str, str], **others: object) -> Mapping[str, object]:
+        paths.append(environ["PYTHONPATH"].split(os.pathsep)[0])
+        return {}
+
+    monkeypatch.setattr(self_test, "answer_of", answered)
+    self_test._process(here(tmp_path), "0")("timer", 1.0)
+    assert (Path(paths[0]) / "pytest_attnperf/__init__.py").is_file()
 
 
 def test_a_graph_that_is_right(tmp_path: Path) -> None:
