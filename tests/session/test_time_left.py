@@ -22,6 +22,13 @@ def test_nothing_is_said_before_anything_is_known() -> None:
     assert left_text(None) == "time left unknown"
 
 
+def test_a_first_case_alone_says_nothing() -> None:
+    """It has paid for the start of workers, so that the next ones say how long the rest takes."""
+    first = Took("demo", 52.0)
+    assert time_left([first], {"demo": 55}, 1.0) is None
+    assert seconds(time_left([first, Took("demo", 2.0)], {"demo": 54}, 0.0)) == pytest.approx(108.0)
+
+
 def test_suites_are_told_apart() -> None:
     """Cheap kernels first say little about the cases behind them; once these have begun the estimate is theirs."""
     cheap = [Took("code_objects", 0.1)] * 100

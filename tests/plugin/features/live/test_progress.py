@@ -70,7 +70,9 @@ def test_what_came_before_the_first_case_is_not_its_time() -> None:
     run = Run(1000)
     run.now += 120.0
     run.case(EVERY_SECONDS)
-    assert "about 4.2 h left" in run.reporter.lines[0]
+    assert "time left unknown" in run.reporter.lines[0]
+    run.case(EVERY_SECONDS)
+    assert "about 4.2 h left" in run.reporter.lines[1]
 
 
 def test_quiet_runs_have_no_progress() -> None:
