@@ -152,6 +152,14 @@ def test_bit_equality_is_exact(dtype: torch.dtype) -> None:
     assert poison.any_bit_differs([tensor], [tensor[:2]]) is True
 
 
+def test_bits_of_results_on_several_devices_are_compared() -> None:
+    """A kernel may return a seed on the CPU beside its results: the answer waits where these are."""
+    pair = [torch.zeros(3), torch.zeros(3, device="meta")]
+    found = poison.any_bit_differs(pair, [tensor.clone() for tensor in pair])
+    assert isinstance(found, torch.Tensor)
+    assert found.device.type == "meta"
+
+
 def test_bit_equality_knows_nan_and_signed_zero() -> None:
     """NaN equals itself bit by bit, 0.0 and -0.0 do not."""
     assert poison.bit_equal(torch.tensor([float("nan")]), torch.tensor([float("nan")]))
