@@ -6,6 +6,7 @@ Collects the cases of a project for one device that is not here: nothing is run.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import importlib.util
 import os
@@ -152,40 +153,60 @@ def visit(work: Callable[[Registered], int], suite: str = "", *options: str) -> 
 Cases = Callable[[DeviceInfo], list[TreeCase]]
 
 
-class _Collecting(Worker):
-    """A plugin that lets pytest collect the cases of all tiers, and then works in place of running any."""
-
-    def __init__(self, work: Callable[[Cases], int]) -> None:
-        super().__init__()
-        self._work = work
-        self._items: list[pytest.Item] = []
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Take all cases, before those are left out that this machine could not run."""
-        self._items = [item for item in items if case_key(item) is not None]
-        config.pluginmanager.unregister(name="attnperf-controller")
+class Collecting(Worker, abc.ABC):
+    """A plugin that lets pytest collect, and then does what a subclass does in place of running anything."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Do not say what was left out."""
+        """Keep the session that judges from starting a worker, and from saying what it left out: nothing is run."""
+        session.config.pluginmanager.unregister(name="attnperf-controller")
         session.config.pluginmanager.unregister(name="attnperf-left-out")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Work on what was collected; a file that cannot be collected has been reported."""
-        if session.testsfailed:
-            return True
-        return self.work_in(session, lambda: self._work(lambda device: _cases(session.config, self._items, device)))
+        return True if session.testsfailed else self.work_in(session, lambda: self.work_on(session))
+
+    @abc.abstractmethod
+    def work_on(self, session: pytest.Session) -> int:
+        """Return the exit status."""
 
 
-def collect_cases(work: Callable[[Cases], int], suite: str = "") -> int:
-    """Return what `work` returns, called with a function from a device to the project's cases; as `work_with`."""
-    return work_with(_Collecting(work), suite, f"{BY_NAME['tier'].flag}=nightly")
+class _CollectingCases(Collecting):
+    """Works on the cases of all tiers. `whole`: not where a file was skipped, whose cases nobody knows then."""
+
+    def __init__(self, work: Callable[[Cases], int], *, whole: bool) -> None:
+        super().__init__()
+        self._work = work
+        self._whole = whole
+        self._items: list[pytest.Item] = []
+        self._skipped: list[str] = []
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Remember which files were skipped."""
+        self._skipped += [report.nodeid] if report.skipped else []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Take all cases, before those are left out that this machine could not run."""
+        self._items = [item for item in items if case_key(item) is not None]
+
+    def work_on(self, session: pytest.Session) -> int:
+        """Work. Raises UsageError where a file that is needed was skipped."""
+        if self._whole and self._skipped:
+            raise UsageError(
+                f"{', '.join(self._skipped)} was skipped while it was collected, so that its cases are not known here: "
+                "nothing was removed; run this where it is collected"
+            )
+        return self._work(lambda device: [_case(session.config, item, device) for item in self._items])
 
 
-def _cases(config: pytest.Config, items: Sequence[pytest.Item], device: DeviceInfo) -> list[TreeCase]:
-    return [_case(config, item, device) for item in items]
+def collect_cases(work: Callable[[Cases], int], suite: str = "", *, whole: bool = False) -> int:
+    """Return what `work` returns, called with a function from a device to the project's cases; as `work_with`.
+
+    whole   raise UsageError where a file was skipped while it was collected
+    """
+    return work_with(_CollectingCases(work, whole=whole), suite, f"{BY_NAME['tier'].flag}=nightly")
 
 
 def _case(config: pytest.Config, item: pytest.Item, device: DeviceInfo) -> TreeCase:

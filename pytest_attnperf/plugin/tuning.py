@@ -18,7 +18,7 @@ from pytest_attnperf.plugin.cases import CaseCollector, pair_of, switches
 from pytest_attnperf.plugin.keys import case_key
 from pytest_attnperf.plugin.launching import launch_plan
 from pytest_attnperf.plugin.options import BY_NAME
-from pytest_attnperf.plugin.own_pytest import Worker, work_with
+from pytest_attnperf.plugin.own_pytest import Collecting, work_with
 from pytest_attnperf.plugin.session_setup import device_kind
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.workers.launch import LaunchPlan
@@ -74,29 +74,16 @@ class TuningProject:
         return replace(plan, passed_options=(*plan.passed_options, *chosen))
 
 
-class _Collecting(Worker):
-    """A plugin that lets pytest collect, and then works in place of running anything."""
+class _CollectingProject(Collecting):
+    """Works on a project with one backend to tune."""
 
     def __init__(self, backend: str, family: str, work: Callable[[TuningProject], int]) -> None:
         super().__init__()
         self._backend, self._family, self._work = backend, family, work
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, config: pytest.Config) -> None:
-        """Keep the session that judges from starting a worker for what was collected."""
-        config.pluginmanager.unregister(name="attnperf-controller")
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Nothing is said to be too large: nothing is run here."""
-        session.config.pluginmanager.unregister(name="attnperf-left-out")
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Work on what was collected."""
-        if session.testsfailed:
-            return True
-        return self.work_in(session, lambda: self._work(self._project(session)))
+    def work_on(self, session: pytest.Session) -> int:
+        """Work on the project."""
+        return self._work(self._project(session))
 
     def _project(self, session: pytest.Session) -> TuningProject:
         cases = session.config.pluginmanager.get_plugin("attnperf-cases")
@@ -130,7 +117,7 @@ def collected(
 
     family   of the backend, '' where it has one only
     """
-    return work_with(_Collecting(backend, family, work), suite, *options)
+    return work_with(_CollectingProject(backend, family, work), suite, *options)
 
 
 def _is_case_of(item: pytest.Item, backend: Backend, family: str) -> bool:

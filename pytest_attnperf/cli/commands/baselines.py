@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,8 +63,14 @@ def run(options: argparse.Namespace) -> int:
     """Compare, and print what is due. Raises UsageError and BaselineError."""
     from pytest_attnperf.plugin.own_pytest import collect_cases
 
+    if options.remove_orphaned and options.suite:
+        raise UsageError(
+            "--remove-orphaned with --suite: other files may have cases of the same suite, whose entries would be "
+            "lost; drop --suite"
+        )
     products = _products(options.baselines, options.on)
-    return collect_cases(lambda cases: _check(options, products, cases), options.suite)
+    work = partial(_check, options, products)
+    return collect_cases(work, options.suite, whole=options.remove_orphaned)
 
 
 def _products(root: Path, on: str) -> list[Product]:

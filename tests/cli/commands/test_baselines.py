@@ -74,6 +74,19 @@ def test_what_is_not_there_is_named(
     assert "record one with pytest --update-baselines" in capsys.readouterr().err
 
 
+def test_nothing_is_removed_where_cases_are_not_known(recorded: FakeProject) -> None:
+    """A file that is skipped here, and a part of the suites, say nothing of what has gone: the entry stays."""
+    path = recorded.path / "suites/test_prefill.py"
+    path.write_text(f"import pytest\npytest.importorskip('not_there')\n{path.read_text()}")
+    status, _, error = check(recorded, "--remove-orphaned")
+    assert status == 2
+    assert "suites/test_prefill.py was skipped while it was collected" in error
+    status, _, error = check(recorded, "--remove-orphaned", "--suite=suites")
+    assert status == 2
+    assert "other files may have cases of the same suite" in error
+    assert recorded.baseline().exists()
+
+
 def product(project: FakeProject) -> str:
     """The product that the project has recorded."""
     (path,) = (project.path / "baselines").glob("*/*")
