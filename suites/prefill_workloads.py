@@ -57,9 +57,21 @@ PREFILL_LSE = [Prefill.parse_line("b=1,s=257,h=4,hk=2,d=64,f16,causal,lse")]
 
 PREFILL = [*PREFILL_D256, *PREFILL_NAIVE_HIP, *PREFILL_LLAMA, *PREFILL_RAGGED, *PREFILL_CROSS, *PREFILL_LSE]
 
-PREFILL_NIGHTLY = [*PREFILL_D256[1:3], *PREFILL_NAIVE_HIP, PREFILL_LLAMA[0], PREFILL_LLAMA[2], *PREFILL_RAGGED[1:]]
-PREFILL_NIGHTLY += [*PREFILL_CROSS, *PREFILL_LSE]
-"""All but the sizes that tables are made of, and one for a CPU."""
+PREFILL_NIGHTLY: list[Prefill | str] = [
+    *PREFILL_D256[1:3],
+    PREFILL_D256[4],
+    *PREFILL_NAIVE_HIP,
+    PREFILL_LLAMA[0],
+    PREFILL_LLAMA[2],
+]
+PREFILL_NIGHTLY += [*PREFILL_RAGGED[1:], *PREFILL_CROSS, *PREFILL_LSE]
+PREFILL_NIGHTLY += [
+    f"{backend}-{workload.id}"
+    for backend in ("native.eager_fp32", "native.sdpa_math")
+    for workload in (PREFILL_D256[3], PREFILL_LLAMA[1])
+]
+"""All but the sizes that tables are made of, and a ragged one that a CPU can take; of the unfused attentions that store
+fp32, 13 to 20 ms a call there, small ones only."""
 
 PREFILL_HEAD_DIMS = [
     Prefill.parse_line(line)
@@ -108,5 +120,6 @@ PREFILL_FEATURES = [*PREFILL_HEAD_DIMS, *PREFILL_SCORES, *PREFILL_LARGE]
 """In a suite of their own: what is recorded of `PREFILL` holds as it is."""
 
 PREFILL_FEATURES_NIGHTLY = [*PREFILL_HEAD_DIMS[:2], *PREFILL_HEAD_DIMS[3:], *PREFILL_SCORES[1:3], *PREFILL_LARGE[1:]]
+PREFILL_FEATURES_CPU = PREFILL_SCORES[:1]
 PREFILL_8_BIT_NIGHTLY = [PREFILL_8_BIT[1], *PREFILL_8_BIT[3:]]
 """All but one of each kind."""

@@ -43,9 +43,9 @@ def proven(workloads, label, each=1, **chosen):
     )
 
 
-def timed(workloads, nightly=(), **chosen):
+def timed(workloads, nightly=(), cpu=(), **chosen):
     """Cases whose stages are timed, too."""
-    return pytest.mark.attnperf(family="block", workloads=workloads, nightly=nightly, breakdown=True, **chosen)
+    return pytest.mark.attnperf(family="block", workloads=workloads, nightly=nightly, cpu=cpu, breakdown=True, **chosen)
 
 
 class TestPrefill:
@@ -81,9 +81,14 @@ class TestPrefill:
         """Large logits, tiny and huge values, equal scores, and values near the largest that fp16 holds."""
         attnperf.run(backend, workload)
 
-    @timed(blocks.BASELINE, without=NOT_PREFILL)
+    @timed(blocks.BASELINE, backends=MODEL_LAYERS)
     def test_performance_baseline(self, attnperf, backend, workload):
         """The result is right and, when timed, no slower than its baseline."""
+        attnperf.run(backend, workload)
+
+    @timed(blocks.BASELINE, cpu=blocks.BASELINE, without=[*NOT_PREFILL, *MODEL_LAYERS])
+    def test_performance_of_others(self, attnperf, backend, workload):
+        """The same over every other attention."""
         attnperf.run(backend, workload)
 
     @timed(blocks.PREFILL_MODELS, blocks.PREFILL_MODELS[1:], backends=MODEL_LAYERS)
@@ -125,7 +130,7 @@ class TestDecode:
         """Large logits, tiny and huge values, equal scores, and values near the largest that fp16 holds."""
         attnperf.run(backend, workload)
 
-    @timed(blocks.DECODE_MODELS, blocks.DECODE_MODELS[2:], backends=DECODE_LAYERS)
+    @timed(blocks.DECODE_MODELS, blocks.DECODE_MODELS[1:], backends=DECODE_LAYERS)
     def test_models(self, attnperf, backend, workload):
         """The same at the sizes of models' layers."""
         attnperf.run(backend, workload)

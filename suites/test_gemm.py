@@ -2,13 +2,13 @@
 
 import pytest
 
-from suites.gemm_workloads import GEMM, GEMM_FEW_ROWS, GEMM_FURTHER, GEMM_WAVE_QUANTISED
+from suites.gemm_workloads import GEMM, GEMM_FEW_ROWS, GEMM_FURTHER, GEMM_SQUARE, GEMM_WAVE_QUANTISED
 
 SCHEDULES = ["triton.gemm_stream_k", "triton.gemm_data_parallel", "triton.gemm_multiply_reduce"]
 """Other schedules of our kernel, which have tests of their own."""
 
 
-@pytest.mark.attnperf(family="gemm", workloads=GEMM, without=SCHEDULES)
+@pytest.mark.attnperf(family="gemm", workloads=GEMM, nightly=GEMM_SQUARE[3:], without=SCHEDULES)
 def test_gemm(attnperf, backend, workload):
     """The result is right and, when timed, no slower than its baseline."""
     attnperf.run(backend, workload)

@@ -5,13 +5,15 @@
 
 import pytest
 
-from suites.hip_workloads import HIP_LADDER, HIP_SHAPES
+from suites.hip_workloads import HIP_LADDER, HIP_LARGE, HIP_SHAPES, HIP_SMALL
 
 LADDER = ["hip", "native.sdpa_flash"]
 """Every step that is a backend of the family, and a library."""
 
 
-@pytest.mark.attnperf(family="prefill", workloads=HIP_LADDER, nightly=HIP_SHAPES, backends=LADDER)
+@pytest.mark.attnperf(
+    family="prefill", workloads=HIP_LADDER, nightly=[*HIP_LARGE, *HIP_SHAPES], cpu=HIP_SMALL, backends=LADDER
+)
 def test_hip_ladder(attnperf, backend, workload):
     """The result is right and, when timed, no slower than its baseline."""
     attnperf.run(backend, workload)

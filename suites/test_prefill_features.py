@@ -5,7 +5,13 @@ Only what these are compared with is run: our kernel, and the fastest of torch's
 
 import pytest
 
-from suites.prefill_workloads import PREFILL_8_BIT, PREFILL_8_BIT_NIGHTLY, PREFILL_FEATURES, PREFILL_FEATURES_NIGHTLY
+from suites.prefill_workloads import (
+    PREFILL_8_BIT,
+    PREFILL_8_BIT_NIGHTLY,
+    PREFILL_FEATURES,
+    PREFILL_FEATURES_CPU,
+    PREFILL_FEATURES_NIGHTLY,
+)
 
 AITER = ["ck", "aiter.asm", "aiter.auto"]
 
@@ -14,6 +20,7 @@ AITER = ["ck", "aiter.asm", "aiter.auto"]
     family="prefill",
     workloads=PREFILL_FEATURES,
     nightly=PREFILL_FEATURES_NIGHTLY,
+    cpu=PREFILL_FEATURES_CPU,
     backends=["triton.flash", "native.sdpa_flash", "native.sdpa_cudnn"],
 )
 def test_features(attnperf, backend, workload):

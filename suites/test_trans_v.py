@@ -20,7 +20,11 @@ TRANS_V = [
 
 
 @pytest.mark.attnperf(
-    family="prefill", workloads=TRANS_V, nightly=TRANS_V[2:], backends=["triton.flash", "triton.flash_trans_v"]
+    family="prefill",
+    workloads=TRANS_V,
+    nightly=TRANS_V[2:],
+    cpu=TRANS_V[:1],
+    backends=["triton.flash", "triton.flash_trans_v"],
 )
 def test_trans_v(attnperf, backend, workload):
     """The result is right and, when timed, no slower than its baseline."""

@@ -30,12 +30,13 @@ DEFAULT_FAIL_ON = (Verdict.SLOWER, Verdict.INCORRECT, Verdict.SUSPICIOUS, Verdic
 LOOSER = (("threshold_percent", 1), ("floor_us", 1), ("suite_false_alarm_rate", -1), ("creep_percent", 1))
 """Numeric settings, each with the direction in which it lets more through."""
 
-PR, CHECK, NIGHTLY = "pr", "check", "nightly"
+PR, CHECK, CPU, NIGHTLY = "pr", "check", "cpu", "nightly"
 TIERS = (PR, NIGHTLY)
 """What --attnperf-tier may say: nightly runs take what those of pull requests take, and more."""
 
-CASE_TIERS = (PR, CHECK, NIGHTLY)
-"""What `tier` of a marker may say: every run takes it; those that time nothing, and nightly ones; nightly ones only."""
+CASE_TIERS = (PR, CHECK, CPU, NIGHTLY)
+"""What `tier` of a marker may say: every run takes it; those that time nothing, and nightly ones; those that time
+nothing or have no GPU, and nightly ones; nightly ones only."""
 
 LINK_MOST = 300
 """Characters of a quarantine's link, which stands in a line of every report."""
@@ -50,7 +51,8 @@ class Policy:
     creep_percent            slower than the anchor by more than this is a finding, however small each step was
     suite_false_alarm_rate   accepted chance that a run over unchanged code has any false SLOWER
     fail_on                  verdicts that fail the pytest item
-    tier                     'nightly' where a run of tier 'pr' leaves the case out, else ''; 'pr' becomes ''
+    tier                     'nightly' where a timed run of tier 'pr' leaves the case out, 'cpu' where it does so on a
+                             GPU, else ''; what is never timed has ''
     quarantine               link of the issue for which its times do not fail the test until `quarantine_until`
                              (YYYY-MM-DD, the last such day), else ''
     """
@@ -71,7 +73,7 @@ class Policy:
         _require_number("creep_percent", self.creep_percent, "a number from 0 to 1000", 0, 1000)
         object.__setattr__(self, "fail_on", _verdicts(self.fail_on))
         tier = require_tier(self.tier, "policy tier", CASE_TIERS)
-        object.__setattr__(self, "tier", NIGHTLY if tier == NIGHTLY else "")
+        object.__setattr__(self, "tier", tier if tier in (CPU, NIGHTLY) else "")
         require_quarantine(self.quarantine, self.quarantine_until, "policy")
 
     @classmethod
@@ -111,8 +113,8 @@ class Policy:
         lost = sorted(_stored_names(stored.get("fail_on", [])) - set(ours["fail_on"]))
         if lost:
             found.append(f"fail_on no longer has {', '.join(lost)}")
-        if self.tier == NIGHTLY != stored.get("tier", ""):
-            found.append("measured by nightly runs only")
+        if self.tier and stored.get("tier", "") not in (self.tier, NIGHTLY):
+            found.append("measured by nightly runs only" + (", and on a CPU" if self.tier == CPU else ""))
         return [*found, *self._quarantined_since(str(stored.get("quarantine_until", "")))]
 
     def _quarantined_since(self, stored_until: str) -> list[str]:

@@ -34,7 +34,7 @@ _IDENTITY = frozenset({"family", "workloads", "backends", "without", "suite", "l
 _SWITCHES = {"timed": True, "breakdown": False}
 """Keywords that are True or False, and what a test that does not give them has."""
 
-_EXEMPTIONS = frozenset({"tier", "nightly", "each", "quarantine", "until"})
+_EXEMPTIONS = frozenset({"tier", "nightly", "cpu", "each", "quarantine", "until"})
 _KNOWN = frozenset({*_IDENTITY, *_SWITCHES, *_EXEMPTIONS, *(option.field for option in options.CASE_OPTIONS)})
 
 _Conforming = dict[tuple[int, type], object]
@@ -106,7 +106,7 @@ class CaseCollector:
         workloads = self._workloads(settings, where)
         given = {} if run_config(self.config).replaced_by else settings
         params = selection.params(
-            listed, workloads, backends, selection.left_to_nightly(given, listed, workloads, where)
+            listed, workloads, backends, selection.left_to_others(given, listed, workloads, where)
         )
         names = tuple(backend.name for backend in listed)
         chosen = frozenset(backend.name for backend in backends)
@@ -148,7 +148,9 @@ class CaseCollector:
             ranks = {path: selection.rank(path, config) for path in {item.path for item in items}}
             items.sort(key=lambda item: ranks[item.path])
             left = {
-                item: key for item in items if (key := case_key(item)) and selection.is_left_out(tier_of(item), config)
+                item: key
+                for item in items
+                if (key := case_key(item)) and selection.is_left_out(tier_of(item), config, on_gpu=self.on_gpu)
             }
             self.left_to_nightly = tuple(left.values())
             _deselect(config, items, [item for item in items if item not in left])
@@ -265,7 +267,7 @@ def switches(item: pytest.Item) -> dict[str, bool]:
 
 
 def tier_of(item: pytest.Item) -> str:
-    """'' for a case of every run, 'check' or 'nightly'. Raises UsageError as `marker_settings`."""
+    """'' for a case of every run, 'check', 'cpu' or 'nightly'. Raises UsageError as `marker_settings`."""
     marker = item.get_closest_marker(MARKER)
     return selection.tier_of(item, marker_settings(marker, item.nodeid)) if marker else ""
 

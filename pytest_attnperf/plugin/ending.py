@@ -15,7 +15,7 @@ import pytest
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.baselines.writing import NewEntry, merge_entries, new_entry
 from pytest_attnperf.errors import BaselineError
-from pytest_attnperf.gate.policy import NIGHTLY, Policy
+from pytest_attnperf.gate.policy import CPU, NIGHTLY, Policy
 from pytest_attnperf.plugin.config import RunConfig, run_config
 from pytest_attnperf.plugin.features.base import Feature
 from pytest_attnperf.plugin.selection import asked_suites, is_unfiltered, run_tier
@@ -265,7 +265,7 @@ def unused_entries(run: RunResult, store: BaselineStore, asked: Callable[[Sequen
         found += [
             loosened_note(f"{suite}/{entry} is left to nightly runs, and was stored for every run")
             for entry in moved
-            if stored[entry].policy.get("tier") != NIGHTLY
+            if stored[entry].policy.get("tier") not in (CPU, NIGHTLY)
         ]
     return found
 

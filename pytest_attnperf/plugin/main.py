@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
 MARKER_HELP = (
     "attnperf(family, workloads, backends=None, without=None, suite=None, label=None, timed=True, "
-    "breakdown=False, tier=None, nightly=None, each=None, quarantine=None, until=None, threshold=None, ...): "
+    "breakdown=False, tier=None, nightly=None, cpu=None, each=None, quarantine=None, until=None, threshold=None, ...): "
     "run this test once per (backend, workload) and gate it"
 )
 NIGHTLY_HELP = "attnperf_nightly: only nightly runs take this case (put there by nightly= and each= of attnperf)"
+CPU_HELP = "attnperf_cpu: only nightly runs time this case on a GPU (put there by cpu= of attnperf)"
 CODE_MARKER_HELP = (
     "attnperf_code(kernels=None, code_fail_on=None, code_growth=None): run this test once per compiled "
     "kernel, configuration and architecture, and gate its code object"
@@ -73,6 +74,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Set up a controller; workers are set up by `worker_session`."""
     config.addinivalue_line("markers", MARKER_HELP)
     config.addinivalue_line("markers", NIGHTLY_HELP)
+    config.addinivalue_line("markers", CPU_HELP)
     config.addinivalue_line("markers", CODE_MARKER_HELP)
     if run_config(config).is_worker or config.getoption("help", default=False):
         return

@@ -1,8 +1,9 @@
 """What of the suite the command line selects, and what is said of what it leaves out: a test without a case, a run
 without any.
 
-Which runs take a case: every run; those that time nothing, and nightly ones; or nightly ones only. A run is of tier
-`pr` unless it says `--attnperf-tier=nightly` or names single tests: whoever types a test means it.
+Which runs take a case: every run; those that time nothing, and nightly ones; those that time nothing or have no GPU,
+and nightly ones; or nightly ones only. A run is of tier `pr` unless it says `--attnperf-tier=nightly` or names single
+tests: whoever types a test means it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pytest
 
 from pytest_attnperf.backends import Backend
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.gate.policy import NIGHTLY, PR, require_tier
+from pytest_attnperf.gate.policy import CHECK, CPU, NIGHTLY, PR, require_tier
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.config import run_config
@@ -198,8 +199,9 @@ def notice(config: pytest.Config, name: str, lines: Sequence[str]) -> None:
         config.pluginmanager.register(Notice(lines), name)
 
 
-NIGHTLY_MARK = "attnperf_nightly"
-"""Marks the cases that only nightly runs take, of a test that every run takes."""
+NIGHTLY_MARK, CPU_MARK = "attnperf_nightly", "attnperf_cpu"
+"""Mark cases of a test that every run takes: those that only nightly runs take, and those that only they time on a
+GPU."""
 
 
 def run_tier(config: pytest.Config) -> str:
@@ -210,64 +212,78 @@ def run_tier(config: pytest.Config) -> str:
 
 
 def tier_of(item: pytest.Item, settings: Mapping[str, Any]) -> str:
-    """'' for a case of every run, 'check' or 'nightly'; `settings` are its marker's."""
-    if item.get_closest_marker(NIGHTLY_MARK) is not None:
-        return NIGHTLY
+    """'' for a case of every run, 'check', 'cpu' or 'nightly'; `settings` are its marker's."""
+    for mark, tier in ((NIGHTLY_MARK, NIGHTLY), (CPU_MARK, CPU)):
+        if item.get_closest_marker(mark) is not None:
+            return tier
     tier = str(settings.get("tier") or "")
     return "" if tier == PR else tier
 
 
-def is_left_out(tier: str, config: pytest.Config) -> bool:
+def is_left_out(tier: str, config: pytest.Config, *, on_gpu: bool) -> bool:
     """Whether this run leaves cases of this tier to nightly ones."""
-    return bool(tier) and run_tier(config) != NIGHTLY and (tier == NIGHTLY or run_config(config).timed)
+    if not tier or run_tier(config) == NIGHTLY:
+        return False
+    return tier == NIGHTLY or (run_config(config).timed and (tier == CHECK or on_gpu))
 
 
 def params(
-    backends: Sequence[Backend], workloads: Sequence[Workload], chosen: Collection[Backend], nightly: Collection[str]
+    backends: Sequence[Backend], workloads: Sequence[Workload], chosen: Collection[Backend], left: Mapping[str, str]
 ) -> list[Any]:
-    """A parameter for each workload and each of the chosen backends; what is left to nightly runs is marked so.
+    """A parameter for each workload and each of the chosen backends; what is left to other runs is marked so.
 
     backends   of the test, whatever the command line chooses of them
-    nightly    ids of workloads, or `backend-workload` of single cases
+    left       marks, by ids of workloads or by `backend-workload` of single cases
     """
     found = []
     for workload in workloads:
         for backend in (one for one in backends if one in chosen):
             name = f"{backend.name}-{workload.id}"
-            left = workload.id in nightly or name in nightly
-            marks = [getattr(pytest.mark, NIGHTLY_MARK)] if left else []
+            mark = left.get(workload.id) or left.get(name)
+            marks = [getattr(pytest.mark, mark)] if mark else []
             found.append(pytest.param(backend, workload, id=name, marks=marks))
     return found
 
 
-def left_to_nightly(
+def left_to_others(
     settings: Mapping[str, Any], backends: Sequence[Backend], workloads: Sequence[Workload], where: str
-) -> frozenset[str]:
-    """What the marker's `nightly` and `each` leave to nightly runs, as `params` takes it.
+) -> dict[str, str]:
+    """What the marker's `nightly`, `cpu` and `each` leave to other runs, as `params` takes it.
 
-    nightly   those of the workloads that only nightly runs take
+    nightly   those of the workloads that only nightly runs take; a text may name a single case, 'backend-workload'
+    cpu       those that only nightly runs time on a GPU, likewise
     each      how many workloads other runs take with each backend, of a test that is never timed: they are dealt in
               turn, so that together the backends take all
 
-    Raises UsageError for a workload that is none of the test's, for a number that is none, and for both together.
+    Raises UsageError for a workload that is none of the test's, for a number that is none, for `each` beside another,
+    and for a workload in two lists.
     """
-    nightly, each = settings.get("nightly"), settings.get("each")
-    if nightly is not None and each is not None:
-        raise UsageError(f"{where}: the attnperf marker has nightly= and each=; give one of them")
-    if nightly is not None:
-        names = [workload if isinstance(workload, str) else workload.id for workload in nightly]
-        known = [workload.id for workload in workloads]
-        for name in names:
-            if name not in known:
-                raise UsageError(f"{where}: nightly={name!r} is none of the workloads: {', '.join(known)}")
-        return frozenset(names)
+    known = [workload.id for workload in workloads]
+    cases = frozenset(f"{backend.name}-{workload}" for backend in backends for workload in known)
+    cpu, nightly = (_listed_workloads(settings, name, known, cases, where) for name in ("cpu", "nightly"))
+    if both := sorted(set(cpu) & set(nightly)):
+        raise UsageError(f"{where}: the attnperf marker has {both[0]} in nightly= and in cpu=; leave it in nightly=")
+    each = settings.get("each")
     if each is None:
-        return frozenset()
+        return dict.fromkeys(cpu, CPU_MARK) | dict.fromkeys(nightly, NIGHTLY_MARK)
+    if beside := [name for name in ("nightly", "cpu") if settings.get(name) is not None]:
+        raise UsageError(f"{where}: the attnperf marker has {beside[0]}= and each=; give one of them")
     if not isinstance(each, int) or isinstance(each, bool) or each < 1:
         raise UsageError(f"{where}: the attnperf marker has each={each!r}; allowed: a whole number of at least 1")
     if settings.get("timed", True):
         raise UsageError(f"{where}: the attnperf marker has each= and is timed; give nightly=[...], or timed=False")
-    return _undealt([backend.name for backend in backends], [workload.id for workload in workloads], each)
+    return dict.fromkeys(_undealt([backend.name for backend in backends], known, each), NIGHTLY_MARK)
+
+
+def _listed_workloads(
+    settings: Mapping[str, Any], keyword: str, known: Sequence[str], cases: Collection[str], where: str
+) -> list[str]:
+    """Ids of the workloads, and names of single cases, that a keyword of the marker lists, of those that are known."""
+    names = [one if isinstance(one, str) else one.id for one in settings.get(keyword) or ()]
+    for name in names:
+        if name not in known and name not in cases:
+            raise UsageError(f"{where}: {keyword}={name!r} is none of the workloads: {', '.join(known)}")
+    return names
 
 
 def _undealt(backends: Sequence[str], workloads: Sequence[str], each: int) -> frozenset[str]:

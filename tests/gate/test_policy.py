@@ -111,7 +111,7 @@ def test_what_is_not_set_is_not_stored() -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"tier": "weekly"}, "policy tier is 'weekly'; known tiers: pr, check, nightly"),
+        ({"tier": "weekly"}, "policy tier is 'weekly'; known tiers: pr, check, cpu, nightly"),
         ({"quarantine": "#1"}, "policy has quarantine='#1' without until; a quarantine needs both: quarantine="),
         ({"quarantine_until": "2026-02-01"}, "policy has until='2026-02-01' without quarantine; a quarantine needs"),
         ({"quarantine": " ", "quarantine_until": "2026-02-01"}, "policy has quarantine=' '; expected the link"),
@@ -141,6 +141,10 @@ def test_a_tier_or_quarantine_that_is_none_is_refused(settings: dict[str, Any], 
     [
         ({"tier": "nightly"}, {}, ["measured by nightly runs only"]),
         ({"tier": "nightly"}, {"tier": "nightly"}, []),
+        ({"tier": "nightly"}, {"tier": "cpu"}, ["measured by nightly runs only"]),
+        ({"tier": "cpu"}, {}, ["measured by nightly runs only, and on a CPU"]),
+        ({"tier": "cpu"}, {"tier": "cpu"}, []),
+        ({"tier": "cpu"}, {"tier": "nightly"}, []),
         ({}, {"tier": "nightly", "quarantine": "#1", "quarantine_until": "2026-02-01"}, []),
         ({"until": "2026-02-01"}, {}, ["quarantined until 2026-02-01: #1"]),
         ({"until": "2026-02-01"}, {"until": "2026-02-01"}, []),

@@ -262,20 +262,55 @@ def test_marker_keywords_that_mean_nothing_are_refused(attnperf_project: FakePro
     for name, settings in (("test_a.py", 'tier="weekly"'), ("test_b.py", 'until="2026-01-01"'),
                            ("test_c.py", 'quarantine="#1", until="soon"'), ("test_d.py", 'nightly=["prefill-b9"]'),
                            ("test_e.py", "each=0"), ("test_f.py", "each=2"),
-                           ("test_g.py", "each=2, nightly=[]")):  # fmt: skip
+                           ("test_g.py", "each=2, nightly=[]"), ("test_h.py", 'cpu=["fake.b-x"]'),
+                           ("test_i.py", f"cpu=[{WORKLOAD!r}], nightly=[{WORKLOAD!r}]")):  # fmt: skip
         attnperf_project.suite([WORKLOAD], settings=f", {settings}", name=name)
     text = " ".join(attnperf_project.run("--attnperf").stdout.str().split())
-    assert "test_a.py::test_prefill: tier of the attnperf marker is 'weekly'; known tiers: pr, check, nightly" in text
+    assert (
+        "test_a.py::test_prefill: tier of the attnperf marker is 'weekly'; known tiers: pr, check, cpu, nightly" in text
+    )
     assert "test_b.py::test_prefill: the attnperf marker has until='2026-01-01' without quarantine" in text
     assert "test_c.py::test_prefill: the attnperf marker has until='soon', which is no date" in text
     assert f"test_d.py::test_prefill: nightly='prefill-b9' is none of the workloads: {WORKLOAD}" in text
     assert "test_e.py::test_prefill: the attnperf marker has each=0; allowed: a whole number of at least 1" in text
     assert "test_f.py::test_prefill: the attnperf marker has each= and is timed; give nightly=[...]" in text
     assert "test_g.py::test_prefill: the attnperf marker has nightly= and each=; give one of them" in text
+    assert f"test_h.py::test_prefill: cpu='fake.b-x' is none of the workloads: {WORKLOAD}" in text
+    assert f"test_i.py::test_prefill: the attnperf marker has {WORKLOAD} in nightly= and in cpu=; leave it" in text
     (attnperf_project.path / "suites" / "test_a.py").write_text(GATE)
     plain = attnperf_project.run("--attnperf")
     assert plain.ret == pytest.ExitCode.USAGE_ERROR
     assert "test_a.py::test_one: the attnperf marker has quarantine='#1' without until" in plain.stderr.str()
+
+
+ON_A_GPU = """
+import pytest
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config):
+    config.pluginmanager.get_plugin("attnperf-cases").on_gpu = True
+"""
+
+
+def test_cases_for_a_cpu_are_timed_by_nightly_runs_alone_on_a_gpu(attnperf_project: FakeProject) -> None:
+    """cpu= leaves a workload, or one case of it, out of a timed run on a GPU only: a CPU, a run that times nothing and
+    a nightly one take it, and its baseline that was stored for every run is a finding there."""
+    project = attnperf_project
+    for name in ("fake.a", "fake.b"):
+        project.backend(name, time_us=100.0)
+    project.suite([LONG, NIGHTLY])
+    project.store_baselines()
+    project.suite([LONG, NIGHTLY], settings=f', cpu=[{LONG!r}, "fake.a-{NIGHTLY}"]')
+    project.run("--attnperf").assert_outcomes(passed=4)
+    (project.path / "suites" / "conftest.py").write_text(ON_A_GPU)
+    run = project.run("--attnperf")
+    run.assert_outcomes(passed=1, deselected=3)
+    assert {name: case["key"]["workload"] for name, case in cases(project).items()} == {"fake.b": NIGHTLY}
+    findings = [finding.rpartition(": ")[2] for finding in project.results()["findings"]]
+    left = (f"fake.a/{LONG}", f"fake.a/{NIGHTLY}", f"fake.b/{LONG}")
+    assert findings == [f"prefill/{case} is left to nightly runs, and was stored for every run" for case in left]
+    project.run("--attnperf", "--attnperf-tier=nightly").assert_outcomes(passed=4)
+    project.run().assert_outcomes(passed=4)
 
 
 def test_a_worker_of_xdist_tells_what_it_left_out() -> None:

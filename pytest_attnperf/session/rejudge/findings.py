@@ -25,7 +25,7 @@ from typing import Any
 from pytest_attnperf.baselines.code_store import CodeStore
 from pytest_attnperf.baselines.store import BaselineStore, component
 from pytest_attnperf.errors import BaselineError, UsageError
-from pytest_attnperf.gate.policy import NIGHTLY
+from pytest_attnperf.gate.policy import CPU, NIGHTLY
 from pytest_attnperf.records.code import CODE_SUITE
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.results import RunResult
@@ -123,16 +123,17 @@ def _without_case(store: BaselineStore, where: tuple[str, str, str], judged: set
     gone = [
         entry
         for entry, found in store.load(arch, product, suite).items()
-        if entry not in judged and not left_out(found.policy, tier)
+        if entry not in judged and not left_out(found.policy, tier, arch)
     ]
     if gone and not judged:
         return [f"{suite}: {len(gone)} baselines for {arch}/{product} and no case: the suite was removed or deselected"]
     return [f"{suite}/{entry} has a baseline but no case: it was removed, renamed or deselected" for entry in gone]
 
 
-def left_out(stored_policy: Mapping[str, Any], tier: str) -> bool:
-    """Whether a run of this tier may lack a case that is stored under this policy."""
-    return tier != NIGHTLY and stored_policy.get("tier") == NIGHTLY
+def left_out(stored_policy: Mapping[str, Any], tier: str, arch: str) -> bool:
+    """Whether a run of this tier may lack a case that is stored under this policy for `arch`."""
+    lacks = (NIGHTLY,) if arch.startswith("cpu-") else (CPU, NIGHTLY)
+    return tier != NIGHTLY and stored_policy.get("tier") in lacks
 
 
 OTHER_BASE = "measured against another base:"

@@ -15,7 +15,7 @@ from pytest_attnperf.records import CaseKey, Fingerprint, Verdict
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge, rejudge_all
-from pytest_attnperf.session.rejudge.findings import other_base, other_commit, require_full
+from pytest_attnperf.session.rejudge.findings import left_out, other_base, other_commit, require_full
 
 if TYPE_CHECKING:
     from tests.session.conftest import Bench
@@ -125,6 +125,17 @@ def test_only_what_is_stored_as_nightly_may_be_left_to_nightly_runs(
     assert rejudge(run, store, RejudgeSettings(tier="nightly")).findings == (gone,)
     with pytest.raises(UsageError, match="--tier is 'weekly'; known tiers: pr, nightly"):
         RejudgeSettings(tier="weekly")
+
+
+ARCHS = ("cpu-x86_64", "sm_90", "gfx942")
+
+
+def test_what_is_timed_on_a_cpu_may_lack_a_case_of_a_gpu_alone() -> None:
+    """A policy of tier cpu lets runs of pull requests lack the case on a GPU; on a CPU they take it."""
+    seen = {(tier, arch): left_out({"tier": "cpu"}, tier, arch) for tier in ("pr", "nightly") for arch in ARCHS}
+    assert [key for key, left in seen.items() if left] == [("pr", "sm_90"), ("pr", "gfx942")]
+    assert left_out({"tier": "nightly"}, "pr", "cpu-x86_64")
+    assert not left_out({}, "pr", "sm_90")
 
 
 OTHER_COMMIT = "of another commit:"
