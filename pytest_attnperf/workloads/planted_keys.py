@@ -133,17 +133,19 @@ def plant(
     stretch = _stretch(highest, head_dim)
     keys = sorted({item.key for _, plan in made for item in plan})
     k[:, keys] *= stretch * math.sqrt(head_dim) / k[:, keys].norm(dim=-1, keepdim=True)
-    for (lanes, plan), levels in zip(chosen, above, strict=True):
-        lane = torch.tensor(lanes, device=q.device)
-        row, key = (
-            torch.tensor(column, device=q.device)[None, :]
-            for column in ([item.row for item in plan], [item.key for item in plan])
-        )
-        targets = [_target(level, highest, head_dim) / (stretch * stretch * math.sqrt(head_dim)) for level in levels]
-        b, h = (lane // heads)[:, None], (lane % heads)[:, None]
-        q[b, row, h] = k[b, key, h // group] * torch.tensor(targets, device=q.device)[None, :, None]
-        if bias is not None:
-            bias[h, row, key] = PLANTED_BIAS
+    unit = stretch * stretch * math.sqrt(head_dim)
+    planted = [
+        (lane, item.row, item.key, _target(level, highest, head_dim) / unit)
+        for (lanes, plan), levels in zip(chosen, above, strict=True)
+        for item, level in zip(plan, levels, strict=True)
+        for lane in lanes
+    ]
+    *places, targets = zip(*planted, strict=True)
+    lane, row, key = torch.tensor(places).to(q.device)  # all at once: a copy for every plan takes longer than the draw
+    b, h = lane // heads, lane % heads
+    q[b, row, h] = k[b, key, h // group] * torch.tensor(targets).to(q.device)[:, None]
+    if bias is not None:
+        bias[h, row, key] = PLANTED_BIAS
     if loud and loud_rows.chosen(seed, batch * heads * seq_q):
         _make_loud(q, k, chosen, mask, seed=seed, above=REACH_NATS if slopes else 0.0)
 
