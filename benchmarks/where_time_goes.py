@@ -1,6 +1,6 @@
 """Where the time of a run goes: in each case and process, by what was asked of it and by the function that it was in.
 
-    python benchmarks/where_time_goes.py [--limit-s S] [--top N] -- [pytest's arguments, 'suites/' unless told]
+    python benchmarks/where_time_goes.py [--limit-s S] [--top N] [--lines] -- [pytest's arguments, else 'suites/']
 
 Nothing is patched: a thread in every process looks 100 times a second at what the main thread does. Prints the seconds
 of the whole run, when the first timed case was done, and what a case takes in one process, with what of it is timed
@@ -29,6 +29,7 @@ import pytest
 EVERY_S = 0.01
 WRITTEN_EVERY_S = 2.0
 OUT = "ATTNPERF_WHERE_TIME_GOES"
+LINES = f"{OUT}_BY_LINE"
 PACKAGE = f"{os.sep}pytest_attnperf{os.sep}"
 SUBJECT = f"measure{os.sep}subject.py"
 ASKED = ("prepare", "check", "blocks", "rotated", "turns", "turn", "stages", "finish")
@@ -89,7 +90,8 @@ def _place(frame: FrameType | None) -> tuple[str, str]:
         code = frame.f_code
         _, found, rest = code.co_filename.rpartition(PACKAGE)
         if found:
-            inner = inner or f"{rest} {getattr(code, 'co_qualname', code.co_name)}"
+            line = f":{frame.f_lineno}" if LINES in os.environ else ""
+            inner = inner or f"{rest}{line} {getattr(code, 'co_qualname', code.co_name)}"
             if rest == SAMPLING:
                 asked = TIMED
             elif rest == SUBJECT and code.co_name in ASKED and not asked:
@@ -112,6 +114,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--limit-s", type=float, default=0.3, help="of a case and process, on average")
     parser.add_argument("--top", type=int, default=25, help="functions that are listed")
+    parser.add_argument("--lines", action="store_true", help="tell the lines of a function apart")
     parser.add_argument("--results", type=Path, metavar="FILE", help="keep the run's results.json here")
     parser.add_argument("pytest", nargs="*", default=["suites/"], help="arguments for pytest, behind --")
     return parser.parse_args()
@@ -126,7 +129,7 @@ def main() -> int:
         command = [sys.executable, "-m", "pytest", "--attnperf", "-p", "where_time_goes", *options.pytest]
         command.append(f"--attnperf-results={results}")
         here = str(Path(__file__).resolve().parent)
-        environment = os.environ | {OUT: temporary}
+        environment = os.environ | {OUT: temporary} | ({LINES: "1"} if options.lines else {})
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH", ""))))
         began = time.monotonic()
         status = _status(subprocess.Popen(command, env=environment))
