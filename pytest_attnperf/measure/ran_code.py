@@ -21,12 +21,15 @@ from typing import Any
 
 from pytest_attnperf.measure.autotuners import INDUCTOR
 from pytest_attnperf.measure.patching import Patch, Patches
-from pytest_attnperf.records import Launch
+from pytest_attnperf.records import KernelObject, Launch
 
 OBJECT_BYTES_MOST = 8 << 20
 """A larger object is left out: it would travel from every worker. Compiled attention kernels take 0.02 to 1 MiB."""
 
 OBJECT_ID_DIGITS = 32
+LOADED_MOST = 8
+"""Objects that are sent before a case is timed; an autotuner tries dozens, of which one runs."""
+
 UNKNOWN_KEY = "machine_code"
 """Entry of a case's configuration that says why the code of some kernel is not known, where there is a reason."""
 
@@ -124,11 +127,13 @@ class RanCode:
     def code(self, launches: Iterable[Launch]) -> dict[str, str]:
         """The objects of these launches by id, each as base64 of its zlib-compressed bytes."""
         wanted = {launch.object_id for launch in launches} - {""}
-        return {
-            kernel.object_id: base64.b64encode(zlib.compress(kernel.data)).decode()
-            for kernel in self._kernels.values()
-            if kernel.object_id in wanted
-        }
+        return {kernel.object_id: _packed(kernel) for kernel in self._kernels.values() if kernel.object_id in wanted}
+
+    def loaded(self) -> tuple[KernelObject, ...]:
+        """The `LOADED_MOST` kernels that were loaded last, each with its object."""
+        last = {(kernel.name, kernel.object_id): kernel for kernel in self._kernels.values() if kernel.data}
+        kernels = list(last.values())[-LOADED_MOST:]
+        return tuple(KernelObject(kernel.name, kernel.threads, _packed(kernel)) for kernel in kernels)
 
     def config(self, launches: Iterable[Launch]) -> dict[str, str]:
         """Why the code of one of these is not known, as an entry of the case's configuration; empty without a reason.
@@ -147,6 +152,10 @@ class RanCode:
             fitting = same or [kernel for kernel in fitting if not kernel.function]
         found = {kernel.object_id for kernel in fitting}
         return found.pop() if len(found) == 1 else ""
+
+
+def _packed(kernel: LoadedKernel) -> str:
+    return base64.b64encode(zlib.compress(kernel.data, 1)).decode()
 
 
 _watching: list[RanCode] = []

@@ -28,7 +28,16 @@ from pytest_attnperf.measure.timers.event import EventTimer
 from pytest_attnperf.measure.timers.profiler import ProfilerTimer
 from pytest_attnperf.measure.timing import Timing
 from pytest_attnperf.measure.warm_up import warm_up
-from pytest_attnperf.records import CheckReport, DeviceInfo, FinalReport, Launch, NotProvenRightError, Rotation, Samples
+from pytest_attnperf.records import (
+    CheckReport,
+    DeviceInfo,
+    FinalReport,
+    KernelObject,
+    Launch,
+    NotProvenRightError,
+    Rotation,
+    Samples,
+)
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.stages import Breakdown
@@ -86,6 +95,10 @@ class TorchSubject:
         """Make the timed inputs, let the backend build and compile, and call it until it has settled."""
         with self._watching_state():
             self._guarded(self._prepare)
+
+    def loaded(self) -> tuple[KernelObject, ...]:
+        """Compiled kernels that preparing the case launched."""
+        return self._ran.loaded()
 
     def check(self, *, profiled: bool = False, repeats: int = 0) -> CheckReport:
         """Judge a call on the timed inputs and one on planted inputs of the check seed, and what ran in a third.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from pytest_attnperf.records import CheckReport, FinalReport, Rotation, Samples
+    from pytest_attnperf.records import CheckReport, FinalReport, KernelObject, Rotation, Samples
     from pytest_attnperf.records.pairs import Turn, TurnPlan
     from pytest_attnperf.records.profiles import CaseProfile
     from pytest_attnperf.records.stages import Breakdown
@@ -28,6 +28,9 @@ class Subject(Protocol):
 
     def prepare(self) -> None:
         """Make the timed inputs, build, compile and warm up. Nothing is checked or timed."""
+
+    def loaded(self) -> tuple[KernelObject, ...]:
+        """Compiled kernels that `prepare` launched; some may not run again."""
 
     def not_timed_reason(self) -> str:
         """Why a time taken here would say nothing; empty when `blocks` may be asked."""

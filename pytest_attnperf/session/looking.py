@@ -94,7 +94,8 @@ class Bench:
         """
         self.renew(case)
         request, profiled = self.request(case, next_key, fresh), case.timed or self.settings.mode in UNTIMED
-        return take_look(self.pool, place, request, plan, rotate=rotate, stages=stages, profiled=profiled)
+        ahead = plausibility.read_ahead
+        return take_look(self.pool, place, request, plan, rotate=rotate, stages=stages, profiled=profiled, loaded=ahead)
 
     def request(self, case: Case, next_key: CaseKey | None, fresh: int = 0) -> OpenRequest:
         """What opens a case; with the stored configuration where that was asked for."""

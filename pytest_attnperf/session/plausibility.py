@@ -5,7 +5,8 @@ A wrong measurement and a kernel that skips work look alike: faster than before.
 than of others, and a case that cannot answer is SUSPICIOUS.
 
 A worker sends the code objects of the kernels that a case launched; reading them needs packages that a worker may lack,
-so that they are read here, once, and dropped. Their hashes are the launch identity's.
+so that they are read here, once, and dropped. Their hashes are the launch identity's. What a case has loaded is taken
+apart while it is proven, by other cores.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import binascii
 import functools
 import hashlib
 import math
+import os
 import re
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,7 +30,7 @@ from pytest_attnperf.correctness.what_ran import differences, short_name, unchan
 from pytest_attnperf.environment.device_specs import DeviceSpec
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.measure.ran_code import OBJECT_BYTES_MOST, OBJECT_ID_DIGITS
-from pytest_attnperf.records import FinalReport, Launch, Rotation, Verdict
+from pytest_attnperf.records import FinalReport, KernelObject, Launch, Rotation, Verdict
 from pytest_attnperf.records.code import KernelCode
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.results import CaseResult
@@ -238,7 +241,34 @@ def isa_hash(data: bytes, name: str) -> str | None:
 
 def analysed(data: bytes, launch: Launch) -> KernelCode | None:
     """A launched kernel with its instructions, as far as they can be decoded here; None where `isa_hash` gives none."""
-    return _analysed(data, launch.name, math.prod(launch.block))
+    known = data, launch.name, math.prod(launch.block)
+    begun = _ahead.pop(known, None)
+    return _analysed(*known) if begun is None else begun.result()
+
+
+CORES_LEAST = 4
+"""With fewer, reading ahead would slow the case that it is meant not to delay."""
+
+_ahead: dict[tuple[bytes, str, int], Future[KernelCode | None]] = {}
+
+
+@functools.cache
+def _readers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2), thread_name_prefix="attnperf-code")
+
+
+def read_ahead(kernels: Iterable[KernelObject]) -> None:
+    """Begin to take apart what a case has loaded; `analysed` waits for it. Forgets what was begun for another case."""
+    for begun in _ahead.values():
+        begun.cancel()
+    _ahead.clear()
+    if (os.cpu_count() or 1) < CORES_LEAST:
+        return
+    for kernel in kernels:
+        data = _unpacked(kernel.data)
+        if data is not None:
+            known = data, kernel.name, kernel.threads
+            _ahead[known] = _readers().submit(_analysed, *known)
 
 
 def remember_under(folder: Path) -> None:
@@ -336,9 +366,14 @@ def _objects(final: FinalReport) -> dict[str, bytes]:
 
 def _sound(final: FinalReport) -> Iterator[tuple[str, bytes]]:
     for identity, text in final.code.items():
-        try:
-            data = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), OBJECT_BYTES_MOST)
-        except (binascii.Error, ValueError, zlib.error):
-            continue
-        if hashlib.sha256(data).hexdigest()[:OBJECT_ID_DIGITS] == identity:
+        data = _unpacked(text)
+        if data is not None and hashlib.sha256(data).hexdigest()[:OBJECT_ID_DIGITS] == identity:
             yield identity, data
+
+
+def _unpacked(text: str) -> bytes | None:
+    """A code object as a worker sends it; None for what is none."""
+    try:
+        return zlib.decompressobj().decompress(base64.b64decode(text, validate=True), OBJECT_BYTES_MOST)
+    except (binascii.Error, ValueError, zlib.error):
+        return None

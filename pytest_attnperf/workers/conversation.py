@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from pytest_attnperf.errors import WorkerError
-from pytest_attnperf.records import CaseKey, CheckReport, FinalReport, Rotation, Samples, WorkloadFigures
+from pytest_attnperf.records import CaseKey, CheckReport, FinalReport, KernelObject, Rotation, Samples, WorkloadFigures
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.stages import Breakdown
@@ -21,12 +21,16 @@ CLOSE_LIMIT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Opened:
-    """How `open` was answered: supported, unsupported with reasons, or finished without a rendezvous."""
+    """How `open` was answered: supported, unsupported with reasons, or finished without a rendezvous.
+
+    loaded   compiled kernels that preparing the case launched, to be read while it is proven
+    """
 
     state: str
     unsupported: tuple[str, ...] = ()
     not_timed: str = ""
     figures: WorkloadFigures | None = None
+    loaded: tuple[KernelObject, ...] = ()
     outcome: str = ""
     text: str = ""
 

@@ -82,7 +82,9 @@ class LocalCase:
         figures = WorkloadFigures(
             workload.flops, workload.bytes_min, workload.dtype, workload.cache_state, workload.definition()
         )
-        return Opened("open", tuple(reasons), "" if reasons else self.subject.not_timed_reason(), figures)
+        if reasons:
+            return Opened("open", tuple(reasons), figures=figures)
+        return Opened("open", (), self.subject.not_timed_reason(), figures, self.subject.loaded())
 
     def check(self, *, profiled: bool = False) -> CheckReport:
         """Prove the case right."""

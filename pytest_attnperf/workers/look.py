@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from pytest_attnperf.errors import CaseFailedError, UnsupportedError
@@ -10,6 +11,7 @@ from pytest_attnperf.records import (
     CheckReport,
     FinalReport,
     Fingerprint,
+    KernelObject,
     ProcessSummary,
     Rotation,
     Samples,
@@ -61,9 +63,11 @@ def take_look(
     rotate: bool = False,
     stages: bool = False,
     profiled: bool = True,
+    loaded: Callable[[Sequence[KernelObject]], None] = lambda _kernels: None,
 ) -> Look:
     """Open, check, measure, finish and close one case in the process at `place`; `plan` None checks without timing.
 
+    loaded     is told what a case that will be timed has loaded, before it is checked
     rotate     also time calls whose inputs change before each of them
     stages     also time the stages of a call; where that fails the look has a note in place of them
     profiled   without a plan, look at the checked call with a profiler; not where this process times other cases
@@ -73,7 +77,7 @@ def take_look(
     ready = pool.ready(place)
     samples, note = None, ""
     with pool.case(place, request) as case:
-        look = begin(case, ready, profiled=profiled and plan is None)
+        look = begin(case, ready, profiled=profiled and plan is None, loaded=loaded if plan is not None else None)
         if look.ending is not Ending.RIGHT:
             return look
         try:
@@ -116,7 +120,13 @@ def take_profile(pool: Pool, place: int, request: OpenRequest) -> CaseProfile:
         return case.profile()
 
 
-def begin(case: Conversation, ready: Ready, *, profiled: bool) -> Look:
+def begin(
+    case: Conversation,
+    ready: Ready,
+    *,
+    profiled: bool,
+    loaded: Callable[[Sequence[KernelObject]], None] | None = None,
+) -> Look:
     """Open and check a case. It is still open, and may be timed, exactly when the look's ending is RIGHT.
 
     A look with a note may not be timed; the note says why.
@@ -128,6 +138,8 @@ def begin(case: Conversation, ready: Ready, *, profiled: bool) -> Look:
     if opened.unsupported:
         case.close()
         return replace(look, ending=Ending.UNSUPPORTED, reasons=tuple(opened.unsupported))
+    if loaded is not None and not look.note:
+        loaded(opened.loaded)
     try:
         look = replace(look, report=case.check(profiled=profiled))
     except UnsupportedError as error:  # only its first call shows that a kernel cannot be interpreted

@@ -266,6 +266,7 @@ def _opened(subject: Subject, workload: Workload) -> dict[str, Any]:
         "state": "open",
         "unsupported": reasons,
         "not_timed": "" if reasons else subject.not_timed_reason(),
+        "loaded": [] if reasons else plain(subject.loaded()),
         "figures": {
             "flops": workload.flops,
             "bytes_min": workload.bytes_min,

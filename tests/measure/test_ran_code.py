@@ -22,7 +22,7 @@ import pytest
 
 from pytest_attnperf.measure import ran_code
 from pytest_attnperf.measure.autotuners import INDUCTOR
-from pytest_attnperf.measure.ran_code import LoadedKernel, RanCode, note, recording
+from pytest_attnperf.measure.ran_code import LOADED_MOST, LoadedKernel, RanCode, note, recording
 from pytest_attnperf.records import Launch
 
 ROOT = Path(__file__).parents[2]
@@ -302,6 +302,20 @@ def test_large_objects_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
         f"{len(ONE)}"
     }
     assert ran.config([replace(FORWARD, object_id=identity(ONE))]) == {}
+
+
+def test_what_was_loaded_last_is_sent_ahead() -> None:
+    """Each kernel once with its object, whatever its launches looked like; of an autotuner's many the last ones, and of
+    one whose object is not known nothing."""
+    ran = RanCode()
+    for shared in (1024, 2048):
+        ran.add(LoadedKernel("forward", ONE, 128, shared))
+    ran.add(LoadedKernel("unknown", b"", 128, 0))
+    (sent,) = ran.loaded()
+    assert (sent.name, sent.threads, zlib.decompress(base64.b64decode(sent.data))) == ("forward", 128, ONE)
+    for number in range(LOADED_MOST + 2):
+        ran.add(LoadedKernel(f"tried_{number}", ONE, 128, 0))
+    assert [kernel.name for kernel in ran.loaded()] == [f"tried_{number}" for number in range(2, LOADED_MOST + 2)]
 
 
 def test_only_what_ran_is_sent() -> None:

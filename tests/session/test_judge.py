@@ -11,6 +11,7 @@ from pytest_attnperf.baselines.writing import new_entry
 from pytest_attnperf.errors import BaselineError, CaseFailedError, WorkerError
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Verdict
+from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.settings import Mode
 
 if TYPE_CHECKING:
@@ -298,6 +299,18 @@ def test_every_process_of_a_second_look_counts(bench: Bench, places: tuple[int, 
     bench.pool.by_place |= {place: {"time_us": 100.0} for place in {1, 2, 3} - {*places}}
     result = bench.judge(time_us=103.0, config={"path": "asm"})
     assert (result.verdict, result.reasons[0]) == (Verdict.INCOMPARABLE, slower.reasons[0])
+
+
+def test_what_a_case_has_loaded_is_read_before_it_is_timed(stored: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only where it will be: a case that is proven and not timed says nothing of its code."""
+    seen: list[str] = []
+    monkeypatch.setattr(plausibility, "read_ahead", lambda kernels: seen.extend(kernel.name for kernel in kernels))
+    loaded = [{"name": "forward", "threads": 128, "data": ""}]
+    assert stored.judge(loaded=loaded).verdict is Verdict.SAME
+    assert seen == ["forward"]
+    stored.judge(loaded=loaded, not_timed="on a CPU")
+    stored.judge(loaded=loaded, supported=["no such head size"])
+    assert seen == ["forward"]
 
 
 def test_a_recording_names_another_path_and_mixes_none(bench: Bench) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import sys
+import threading
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +20,7 @@ import pytest
 from pytest_attnperf.baselines.schema import plain as stored_form
 from pytest_attnperf.codeobject import objects as objects_of
 from pytest_attnperf.errors import CodeObjectError
-from pytest_attnperf.records import FinalReport, Launch
+from pytest_attnperf.records import FinalReport, KernelObject, Launch
 from pytest_attnperf.records.code import KernelCode, SourceLine
 from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.plausibility import (
@@ -173,6 +175,28 @@ def test_an_object_is_taken_apart_once(monkeypatch: pytest.MonkeyPatch, objects:
     launches = (FORWARD, replace(FORWARD, grid=(1, 1, 1)), replace(FORWARD, block=(64, 1, 1)))
     assert all(analysed(b"asked_once", launch) is not None for launch in launches)
     assert asked == [128, 64]
+
+
+def test_what_a_case_has_loaded_is_taken_apart_while_it_is_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked for it afterwards, another thread has done it; what another case had loaded is forgotten, what is no object
+    is left out, and with few cores nothing is begun."""
+    asked: list[tuple[bytes, str, str]] = []
+
+    def analyse(data: bytes, name: str, threads: int) -> KernelCode:
+        asked.append((data, name, threading.current_thread().name.rpartition("_")[0]))
+        return code(name)
+
+    monkeypatch.setattr(plausibility, "_analysed", analyse)
+    monkeypatch.setattr(os, "cpu_count", lambda: plausibility.CORES_LEAST)
+    plausibility.read_ahead([KernelObject("forward", 128, packed(ONE)), KernelObject("bad", 64, "no base64!")])
+    assert [analysed(ONE, FORWARD), analysed(ONE, FORWARD)] == [code("forward")] * 2
+    assert asked == [(ONE, "forward", "attnperf-code"), (ONE, "forward", "")]
+    plausibility.read_ahead([KernelObject("forward", 128, packed(OTHER))])
+    plausibility.read_ahead([])
+    assert plausibility._ahead == {}
+    monkeypatch.setattr(os, "cpu_count", lambda: plausibility.CORES_LEAST - 1)
+    plausibility.read_ahead([KernelObject("forward", 128, packed(ONE))])
+    assert plausibility._ahead == {}
 
 
 def test_a_report_crosses_the_protocol_whole() -> None:

@@ -21,6 +21,7 @@ from pytest_attnperf.workloads.prefill import Prefill
 
 WORKLOAD = Prefill(batch=1, seq_q=64, heads=1, head_dim=16)
 KEY = CaseKey("prefill", "fake.a", WORKLOAD.id)
+LOADED = {"name": "forward", "threads": 128, "data": "eJw="}
 
 
 class Bench:
@@ -68,7 +69,7 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     """A healthy case that takes 100 us."""
-    made = Bench(tmp_path, {"time_us": 100.0, "block_sd": 0.0})
+    made = Bench(tmp_path, {"time_us": 100.0, "block_sd": 0.0, "loaded": [LOADED]})
     yield made
     made.ask("exit")
     made.thread.join(5)
@@ -80,7 +81,7 @@ def test_a_whole_conversation(bench: Bench) -> None:
     assert bench.ready["event"] == "ready"
     assert bench.ready["cases"][0]["backend"] == "fake.a"
     opened = bench.open()["ok"]
-    assert opened["state"] == "open"
+    assert (opened["state"], opened["loaded"]) == ("open", [LOADED])
     assert opened["figures"]["definition"]["seq_q"] == 64
     assert bench.ask("check")["ok"]["problems"] == []
     assert bench.block()["ok"]["block_us"] == [100.0] * 5

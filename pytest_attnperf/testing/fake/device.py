@@ -55,6 +55,7 @@ from pytest_attnperf.records import (
     ErrorFigures,
     FinalReport,
     Fingerprint,
+    KernelObject,
     Launch,
     NotProvenRightError,
     Rotation,
@@ -114,6 +115,10 @@ class FakeSubject:
         """Break where the script says so; memory runs out in building unless it does."""
         if operation == self.script.get("fault_at", "open" if self.fault in fake_faults.IN_BUILDING else "check"):
             fake_faults.strike(self.fault)
+
+    def loaded(self) -> tuple[KernelObject, ...]:
+        """Scripted."""
+        return tuple(KernelObject(**kernel) for kernel in self.script.get("loaded", ()))
 
     def not_timed_reason(self) -> str:
         """Scripted."""
