@@ -176,7 +176,6 @@ def _hidden(workload: Decode, seq_lens: torch.Tensor, room: int) -> torch.Tensor
 def _sdpa_decode(workload: Decode, device: torch.device) -> Callable[..., torch.Tensor]:
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.nn.attention.bias import causal_lower_right
     from torch.nn.functional import scaled_dot_product_attention
 
     mask: torch.Tensor | None = None
@@ -184,6 +183,8 @@ def _sdpa_decode(workload: Decode, device: torch.device) -> Callable[..., torch.
         shown = torch.ones(workload.queries, workload.seq_kv, dtype=torch.bool)
         mask = shown.tril(workload.seq_kv - workload.queries)
     elif workload.queries > 1:
+        from torch.nn.attention.bias import causal_lower_right  # imports Inductor, which takes a second
+
         mask = causal_lower_right(workload.queries, workload.seq_kv)
 
     def decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

@@ -199,11 +199,11 @@ def _sdpa(workload: Mixed, device: torch.device) -> Callable[..., torch.Tensor]:
 
 def _mask(part: Part, device: torch.device) -> Any:
     """None for a single token, which sees all keys, and where top-left is bottom-right; GPUs have their own form."""
-    from torch.nn.attention.bias import causal_lower_right
-
     if part.q in (1, part.kv):
         return None
     if device.type != "cpu":
+        from torch.nn.attention.bias import causal_lower_right  # imports Inductor, which takes a second
+
         return causal_lower_right(part.q, part.kv)
     return ~hidden_keys(part.kv - part.q, part.q, part.kv, 0, device)
 

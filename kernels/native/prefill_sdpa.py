@@ -117,14 +117,14 @@ class PinnedSdpa(PrefillBackend):
 
     def _bottom_right(self, workload: Prefill, device: torch.device) -> tuple[Any, str]:
         """The attn_mask to pass, and its name: flash and efficient have their own form of it on GPUs."""
-        from torch.nn.attention.bias import causal_lower_right
-
         if not workload.causal:
             return None, "none"
         if workload.seq_q == workload.seq_kv and not workload.window:
             return None, "is_causal"
         own_form = device.type != "cpu" and self.backend in ("FLASH_ATTENTION", "EFFICIENT_ATTENTION")
         if own_form and not workload.window:
+            from torch.nn.attention.bias import causal_lower_right  # imports Inductor, which takes a second
+
             return causal_lower_right(workload.seq_q, workload.seq_kv), "causal_lower_right"
         return visible_keys(workload, device), "bool mask"
 

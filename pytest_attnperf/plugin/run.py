@@ -90,7 +90,7 @@ class Run:
         remember_under(asked.root / ANALYSED)
         session = Session(Bench(settings, pool, store, asked.root / LOCAL_STORE, commit_of(asked.root), against))
         gathered = Gathered(len(cases) + len(builds))
-        features = Features.of(config, session, gathered, cases, compiling(config, session, builds, plan))
+        features = Features.of(config, session, gathered, cases, compiling(config, session, cases, builds, plan))
         gpus = _gpus_of_xdist(config) if sides is None else sides.gpus
         run = cls(config, session, gathered, features, gpus, in_process=sides is None)
         if sides is not None:

@@ -36,6 +36,23 @@ for backend in registry.for_family("prefill"):
 print(sorted(sys.modules.keys() & {"torch", "triton", "aiter"}))
 """
 
+INDUCTOR_PROBE = """
+import sys
+import kernels
+from pytest_attnperf.backends import Registry
+from pytest_attnperf.records import DeviceInfo
+from pytest_attnperf.workloads.families import parse_workload
+registry = Registry()
+kernels.register(registry)
+for name, text in (
+    ("native.sdpa_flash", "prefill-b1-s8-h1-d16-f32-causal"),
+    ("native.sdpa_decode", "decode-b1-q2-kv8-h1-d16-f32"),
+):
+    workload = parse_workload(text)
+    registry.get(name).prepare(workload, workload.make_inputs(0, "cpu", planted=False)).run()
+print("torch._inductor" in sys.modules)
+"""
+
 
 def test_every_backend_is_registered_under_its_documented_name() -> None:
     """The registry holds exactly the backends the suites are parametrised from, in table order."""
@@ -93,6 +110,12 @@ def test_describing_backends_imports_neither_torch_nor_a_compiler() -> None:
     """Registering, and asking for reasons, leaves torch, triton and aiter out of a fresh process."""
     done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_attention_of_torch_imports_no_compiler() -> None:
+    """Preparing and calling it on a CPU leaves Inductor out of a fresh process: importing it takes a second."""
+    done = subprocess.run([sys.executable, "-c", INDUCTOR_PROBE], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_no_backend_has_a_tolerance_of_its_own() -> None:

@@ -55,13 +55,17 @@ class Features:
             feature.enter(phase)
 
 
-def compiling(config: pytest.Config, session: Session, builds: Items, plan: Callable[[], LaunchPlan]) -> CodeRun | None:
-    """What compiles kernels, of a run that has some."""
+def compiling(
+    config: pytest.Config, session: Session, cases: Items, builds: Items, plan: Callable[[], LaunchPlan]
+) -> CodeRun | None:
+    """What compiles kernels, of a run that has some beside its cases."""
     if not builds:
         return None
-    from pytest_attnperf.plugin.features.code_objects.code_run import CodeRun
+    from pytest_attnperf.plugin.features.code_objects.code_run import CodeRun, to_be_timed
 
-    return CodeRun(config, builds, session.bench.settings, session.bench.store.roots, plan)
+    settings = session.bench.settings
+    timed = to_be_timed(config, cases, settings.mode)
+    return CodeRun(config, builds, settings, session.bench.store.roots, plan, timed)
 
 
 def _of_cases(

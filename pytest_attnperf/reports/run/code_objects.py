@@ -115,15 +115,20 @@ TABLE_WIDTH = 110
 def code_table(results: Sequence[CodeResult], *, width: int = TABLE_WIDTH, ink: Ink = PLAIN) -> str:
     """One architecture and kernel after the other, a line per configuration; '' without results.
 
-    Columns that are empty or 0 for every result are left out, and then those of the highest rank that do not fit.
+    Where every kernel has one, its name stands before the configuration, in place of a heading. Columns that are empty
+    or 0 for every result are left out, and then those of the highest rank that do not fit.
     """
     shown = [column for column in COLUMNS if any(column.cell(result) not in (ABSENT, "0") for result in results)]
-    groups: dict[tuple[str, str], list[Row]] = {}
+    kernels = Counter((result.key.label, result.key.backend) for result in results)
+    headed = any(count > 1 for count in kernels.values())
+    groups: dict[str, list[Row]] = {}
     for result in results:
-        row = Row(result.key.workload, tuple(column.cell(result) for column in shown), result.verdict)
-        groups.setdefault((result.key.label, result.key.backend), []).append(row)
-    headed = [Group(" ".join(group), tuple(rows)) for group, rows in groups.items()]
-    return grid(headed, [column.column for column in shown], corner="config", width=width, ink=ink)
+        arch, kernel, config = result.key.label, result.key.backend, result.key.workload
+        heading, name = (f"{arch} {kernel}", config) if headed else (arch, f"{kernel} {config}")
+        row = Row(name, tuple(column.cell(result) for column in shown), result.verdict)
+        groups.setdefault(heading, []).append(row)
+    made = [Group(heading, tuple(rows)) for heading, rows in groups.items()]
+    return grid(made, [column.column for column in shown], corner="config", width=width, ink=ink)
 
 
 def code_line(results: Sequence[CodeResult]) -> str:

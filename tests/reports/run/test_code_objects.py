@@ -102,6 +102,15 @@ def test_the_table_says_what_a_kernel_asks_for() -> None:
     ]  # fmt: skip
 
 
+def test_one_configuration_of_each_kernel_takes_one_line() -> None:
+    """Where no kernel has two, its name stands before the configuration: half as many lines, under the architecture."""
+    rows = table(result(), result("hip.softmax", "plain"), result("hip.softmax", "plain", "gfx1100"))
+    assert [row[:2] for row in rows[1:]] == [
+        ["gfx942"], ["SAME, unchanged", "triton.flash d256"], ["SAME, unchanged", "hip.softmax plain"],
+        ["gfx1100"], ["SAME, unchanged", "hip.softmax plain"],
+    ]  # fmt: skip
+
+
 def test_columns_without_anything_are_left_out() -> None:
     """What is 0 or unknown for every kernel has no column; one kernel that has it brings the column for all."""
     assert table(result())[0] == [

@@ -1,5 +1,5 @@
-"""Compiled kernels inside the user's pytest: starts compile workers when the first is due, gathers results, and at the
-end merges baselines, names entries without a kernel, and says what was not gated.
+"""Compiled kernels inside the user's pytest: starts compile workers behind the last timed case, gathers results, and
+at the end merges baselines, names entries without a kernel, and says what was not gated.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import contextlib
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from pytest_attnperf.baselines.code_schema import entry_of
 from pytest_attnperf.baselines.code_store import CodeStore
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.plugin import options
+from pytest_attnperf.plugin.cases import pair_of
 from pytest_attnperf.plugin.config import is_xdist_worker
 from pytest_attnperf.plugin.features.base import Feature
 from pytest_attnperf.plugin.features.code_objects.code_items import (
@@ -27,18 +28,20 @@ from pytest_attnperf.plugin.features.code_objects.code_items import (
     code_settings,
 )
 from pytest_attnperf.plugin.gathered import RESULT
-from pytest_attnperf.plugin.keys import build_key
-from pytest_attnperf.records import Verdict
+from pytest_attnperf.plugin.keys import PLANNED, build_key
+from pytest_attnperf.plugin.session_setup import device_kind
+from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.reports.run.code_objects import TEXT_LIMIT
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.session.code_session import CodeCase, CodeSession
+from pytest_attnperf.session.looking import UNTIMED
 from pytest_attnperf.session.plausibility import ANALYSED
 
 if TYPE_CHECKING:
     from pytest_attnperf.results import CaseResult
-    from pytest_attnperf.session.settings import RunSettings
+    from pytest_attnperf.session.settings import Mode, RunSettings
     from pytest_attnperf.workers.compile_pool import CompilePool
     from pytest_attnperf.workers.launch import LaunchPlan
 
@@ -50,7 +53,9 @@ class CodeRun(Feature):
     """What a run knows of its compiled kernels.
 
     baselines   folders of stored kernels, first found first
-    plan        how workers of this tree are started; asked when the first kernel is due
+    plan        how workers of this tree are started; asked when compilers start
+    timed       cases that may be timed and have not ended: behind the last of them compilers start, at the latest when
+                the first kernel is due
 
     What compiles kernels is imported then, too.
     """
@@ -60,6 +65,7 @@ class CodeRun(Feature):
     settings: RunSettings
     baselines: Sequence[Path]
     plan: Callable[[], LaunchPlan]
+    timed: set[CaseKey] = field(default_factory=set)
     _judged: int = 0
     _session: CodeSession | None = None
     _pool: CompilePool | None = None
@@ -73,11 +79,18 @@ class CodeRun(Feature):
         item.stash[RESULT] = result
         return result
 
+    def begin(self) -> None:
+        """Compile beside the first cases, where none is timed."""
+        self._compile_ahead()
+
     def after_case(self, result: CaseResult | CodeResult) -> None:
         """End compilers behind the last kernel: what is timed next must not share the machine with them."""
         self._judged += isinstance(result, CodeResult)
+        self.timed.discard(result.key)
         if self._judged == len(self.items):
             self.shutdown()
+        else:
+            self._compile_ahead()
 
     def stop(self, *, interrupted: bool) -> None:
         """End them also where kernels are left."""
@@ -94,6 +107,11 @@ class CodeRun(Feature):
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
+
+    def _compile_ahead(self) -> None:
+        """Start compilers once nothing is timed any more; a worker of xdist does not know what the others do."""
+        if not self.timed and not is_xdist_worker(self.config):
+            self._judges()
 
     def _judges(self) -> CodeSession:
         if self._session is None:
@@ -122,6 +140,18 @@ class CodeRun(Feature):
         flag = options.BY_NAME["arch"].flag
         archs = f"{flag}={','.join(archs_of(self.config))}"
         return replace(plan, passed_options=(*plan.passed_options, archs))
+
+
+def to_be_timed(config: pytest.Config, cases: Sequence[pytest.Item], mode: Mode) -> set[CaseKey]:
+    """Keys of the cases that this run may time. Without a GPU a backend says what is not; a test may do it, too."""
+    if mode in UNTIMED:
+        return set()
+    on_cpu = device_kind(config)[0] == "cpu"
+    return {
+        item.stash[PLANNED].key
+        for item in cases
+        if item.stash[PLANNED].timed and not (on_cpu and (pair := pair_of(item)) and not pair[0].times_on_cpu)
+    }
 
 
 SHOWN = 5

@@ -128,7 +128,7 @@ def test_recorded_then_unchanged(project: CodeProject) -> None:
     again = project.run("--attnperf", "--attnperf-strict")
     again.assert_outcomes(passed=1)
     again.stdout.fnmatch_lines(
-        ["*gfx942 hip.saxpy*", "*SAME, unchanged*", "code objects: 1 same (1 unchanged) on gfx942"]
+        ["gfx942", "SAME, unchanged*hip.saxpy plain*", "code objects: 1 same (1 unchanged) on gfx942"]
     )
     (result,) = project.results()
     assert (result["verdict"], result["unchanged"]) == ("SAME", True)
@@ -292,9 +292,7 @@ def test_report_shows_code_objects(project: CodeProject) -> None:
     project.run("--attnperf")
     report = project.pytester.run(sys.executable, "-m", "pytest_attnperf.cli", "report", ".attnperf/results.json")
     assert report.ret == 1
-    report.stdout.fnmatch_lines(
-        ["code_objects", "*gfx942 hip.empty*", "SUSPICIOUS*one*", "code objects: 1 suspicious*"]
-    )
+    report.stdout.fnmatch_lines(["code_objects", "gfx942", "SUSPICIOUS*hip.empty one*", "code objects: 1 suspicious*"])
 
 
 def test_shuffled_collection_is_put_back(project: CodeProject, other_plugins: None) -> None:
