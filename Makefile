@@ -23,7 +23,7 @@ TYPES := $(RUN) mypy --strict
 # Without a GPU a demonstration runs, usually on a few cores shared with others, where the same code differs by tens of
 # per cent between two processes. There the gate looks for gross changes only (twice as slow), and a case that cannot be
 # decided does not fail.
-CPU_FLAGS ?= --attnperf-threshold=100 --no-attnperf-strict --attnperf-benchmark=off examples/demo suites/test_code_objects.py
+CPU_FLAGS ?= --attnperf-threshold=100 --no-attnperf-strict --attnperf-benchmark=off examples/demo
 
 # In file order, for reproducible runs; tests of random order ask for it in runs of their own. Each of two processes
 # collects and runs its own files (tests/shares.py); with ARGS="-n 4" it is xdist as ever.
