@@ -23,7 +23,7 @@ TYPES := $(RUN) mypy --strict
 # Without a GPU a demonstration runs, usually on a few cores shared with others, where the same code differs by tens of
 # per cent between two processes. There the gate looks for gross changes only (twice as slow), and a case that cannot be
 # decided does not fail.
-CPU_FLAGS ?= --attnperf-threshold=100 --no-attnperf-strict --attnperf-benchmark=off examples/demo suites/test_code_objects.py
+CPU_FLAGS ?= --attnperf-threshold=100 --no-attnperf-strict --attnperf-benchmark=off examples/demo
 
 # In file order, for reproducible runs; tests of random order ask for it in runs of their own. Each of two processes
 # collects and runs its own files (tests/shares.py); with ARGS="-n 4" it is xdist as ever.
@@ -53,7 +53,10 @@ $(STAMP): pyproject.toml Makefile .ci/setup
 
 # What stands below the demonstration's tables.
 NEXT = next: a kernel of your own, docs/add-to-your-repo.md; every case of the suites, make nightly; a GPU times them all
-NO_GPU = ! $(VENV)/bin/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'
+# torch is asked, which takes seconds to import, where there is a GPU at all.
+HAS_GPU = import os, sys; from pytest_attnperf.environment.gpus import has_gpu; \
+	sys.exit(not has_gpu(os.environ)[0] or not __import__("torch").cuda.is_available())
+NO_GPU = ! $(VENV)/bin/python -c '$(HAS_GPU)'
 
 attnperf: $(STAMP)
 	@what=suites/; next=; \

@@ -22,13 +22,19 @@ FEW = 5
 """Of so few cases the first is left out, which paid for the start of workers: it took 52 s of one of ours, and the
 others 2 s each."""
 
+PROVEN_S, COMPILED_S = 2.0, 0.7
+"""Of a case that is only proven, and of a compiled kernel, before one has ended: both take less than timed ones."""
+
 LEAST_SAID = 10.0
 """What is shorter is not said as a number: ending workers and writing results takes seconds, too."""
 
 
 @dataclass(frozen=True)
 class Took:
-    """A case that has ended, so long after the one before it; `twice` where it got a second look."""
+    """A case that has ended, so long after the one before it; `twice` where it got a second look.
+
+    suite   or any name of a kind of cases that are alike
+    """
 
     suite: str
     seconds: float
@@ -44,13 +50,18 @@ class Left:
 
 
 def time_left(
-    took: Iterable[Took], planned: Mapping[str, int], since: float, step_left: float | None = None
+    took: Iterable[Took],
+    planned: Mapping[str, int],
+    since: float,
+    step_left: float | None = None,
+    priors: Mapping[str, float] | None = None,
 ) -> Left | None:
     """What is left; None where nothing is known.
 
     planned     cases of each suite that have not ended; the first of them may be under way
     since       how long ago the last case ended
     step_left   until the case that is under way ends, where its own steps say so
+    priors      what a case takes of suites that are unlike the others, until one of theirs has ended
     """
     took = tuple(took)
     usual = _Usual.of(took[1:] if len(took) <= FEW else took)
@@ -59,7 +70,8 @@ def time_left(
         return Left(0.0)
     if usual is None:
         return None if step_left is None or cases > 1 else Left(step_left)
-    whole = sum(max(0, count) * usual.of_suite(suite) for suite, count in planned.items())
+    priors = priors or {}
+    whole = sum(max(0, count) * usual.of_suite(suite, priors.get(suite)) for suite, count in planned.items())
     this = whole / cases
     if step_left is not None:
         return Left(whole - this + step_left)
@@ -97,9 +109,9 @@ class _Usual:
         }
         return cls(means) if means else None
 
-    def of_suite(self, suite: str) -> float:
-        """By all there were for a suite that has not begun."""
-        known = self.suites.get(suite)
+    def of_suite(self, suite: str, prior: float | None) -> float:
+        """By all there were for a suite that has not begun and has no prior."""
+        known = self.suites.get(suite, prior)
         return statistics.fmean(self.suites.values()) if known is None else known
 
 

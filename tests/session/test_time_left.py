@@ -37,6 +37,14 @@ def test_suites_are_told_apart() -> None:
     assert seconds(time_left(begun, {"prefill": 40}, 0.0)) == pytest.approx(40 * 6.0)
 
 
+def test_what_is_unlike_the_others_has_a_time_of_its_own() -> None:
+    """Cases that are only proven do not take what timed ones did; once one of them has ended it says what they take."""
+    took, priors = [Took("demo", 20.0)] * 3, {"proven": 2.0}
+    assert seconds(time_left(took, {"proven": 10}, 0.0, priors=priors)) == pytest.approx(20.0)
+    took.append(Took("proven", 5.0))
+    assert seconds(time_left(took, {"proven": 9}, 0.0, priors=priors)) == pytest.approx(45.0)
+
+
 def test_second_looks_are_told_apart() -> None:
     """Second looks take several times as long; as many are expected of the next cases as there were."""
     took = [*[Took("prefill", 2.0)] * 9, Took("prefill", 42.0, twice=True)]

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_attnperf.plugin.cases import pair_of
 from pytest_attnperf.plugin.config import is_xdist_controller, is_xdist_worker, run_config
 from pytest_attnperf.plugin.ending import BaseSide
 from pytest_attnperf.plugin.features.base import Feature
+from pytest_attnperf.plugin.keys import PLANNED
+from pytest_attnperf.plugin.session_setup import device_kind
 from pytest_attnperf.session.looking import UNTIMED
 from pytest_attnperf.session.settings import Mode
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.plugin.features.journal.journaling import Journal
     from pytest_attnperf.plugin.features.live.progress import Progress
     from pytest_attnperf.plugin.gathered import Gathered
+    from pytest_attnperf.records import CaseKey
     from pytest_attnperf.session.judge import Session
     from pytest_attnperf.workers.launch import LaunchPlan
 
@@ -39,7 +43,7 @@ class Features:
         """What a run of these cases does besides judging them. Raises UsageError."""
         worker, mode = is_xdist_worker(config), session.bench.settings.mode
         journal = _journal(config, session)
-        progress = None if worker else _progress(config, gathered, code)
+        progress = None if worker else _progress(config, gathered, code, to_be_timed(config, cases, mode))
         found: list[Feature | None] = [*_of_cases(config, session, gathered, cases, progress), journal, code]
         if not worker:
             from pytest_attnperf.plugin.features.interrupts import watch
@@ -61,11 +65,23 @@ def compiling(
     """What compiles kernels, of a run that has some beside its cases."""
     if not builds:
         return None
-    from pytest_attnperf.plugin.features.code_objects.code_run import CodeRun, to_be_timed
+    from pytest_attnperf.plugin.features.code_objects.code_run import CodeRun
 
     settings = session.bench.settings
     timed = to_be_timed(config, cases, settings.mode)
     return CodeRun(config, builds, settings, session.bench.store.roots, plan, timed)
+
+
+def to_be_timed(config: pytest.Config, cases: Items, mode: Mode) -> set[CaseKey]:
+    """Keys of the cases that this run may time. Without a GPU a backend says what is not; a test may do it, too."""
+    if mode in UNTIMED:
+        return set()
+    on_cpu = device_kind(config)[0] == "cpu"
+    return {
+        item.stash[PLANNED].key
+        for item in cases
+        if item.stash[PLANNED].timed and not (on_cpu and (pair := pair_of(item)) and not pair[0].times_on_cpu)
+    }
 
 
 def _of_cases(
@@ -101,13 +117,19 @@ def _journal(config: pytest.Config, session: Session) -> Journal | None:
     return Journal.of(config, settings, session.bench.commit)
 
 
-def _progress(config: pytest.Config, gathered: Gathered, code: CodeRun | None) -> Progress | None:
+def _progress(config: pytest.Config, gathered: Gathered, code: CodeRun | None, timed: set[CaseKey]) -> Progress | None:
     """How far the run is, unless nobody wants to hear that; and what xdist's workers have ended, where these judge."""
     from pytest_attnperf.plugin.features.live.progress import Dealt, Progress
 
     progress = None
     if config.get_verbosity() >= 0:
-        progress = Progress(config, gathered.selected, (lambda: None) if code is None else (lambda: code.compiling))
+        progress = Progress(
+            config,
+            gathered.selected,
+            (lambda: None) if code is None else (lambda: code.compiling),
+            timed=timed,
+            uncompiled=(lambda: None) if code is None else (lambda: code.uncompiled),
+        )
         progress.follow()
     if is_xdist_controller(config):
         config.pluginmanager.register(Dealt(gathered, progress), "attnperf-dealt")

@@ -78,6 +78,8 @@ def describe_notes(definitions: dict[str, Json]) -> None:
 
 
 def _encoded(value: object) -> Json:
+    if isinstance(value, str) and not isinstance(value, Note):
+        return str(value)  # torch.__version__ is a text of a class of its own
     if not isinstance(value, Note):
         raise NotImplementedError(f"no JSON is known of {type(value)}")
     if kind_of(value) is NoteKind.PLAIN:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from benchmarks.house import PACKAGE, ROOT, House
+from pytest_attnperf.plugin.features import on
+from pytest_attnperf.plugin.features.on import to_be_timed
+from pytest_attnperf.plugin.keys import PLANNED
 from pytest_attnperf.plugin.run import Run
+from pytest_attnperf.records import CaseKey
+from pytest_attnperf.session.settings import Mode
 from pytest_attnperf.testing.project import FakeProject
 
 LOADED = """
@@ -50,3 +57,23 @@ def test_no_file_of_the_plugin_imports_itself() -> None:
 def test_a_run_holds_few_things() -> None:
     """What only a mode needs is held by that mode."""
     assert len(fields(Run)) <= 8
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "timed"),
+    [("cpu", Mode.GATE, "native"), ("gpu", Mode.GATE, "native triton"), ("gpu", Mode.CHECK, "")],
+)
+def test_what_may_be_timed(monkeypatch: pytest.MonkeyPatch, kind: str, mode: Mode, timed: str) -> None:
+    """All but what the test or, without a GPU, the backend says is not; nothing in a run that only checks."""
+    absent: Any = None
+    backends = {"native": True, "triton": False, "proven": True}
+    cases: Any = [
+        SimpleNamespace(
+            stash={PLANNED: SimpleNamespace(key=CaseKey("suite", name, "w"), timed=name != "proven")},
+            pair=(SimpleNamespace(times_on_cpu=times_on_cpu), None),
+        )
+        for name, times_on_cpu in backends.items()
+    ]
+    monkeypatch.setattr(on, "device_kind", lambda config: (kind, ""))
+    monkeypatch.setattr(on, "pair_of", lambda item: item.pair)
+    assert to_be_timed(absent, cases, mode) == {CaseKey("suite", name, "w") for name in timed.split()}

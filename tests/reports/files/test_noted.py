@@ -57,6 +57,18 @@ def test_a_plain_note_is_a_text_in_the_file(case: CaseFactory, run: RunFactory) 
     assert one["reasons"] == [{"kind": "other path", "text": "another path ran: ck", "about": "ck"}]
 
 
+class Version(str):
+    """As torch's: a text of a class of its own."""
+
+    __slots__ = ()
+
+
+def test_a_text_of_another_class_is_a_text(case: CaseFactory, run: RunFactory) -> None:
+    """A case that ran in the process of pytest has torch's own version in its configuration."""
+    read = decode(encode(run(case(config={"torch": Version("2.13.0")}))), "results.json")
+    assert read.cases[0].config == {"torch": "2.13.0"}
+
+
 def test_words_have_no_kind_in_a_file_of_now(case: CaseFactory, run: RunFactory) -> None:
     """Only files of before are told by their texts."""
     after = decode(encode(run(case(notes=("crept: 2 us",)))), "r.json")

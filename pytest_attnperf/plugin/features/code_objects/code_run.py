@@ -18,7 +18,6 @@ from pytest_attnperf.baselines.code_schema import entry_of
 from pytest_attnperf.baselines.code_store import CodeStore
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.cases import pair_of
 from pytest_attnperf.plugin.config import is_xdist_worker
 from pytest_attnperf.plugin.features.base import Feature
 from pytest_attnperf.plugin.features.code_objects.code_items import (
@@ -28,20 +27,18 @@ from pytest_attnperf.plugin.features.code_objects.code_items import (
     code_settings,
 )
 from pytest_attnperf.plugin.gathered import RESULT
-from pytest_attnperf.plugin.keys import PLANNED, build_key
-from pytest_attnperf.plugin.session_setup import device_kind
+from pytest_attnperf.plugin.keys import build_key
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.reports.run.code_objects import TEXT_LIMIT
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.session.code_session import CodeCase, CodeSession
-from pytest_attnperf.session.looking import UNTIMED
 from pytest_attnperf.session.plausibility import ANALYSED
 
 if TYPE_CHECKING:
     from pytest_attnperf.results import CaseResult
-    from pytest_attnperf.session.settings import Mode, RunSettings
+    from pytest_attnperf.session.settings import RunSettings
     from pytest_attnperf.workers.compile_pool import CompilePool
     from pytest_attnperf.workers.launch import LaunchPlan
 
@@ -102,6 +99,11 @@ class CodeRun(Feature):
         counts = None if self._pool is None else self._pool.counts
         return None if counts is None or counts[0] >= counts[1] else counts
 
+    @property
+    def uncompiled(self) -> int | None:
+        """How many kernels no compiler has come to; None while there is none."""
+        return None if self._pool is None else self._pool.counts[1] - self._pool.counts[0]
+
     def shutdown(self) -> None:
         """End the compile workers."""
         if self._pool is not None:
@@ -140,18 +142,6 @@ class CodeRun(Feature):
         flag = options.BY_NAME["arch"].flag
         archs = f"{flag}={','.join(archs_of(self.config))}"
         return replace(plan, passed_options=(*plan.passed_options, archs))
-
-
-def to_be_timed(config: pytest.Config, cases: Sequence[pytest.Item], mode: Mode) -> set[CaseKey]:
-    """Keys of the cases that this run may time. Without a GPU a backend says what is not; a test may do it, too."""
-    if mode in UNTIMED:
-        return set()
-    on_cpu = device_kind(config)[0] == "cpu"
-    return {
-        item.stash[PLANNED].key
-        for item in cases
-        if item.stash[PLANNED].timed and not (on_cpu and (pair := pair_of(item)) and not pair[0].times_on_cpu)
-    }
 
 
 SHOWN = 5

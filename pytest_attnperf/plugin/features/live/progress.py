@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -15,10 +15,11 @@ from pytest_attnperf.plugin.features.base import ENDING, Feature
 from pytest_attnperf.plugin.features.live.live_line import LINE, Standing, status_text
 from pytest_attnperf.plugin.gathered import CASE, CODE, Gathered
 from pytest_attnperf.plugin.keys import build_key, case_key
-from pytest_attnperf.records.code import CodeResult
+from pytest_attnperf.records import CaseKey
+from pytest_attnperf.records.code import CODE_SUITE, CodeResult
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.session.time_left import Left, Took, duration, left_text, time_left
+from pytest_attnperf.session.time_left import COMPILED_S, PROVEN_S, Left, Took, duration, left_text, time_left
 from pytest_attnperf.workers.doing import DOING
 
 EVERY_SECONDS = 15.0
@@ -29,11 +30,16 @@ REMEMBERED = 500
 UNKNOWN = ""
 """Suite of cases that are planned without being known."""
 
+ONLY_PROVEN = " only proven"
+"""Behind the name of a suite: those of its cases that are not timed."""
+
 
 class Progress(Feature):
     """Of one run. In a log it prints at most one line per `EVERY_SECONDS`.
 
     compiling   asks how many kernels are compiled, and of how many; None while none is
+    timed       cases that may be timed, whatever has ended; others take less
+    uncompiled  asks how many kernels wait to be compiled; None while no compiler is there
     """
 
     def __init__(
@@ -42,8 +48,13 @@ class Progress(Feature):
         total: int,
         compiling: Callable[[], tuple[int, int] | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        timed: Collection[CaseKey] = (),
+        uncompiled: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._config = config
+        self._timed = frozenset(timed)
+        self._uncompiled = uncompiled
         self._total = total
         self._compiling = compiling
         self._clock = clock
@@ -105,7 +116,7 @@ class Progress(Feature):
         self._done += 1
         self._failed += result.fails
         now = self._clock()
-        left, suite = self._planned_left(), result.key.suite
+        left, suite = self._planned_left(), self._kind(result.key)
         left[suite if left[suite] > 0 else UNKNOWN] -= 1
         twice = isinstance(result, CaseResult) and bool(result.second or result.pairs)
         self._took.append(Took(suite, now - self._ended, twice))
@@ -146,11 +157,23 @@ class Progress(Feature):
     def _time_left(self) -> Left | None:
         step, now = DOING.step, self._clock()
         step_left = None if step is None else step.left_s(DOING.clock())
-        return time_left(tuple(self._took), self._planned_left(), now - self._ended, step_left)
+        planned, uncompiled = self._planned_left(), self._uncompiled()
+        if uncompiled is not None:  # one that is compiled is judged in no time
+            planned = Counter({**planned, CODE_SUITE: min(planned[CODE_SUITE], uncompiled)})
+        return time_left(tuple(self._took), planned, now - self._ended, step_left, self._priors(planned))
+
+    def _kind(self, key: CaseKey) -> str:
+        """Its suite; beside timed cases, those of it that are only proven are another one."""
+        as_ever = not self._timed or key in self._timed or key.suite == CODE_SUITE
+        return key.suite if as_ever else f"{key.suite}{ONLY_PROVEN}"
+
+    def _priors(self, planned: Iterable[str]) -> dict[str, float]:
+        proven = {kind: PROVEN_S for kind in planned if kind.endswith(ONLY_PROVEN)}
+        return {**proven, CODE_SUITE: COMPILED_S} if self._timed else {}
 
     def _planned_left(self) -> Counter[str]:
         if self._left is None:
-            self._left = Counter(_planned(self._config, self._total))
+            self._left = Counter(_planned(self._config, self._total, self._kind))
         return self._left
 
     def _write(self, line: str) -> None:
@@ -181,12 +204,12 @@ def _name(test: str) -> str:
     return parameters.removesuffix("]") or function
 
 
-def _planned(config: pytest.Config, total: int) -> dict[str, int]:
-    """Cases of each suite among the items that pytest runs; those that it does not know of count as one suite."""
+def _planned(config: pytest.Config, total: int, kind: Callable[[CaseKey], str]) -> dict[str, int]:
+    """Cases of each kind among the items that pytest runs; those that it does not know of count as one."""
     session: Any = config.pluginmanager.get_plugin("session")
     items = getattr(session, "items", [])
     keys = [case_key(item) or build_key(item) for item in items]
-    found = Counter(key.suite for key in keys if key is not None)
+    found = Counter(kind(key) for key in keys if key is not None)
     return {**found, UNKNOWN: max(0, total - found.total())}
 
 

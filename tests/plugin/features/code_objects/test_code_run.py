@@ -9,21 +9,17 @@ import pytest
 
 from pytest_attnperf.baselines.code_store import CodeStore, code_path
 from pytest_attnperf.plugin.ending import merge_code, noted_in
-from pytest_attnperf.plugin.features.code_objects import code_run
 from pytest_attnperf.plugin.features.code_objects.code_run import (
     SHOWN,
     CodeRun,
     not_compiled,
-    to_be_timed,
     unresolved_code_lines,
     unused_code,
 )
-from pytest_attnperf.plugin.keys import PLANNED
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.code import CodeResult, KernelCode
 from pytest_attnperf.reports.run.code_objects import TEXT_LIMIT
 from pytest_attnperf.results import RESULTS_SCHEMA, RunResult
-from pytest_attnperf.session.settings import Mode
 
 CODE = KernelCode(
     "k", "gfx942", 96, 0, 96, 40, 0, 0, 0, 0, 8192, 56, 256, 256, 64, None, False, 9000, "a1b2", {"matrix": 64}
@@ -238,23 +234,3 @@ def test_compilers_start_behind_the_last_timed_case(*, xdist: bool, asked: list[
         run.after_case(done)
         seen.append(run.asked)
     assert seen == asked
-
-
-@pytest.mark.parametrize(
-    ("kind", "mode", "timed"),
-    [("cpu", Mode.GATE, "native"), ("gpu", Mode.GATE, "native triton"), ("gpu", Mode.CHECK, "")],
-)
-def test_what_may_be_timed(monkeypatch: pytest.MonkeyPatch, kind: str, mode: Mode, timed: str) -> None:
-    """All but what the test or, without a GPU, the backend says is not; nothing in a run that only checks."""
-    absent: Any = None
-    backends = {"native": True, "triton": False, "proven": True}
-    cases: Any = [
-        SimpleNamespace(
-            stash={PLANNED: SimpleNamespace(key=key(name), timed=name != "proven")},
-            pair=(SimpleNamespace(times_on_cpu=times_on_cpu), None),
-        )
-        for name, times_on_cpu in backends.items()
-    ]
-    monkeypatch.setattr(code_run, "device_kind", lambda config: (kind, ""))
-    monkeypatch.setattr(code_run, "pair_of", lambda item: item.pair)
-    assert to_be_timed(absent, cases, mode) == set(map(key, timed.split()))

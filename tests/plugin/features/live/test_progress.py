@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pytest_attnperf.plugin.features.live.progress import EVERY_SECONDS, Progress
+from pytest_attnperf.plugin.keys import BUILD, CASE
 from pytest_attnperf.records import CaseKey, Verdict
+from pytest_attnperf.records.code import CODE_SUITE
 from pytest_attnperf.results import CaseResult
 
 KEY = CaseKey("prefill", "fake.a", "prefill-b1-s64")
@@ -34,15 +37,19 @@ class Reporter:
 class Run:
     """A run of so many cases, whose clock goes on by what each takes."""
 
-    def __init__(self, total: int, verbosity: int = 0) -> None:
+    def __init__(self, total: int, verbosity: int = 0, timed: Collection[CaseKey] = ()) -> None:
         self.now = 100.0
         self.compiling: tuple[int, int] | None = None
+        self.uncompiled: int | None = None
+        self.items: list[Any] = []
         self.reporter = Reporter()
-        plugins = {"terminalreporter": self.reporter}
+        plugins = {"terminalreporter": self.reporter, "session": self}
         config: Any = SimpleNamespace(
             pluginmanager=SimpleNamespace(get_plugin=plugins.get), get_verbosity=lambda: verbosity, stash=pytest.Stash()
         )
-        self.progress = Progress(config, total, lambda: self.compiling, lambda: self.now)
+        self.progress = Progress(
+            config, total, lambda: self.compiling, lambda: self.now, timed=timed, uncompiled=lambda: self.uncompiled
+        )
 
     def case(self, seconds: float, *, fails: bool = False, backend: str = "fake.a") -> None:
         """One case that takes so long."""
@@ -73,6 +80,21 @@ def test_what_came_before_the_first_case_is_not_its_time() -> None:
     assert "time left unknown" in run.reporter.lines[0]
     run.case(EVERY_SECONDS)
     assert "about 4.2 h left" in run.reporter.lines[1]
+
+
+def test_cases_that_are_only_proven_are_told_apart() -> None:
+    """They are expected to take less than timed ones before any of them has ended, and compiled kernels nothing."""
+    timed = [CaseKey("prefill", backend, "prefill-b1-s64") for backend in ("fake.a", "fake.b")]
+    run = Run(26, timed=timed)
+    proven = CaseKey("prefill", "fake.c", "prefill-b1-s64")
+    run.items = [SimpleNamespace(stash={CASE: key}) for key in (*timed, *[proven] * 4)]
+    run.items += [SimpleNamespace(stash={BUILD: CaseKey(CODE_SUITE, "k", str(number))}) for number in range(20)]
+    for key in timed:
+        run.case(20.0, backend=key.backend)
+    assert "about 22 s left" in run.reporter.lines[-1]
+    run.uncompiled = 5
+    run.case(16.0, backend="fake.c")
+    assert "about 52 s left" in run.reporter.lines[-1]
 
 
 def test_quiet_runs_have_no_progress() -> None:
