@@ -1,10 +1,11 @@
 """Where the time of a run goes: in each case and process, by what was asked of it and by the function that it was in.
 
-    python benchmarks/where_time_goes.py [--limit-s S] [--top N] [--lines] -- [pytest's arguments, else 'suites/']
+    python benchmarks/where_time_goes.py [--cpu] [--lines] [--limit-s S] [--top N] -- [pytest's arguments, else 'suites/']
 
-Nothing is patched: a thread in every process looks 100 times a second at what the main thread does. Prints the seconds
-of the whole run, when the first timed case was done, and what a case takes in one process, with what of it is timed
-blocks. Exits with 1 where a case and process take longer than --limit-s on average.
+Nothing is patched: a thread in every process looks 100 times a second at what the main thread does. With --cpu seconds
+are those that it computed, which says more on a machine that others use, too. Prints the seconds of the whole run, when
+the first timed case was done, and what a case takes in one process, with what of it is timed blocks. Exits with 1 where
+a case and process take longer than --limit-s on average.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import pytest
 
 EVERY_S = 0.01
 WRITTEN_EVERY_S = 2.0
-OUT = "ATTNPERF_WHERE_TIME_GOES"
+OUT, BY_CPU = "ATTNPERF_WHERE_TIME_GOES", "ATTNPERF_WHERE_CPU_TIME_GOES"
 LINES = f"{OUT}_BY_LINE"
 PACKAGE = f"{os.sep}pytest_attnperf{os.sep}"
 SUBJECT = f"measure{os.sep}subject.py"
@@ -46,22 +47,24 @@ class Watch:
     def __init__(self, folder: Path, role: str) -> None:
         self.folder = folder
         self.role = role
-        self.started_s = _age_s()
+        self.by_cpu = BY_CPU in os.environ
+        self.started_s = time.process_time() if self.by_cpu else _age_s()
         self.seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
         self.main = threading.main_thread().ident or 0
         threading.Thread(target=self._look, name="where-time-goes", daemon=True).start()
         atexit.register(self.write)
 
     def _look(self) -> None:
-        last = written = time.monotonic()
+        clock = time.pthread_getcpuclockid(self.main) if self.by_cpu else time.CLOCK_MONOTONIC
+        last, written = time.clock_gettime(clock), time.monotonic()
         while True:
             time.sleep(EVERY_S)
             frame = sys._current_frames().get(self.main)
-            now = time.monotonic()
+            now = time.clock_gettime(clock)
             if frame is not None:
                 self.seconds[_place(frame)] += now - last
             last = now
-            if now - written > WRITTEN_EVERY_S:
+            if time.monotonic() - written > WRITTEN_EVERY_S:
                 self.write()
                 written = time.monotonic()
 
@@ -113,6 +116,7 @@ def arguments() -> argparse.Namespace:
     """What the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--limit-s", type=float, default=0.3, help="of a case and process, on average")
+    parser.add_argument("--cpu", action="store_true", help="seconds that the main threads computed")
     parser.add_argument("--top", type=int, default=25, help="functions that are listed")
     parser.add_argument("--lines", action="store_true", help="tell the lines of a function apart")
     parser.add_argument("--results", type=Path, metavar="FILE", help="keep the run's results.json here")
@@ -129,7 +133,8 @@ def main() -> int:
         command = [sys.executable, "-m", "pytest", "--attnperf", "-p", "where_time_goes", *options.pytest]
         command.append(f"--attnperf-results={results}")
         here = str(Path(__file__).resolve().parent)
-        environment = os.environ | {OUT: temporary} | ({LINES: "1"} if options.lines else {})
+        chosen = {BY_CPU: options.cpu, LINES: options.lines}
+        environment = os.environ | {OUT: temporary} | {name: "1" for name, on in chosen.items() if on}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH", ""))))
         began = time.monotonic()
         status = _status(subprocess.Popen(command, env=environment))
