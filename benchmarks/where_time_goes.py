@@ -1,6 +1,6 @@
 """Where the time of a run goes: in each case and process, by what was asked of it and by the function that it was in.
 
-    python benchmarks/where_time_goes.py [--cpu] [--lines] [--limit-s S] [--top N] -- [pytest's arguments, else 'suites/']
+    python benchmarks/where_time_goes.py [--cpu] [--lines] [--limit-s S] [--top N] -- [arguments of pytest, or suites/]
 
 Nothing is patched: a thread in every process looks 100 times a second at what the main thread does. With --cpu seconds
 are those that it computed, which says more on a machine that others use, too. Prints the seconds of the whole run, when

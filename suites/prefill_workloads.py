@@ -70,8 +70,13 @@ PREFILL_NIGHTLY += [
     for backend in ("native.eager_fp32", "native.sdpa_math")
     for workload in (PREFILL_D256[3], PREFILL_LLAMA[1])
 ]
+PREFILL_NIGHTLY += [f"native.compiled-{PREFILL_D256[3].id}"]
 """All but the sizes that tables are made of, and a ragged one that a CPU can take; of the unfused attentions that store
 fp32, 13 to 20 ms a call there, small ones only."""
+
+TORCHS = ("eager", "eager_fp32", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "sdpa_math", "flex", "compiled")
+PREFILL_CPU = [f"native.{name}-{PREFILL_RAGGED[0].id}" for name in TORCHS]
+"""The ragged size is there for kernels of our own; torch's are timed on it by nightly runs."""
 
 PREFILL_HEAD_DIMS = [
     Prefill.parse_line(line)
@@ -119,7 +124,7 @@ MI300X, and int8 with both products, the first product, or only K and V in 8 bit
 PREFILL_FEATURES = [*PREFILL_HEAD_DIMS, *PREFILL_SCORES, *PREFILL_LARGE]
 """In a suite of their own: what is recorded of `PREFILL` holds as it is."""
 
-PREFILL_FEATURES_NIGHTLY = [*PREFILL_HEAD_DIMS[:2], *PREFILL_HEAD_DIMS[3:], *PREFILL_SCORES[1:3], *PREFILL_LARGE[1:]]
+PREFILL_FEATURES_NIGHTLY = [*PREFILL_HEAD_DIMS[:2], *PREFILL_HEAD_DIMS[3:], *PREFILL_SCORES[1:], *PREFILL_LARGE[1:]]
 PREFILL_FEATURES_CPU = PREFILL_SCORES[:1]
 PREFILL_8_BIT_NIGHTLY = [PREFILL_8_BIT[1], *PREFILL_8_BIT[3:]]
 """All but one of each kind."""

@@ -32,6 +32,9 @@ MODEL_LAYERS = [
 ]
 """What a model's layer is timed over: one unfused and one fused attention of each library."""
 
+STAGED_LAYERS = [f"{name}-{blocks.PREFILL_MODELS[0].id}" for name in ("layer.triton.staged", "layer.hip.staged")]
+"""Whose attention in stages is the larger part of what their tests take."""
+
 
 def proven(workloads, label, each=1, **chosen):
     """Cases that are proven and never timed, of the `backends` named or of all `without` some.
@@ -81,17 +84,12 @@ class TestPrefill:
         """Large logits, tiny and huge values, equal scores, and values near the largest that fp16 holds."""
         attnperf.run(backend, workload)
 
-    @timed(blocks.BASELINE, backends=MODEL_LAYERS)
+    @timed(blocks.BASELINE, cpu=blocks.BASELINE, without=NOT_PREFILL)
     def test_performance_baseline(self, attnperf, backend, workload):
         """The result is right and, when timed, no slower than its baseline."""
         attnperf.run(backend, workload)
 
-    @timed(blocks.BASELINE, cpu=blocks.BASELINE, without=[*NOT_PREFILL, *MODEL_LAYERS])
-    def test_performance_of_others(self, attnperf, backend, workload):
-        """The same over every other attention."""
-        attnperf.run(backend, workload)
-
-    @timed(blocks.PREFILL_MODELS, blocks.PREFILL_MODELS[1:], backends=MODEL_LAYERS)
+    @timed(blocks.PREFILL_MODELS, [*blocks.PREFILL_MODELS[1:], *STAGED_LAYERS], backends=MODEL_LAYERS)
     def test_models(self, attnperf, backend, workload):
         """The same at the sizes of models' layers."""
         attnperf.run(backend, workload)

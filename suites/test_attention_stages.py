@@ -40,7 +40,7 @@ def test_weighted_values(attnperf, backend, workload):
 @pytest.mark.attnperf(
     family="prefill",
     workloads=STAGED,
-    nightly=STAGED[1:2],
+    nightly=STAGED[1:],
     cpu=STAGED[:1],
     backends=[*STAGES, *FUSED],
     breakdown=True,

@@ -6,7 +6,10 @@ from suites.backward_workloads import BACKWARD, VARLEN_BACKWARD
 
 
 @pytest.mark.attnperf(
-    family="backward", workloads=BACKWARD, nightly=BACKWARD[1:3], cpu=[f"native.eager_backward-{BACKWARD[0].id}"]
+    family="backward",
+    workloads=BACKWARD,
+    nightly=[*BACKWARD[1:3], f"native.eager_backward-{BACKWARD[3].id}"],
+    cpu=[f"native.eager_backward-{BACKWARD[0].id}"],
 )
 def test_backward(attnperf, backend, workload):
     """The gradients are right and, when timed, no slower than their baseline."""
@@ -14,7 +17,10 @@ def test_backward(attnperf, backend, workload):
 
 
 @pytest.mark.attnperf(
-    family="varlen_backward", workloads=VARLEN_BACKWARD, nightly=VARLEN_BACKWARD[2:], cpu=VARLEN_BACKWARD[:1]
+    family="varlen_backward",
+    workloads=VARLEN_BACKWARD,
+    nightly=[*VARLEN_BACKWARD[2:], f"native.eager_varlen_backward-{VARLEN_BACKWARD[1].id}"],
+    cpu=VARLEN_BACKWARD[:1],
 )
 def test_varlen_backward(attnperf, backend, workload):
     """The gradients of packed sequences are right and, when timed, no slower than their baseline."""
