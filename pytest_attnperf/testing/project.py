@@ -90,7 +90,7 @@ class FakeProject:
         return self.pytester.runpytest_subprocess("-p", "no:randomly", *args, "suites/", timeout=timeout)
 
     def store_baselines(self, *args: str) -> None:
-        """Run --update-baselines ARGS; the same script and suites are measured once per test session and copied after."""
+        """Run --update-baselines ARGS; the same script and suites are measured once per session and copied after."""
         suites = {path.name: path.read_text() for path in (self.path / "suites").glob("*.py")}
         key = json.dumps([self.script, suites], sort_keys=True)
         if key not in _STORED:
