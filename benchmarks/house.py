@@ -36,10 +36,11 @@ class House:
             for path in sorted((root / top).rglob("*.py"))
             if path.is_file()
         }
+        self._trees = {name: ast.parse(path.read_text()) for name, path in self.paths.items()}
         self.imports = {name: set(self._imports(name)) for name in self.paths}
 
     def _imports(self, name: str) -> Iterator[str]:
-        for node in running_nodes(ast.parse(self.paths[name].read_text())):
+        for node in running_nodes(self._trees[name]):
             if isinstance(node, ast.Import):
                 candidates = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and node.module:
@@ -87,7 +88,7 @@ class House:
 
     def _listed(self, name: str, folder: str) -> Iterator[str]:
         """Modules whose names, or what is imported from them, stand in a constant of `name`."""
-        tree = ast.parse(self.paths[name].read_text())
+        tree = self._trees[name]
         origin = {
             alias.asname or alias.name: self._known(f"{node.module}.{alias.name}")
             for node in tree.body
@@ -124,12 +125,13 @@ class House:
 
 
 def running_nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every node outside `if TYPE_CHECKING:` bodies."""
+    """Every statement, and what it is made of at first hand, outside `if TYPE_CHECKING:` bodies."""
     for child in ast.iter_child_nodes(tree):
         if isinstance(child, ast.If) and ast.unparse(child.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}:
             yield from running_nodes(ast.Module(child.orelse, type_ignores=[]))
-        else:
-            yield child
+            continue
+        yield child
+        if not isinstance(child, ast.expr):  # where no statement is
             yield from running_nodes(child)
 
 

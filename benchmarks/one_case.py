@@ -29,11 +29,11 @@ LISTED = "ATTNPERF_ENTERED"
 TEST = """
 pytest_plugins = ["pytester", "pytest_attnperf.testing.project"]
 
-def test_same(attnperf_project, monkeypatch):
+def test_same(attnperf_project):
     attnperf_project.backend("fake.a", time_us=100)
-    attnperf_project.store_baselines()
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    result = attnperf_project.run("-p", "pytest_attnperf.plugin.main", "--attnperf", "-p", "one_case", *{words!r})
+    plugin = ("-p", "pytest_attnperf.plugin.main")
+    attnperf_project.store_baselines(*plugin)
+    result = attnperf_project.run(*plugin, "--attnperf", "-p", "one_case", *{words!r})
     print(result.stdout.str())
     assert result.ret == 0
 """
@@ -112,7 +112,8 @@ def entered(*words: str) -> tuple[list[str], list[str]]:
         listed = folder / "entered.txt"
         paths = os.pathsep.join([str(ROOT), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly", "-q", str(folder)]
-        environ = {**os.environ, "PYTHONPATH": paths, LISTED: str(listed)}
+        environ = {**os.environ, "PYTHONPATH": paths, LISTED: str(listed), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        environ.pop("PYTEST_PLUGINS", None)
         done = subprocess.run(command, env=environ, cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode or not listed.exists():
             raise RuntimeError(done.stdout + done.stderr)

@@ -47,6 +47,8 @@ class version:
 class cuda:
     device_count = staticmethod(lambda: {gpus})
 """
+LEAN = ("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "PYTEST_PLUGINS")
+"""What `lean_processes` sets."""
 TIMES: dict[str, dict[str, Any]] = {"fake.slower": {"time_us": 100}, "fake.same": {"time_us": 50}, "fake.dies": {}}
 ABSENT = "raise ModuleNotFoundError(\"No module named '{0}'\", name='{0}')\n"
 
@@ -83,6 +85,7 @@ class Machine:
             "CUDA_VISIBLE_DEVICES": "GPU-stub0",
             "ROCR_VISIBLE_DEVICES": "0,1",
             "OMP_NUM_THREADS": "1",
+            **{name: os.environ[name] for name in LEAN if name in os.environ},
             **environment,
         }
         command = [sys.executable, str(PROGRAM), *arguments]
@@ -97,7 +100,7 @@ class Machine:
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+def machine(lean_processes: None, tmp_path_factory: pytest.TempPathFactory) -> Machine:
     """A suite of three backends, two images that differ, and every runtime."""
     path = tmp_path_factory.mktemp("containers")
     made = Machine(path)

@@ -89,12 +89,12 @@ class FakeProject:
         """Type `pytest suites/ ARGS` in a shell."""
         return self.pytester.runpytest_subprocess("-p", "no:randomly", *args, "suites/", timeout=timeout)
 
-    def store_baselines(self) -> None:
-        """Run --update-baselines; the same script and suites are measured once per test session and copied after."""
+    def store_baselines(self, *args: str) -> None:
+        """Run --update-baselines ARGS; the same script and suites are measured once per session and copied after."""
         suites = {path.name: path.read_text() for path in (self.path / "suites").glob("*.py")}
         key = json.dumps([self.script, suites], sort_keys=True)
         if key not in _STORED:
-            result = self.run("--update-baselines", "--attnperf-tier=nightly")
+            result = self.run("--update-baselines", "--attnperf-tier=nightly", *args)
             assert result.ret == 0, result.stdout.str()
             folder = self.path / "baselines"
             _STORED[key] = {str(p.relative_to(folder)): p.read_bytes() for p in folder.glob("*/*/*.json")}

@@ -30,8 +30,8 @@ def kernel(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 
 def make_inputs(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """x and w (128, 128): large enough that one draw of the reference makes a budget."""
-    return torch.randn(128, 128), torch.randn(128, 128)
+    """x and w (256, 256): large enough that one draw of the reference makes a budget."""
+    return torch.randn(256, 256), torch.randn(256, 256)
 
 
 def without_gradients(how: str) -> Callable[..., torch.Tensor]:

@@ -18,8 +18,8 @@ CPU = DeviceInfo("cpu", "cpu-x86_64", "test", interpreted=True)
 
 
 def inputs(seed: int) -> tuple[torch.Tensor, ...]:
-    """q, k and v (2, 4, 96, 64)."""
-    return tuple(torch.randn(2, 4, 96, 64).to(torch.float16) for _ in range(3))
+    """q, k and v (1, 11, 96, 64)."""
+    return tuple(torch.randn(1, 11, 96, 64).to(torch.float16) for _ in range(3))
 
 
 def scaled_first(scale: float) -> Callable[..., torch.Tensor]:
@@ -51,10 +51,10 @@ def problems(fn: Callable[..., Any], reference: Callable[..., Any], seed: int) -
     return subject.check().problems
 
 
-@pytest.mark.parametrize("reference", [fused, fused_by_name])
-def test_a_kernel_that_rounds_between_the_steps_is_right(reference: Callable[..., torch.Tensor]) -> None:
+@pytest.mark.parametrize(("reference", "seeds"), [(fused, range(1, 8)), (fused_by_name, range(1, 3))])
+def test_a_kernel_that_rounds_between_the_steps_is_right(reference: Callable[..., Any], seeds: range) -> None:
     """As it would be beside the same reference written in steps."""
-    for seed in range(1, 8):
+    for seed in seeds:
         assert problems(scaled_first(0.125), reference, seed) == ()
 
 

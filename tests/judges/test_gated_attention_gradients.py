@@ -17,7 +17,7 @@ from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 
 CPU = DeviceInfo("cpu", "cpu-x86_64", "test", interpreted=True)
 BF16 = torch.bfloat16
-LENGTH, WIDTH = 512, 64
+LENGTH, WIDTH = 256, 64
 SCALE = WIDTH**-0.5
 FAULTS = (
     "mask off by one",
@@ -86,8 +86,8 @@ def plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 
 
 def heads(seed: int) -> tuple[torch.Tensor, ...]:
-    """q, k and v (1, 2, 512, 64) in bf16."""
-    return tuple(torch.randn(1, 2, LENGTH, WIDTH).to(BF16) for _ in "qkv")
+    """q, k and v (1, 4, 256, 64) in bf16."""
+    return tuple(torch.randn(1, 4, LENGTH, WIDTH).to(BF16) for _ in "qkv")
 
 
 @functools.cache

@@ -60,8 +60,8 @@ def in_fp8(x: torch.Tensor, largest_of: int = 32) -> tuple[torch.Tensor, torch.T
 
 
 def heads(seed: int) -> tuple[torch.Tensor, ...]:
-    """q (2, 4, 150, 32), k and v (2, 2, 150, 32): two query heads share one of k and v."""
-    return tuple(torch.randn(2, count, 150, 32).to(BF16) for count in (4, 2, 2))
+    """q (2, 4, 150, 64), k and v (2, 2, 150, 64): two query heads share one of k and v."""
+    return tuple(torch.randn(2, count, 150, 64).to(BF16) for count in (4, 2, 2))
 
 
 def attention_plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int = 40) -> torch.Tensor:
@@ -195,7 +195,7 @@ GATED = {
     "fp8": Gated(
         in_fp8,
         in_fp8,
-        normal(64, 256),
+        normal(1024, 64),
         {
             "last column lost": lambda x: in_fp8(F.pad(x[:, :-1], (0, 1))),
             "largest of a part": lambda x: in_fp8(x, largest_of=31),
@@ -252,8 +252,6 @@ GATED = {
     ),
 }
 
-LIARS = [(name, liar) for name, gated in GATED.items() for liar in gated.liars]
-
 
 def proven(gated: Gated, fn: Callable[..., Any], seed: int) -> CheckReport:
     """What a check of the function finds, with this seed."""
@@ -263,14 +261,19 @@ def proven(gated: Gated, fn: Callable[..., Any], seed: int) -> CheckReport:
     return subject.check()
 
 
-@pytest.mark.parametrize(("name", "liar"), LIARS, ids=[f"{name}: {liar}" for name, liar in LIARS])
-def test_a_subtle_mistake_is_found(name: str, liar: str) -> None:
+each = pytest.mark.parametrize("name", GATED, scope="module")
+"""Liars and their twin run one after the other: what they are held against is computed once."""
+
+
+@each
+def test_subtle_mistakes_are_found(name: str) -> None:
     """Whatever the seed, without being told where the edges are."""
+    gated = GATED[name]
     for seed in (1, 20):
-        assert proven(GATED[name], GATED[name].liars[liar], seed).problems
+        assert [liar for liar, fn in gated.liars.items() if not proven(gated, fn, seed).problems] == []
 
 
-@pytest.mark.parametrize("name", GATED)
+@each
 def test_honest_twins_pass(name: str) -> None:
     """The same functions without the mistake, whose inputs are planted alike."""
     for seed in (1, 20, 300):

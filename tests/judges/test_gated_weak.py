@@ -36,8 +36,8 @@ def in_fp32(x: torch.Tensor) -> torch.Tensor:
 
 
 def far_from_zero(seed: int) -> torch.Tensor:
-    """(64, 64) near 100."""
-    return (torch.randn(64, 64) + 100).to(BF16)
+    """(1024, 64) near 100."""
+    return (torch.randn(1024, 64) + 100).to(BF16)
 
 
 def test_a_reference_that_zeros_would_pass_for_is_refused() -> None:
@@ -72,7 +72,7 @@ def test_a_result_that_is_nothing_but_rounding_is_no_fault_of_its_reference() ->
         weights = torch.softmax(x, -1)
         return weights, weights.sum(-1) - 1.0
 
-    report = checked(shifts, lambda: torch.randn(64, 64), shifts)
+    report = checked(shifts, lambda: torch.randn(1024, 64), shifts)
     assert report.problems == ()
 
 
@@ -109,9 +109,9 @@ def test_gradients_that_cancel_to_nothing_accuse_nobody_of_rounding() -> None:
     def both(norm: Any) -> Any:
         return lambda x: (norm(x), gradient(norm)(x))
 
-    report = checked(both(Norm.apply), lambda: torch.randn(64, 64, dtype=BF16), both(plain))
+    report = checked(both(Norm.apply), lambda: torch.randn(1024, 64, dtype=BF16), both(plain))
     assert report.problems == ()
-    reverted = checked(both(lambda x: Norm.apply(x) * 1.1), lambda: torch.randn(64, 64, dtype=BF16), both(plain))
+    reverted = checked(both(lambda x: Norm.apply(x) * 1.1), lambda: torch.randn(1024, 64, dtype=BF16), both(plain))
     assert reverted.problems != ()
 
 

@@ -25,8 +25,8 @@ def checked(fn: Callable[..., Any], inputs: Callable[..., Any], reference: Calla
 
 
 def rows(seed: int) -> torch.Tensor:
-    """(32, 64)."""
-    return torch.randn(32, 64)
+    """(256, 256): one draw of the reference makes a budget."""
+    return torch.randn(256, 256)
 
 
 def softmax(x: torch.Tensor) -> torch.Tensor:
@@ -80,7 +80,7 @@ def test_inputs_that_were_changed_are_found_and_named_before_the_reference() -> 
     """Other lengths make less work, and no shape says so. What each process draws anew is held against nobody."""
 
     def with_lengths(most: int) -> Callable[[int], tuple[torch.Tensor, ...]]:
-        return lambda seed: (torch.randn(32, 64), torch.randint(1, most, (32,)))
+        return lambda seed: (torch.randn(1024, 64), torch.randint(1, most, (1024,)))
 
     def masked(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         return x * (torch.arange(64) < lengths[:, None])
@@ -95,14 +95,14 @@ def test_inputs_that_were_changed_are_found_and_named_before_the_reference() -> 
 
 def planted_rows(seed: int, planted: bool) -> torch.Tensor:
     """Rows with one large element where they are to show it."""
-    x = torch.randn(32, 64)
+    x = torch.randn(256, 256)
     x[:, -1] += 8.0 * planted
     return x
 
 
 def unplanted_rows(seed: int, planted: bool) -> torch.Tensor:
     """Takes no notice of `planted`."""
-    return torch.randn(32, 64)
+    return torch.randn(256, 256)
 
 
 def test_inputs_that_plant_nothing_are_not_called_planted() -> None:
@@ -124,7 +124,7 @@ def test_inputs_that_plant_nothing_are_not_called_planted() -> None:
 
 def pairs(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Two matrices in fp32."""
-    return torch.randn(32, 64), torch.randn(64, 32)
+    return torch.randn(256, 64), torch.randn(64, 256)
 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -24,9 +24,9 @@ SAID = "the call changed a tensor that is no input: "
 
 
 def subject_of(fn: Callable[..., Any], reference: Callable[..., Any]) -> TorchSubject:
-    """A function of one (64, 128) tensor, prepared."""
+    """A function of one (512, 128) tensor, prepared."""
     subject = TorchSubject(
-        CallableBackend("mine", fn), AdHoc("x", lambda: torch.randn(64, 128).to(BF16), reference), CPU, Seeds(0, 1, 2)
+        CallableBackend("mine", fn), AdHoc("x", lambda: torch.randn(512, 128).to(BF16), reference), CPU, Seeds(0, 1, 2)
     )
     subject.prepare()
     return subject
@@ -72,7 +72,7 @@ class Layer(torch.nn.Module):
         super().__init__()
         self.linear = torch.nn.Linear(128, 128).to(BF16)
         self.table = weights(128)
-        self.register_buffer("space", torch.zeros(64, 128, dtype=BF16))
+        self.register_buffer("space", torch.zeros(512, 128, dtype=BF16))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Both."""

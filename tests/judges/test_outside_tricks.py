@@ -39,8 +39,8 @@ def normal(*shape: int, dtype: torch.dtype = torch.float32) -> Callable[[int], t
 
 
 def heads(seed: int) -> tuple[torch.Tensor, ...]:
-    """q (32, 64), k and v (256, 64)."""
-    return tuple(torch.randn(rows, 64).to(BF16) for rows in (32, 256, 256))
+    """q (1024, 64), k and v (256, 64): one draw of the reference makes a budget."""
+    return tuple(torch.randn(rows, 64).to(BF16) for rows in (1024, 256, 256))
 
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -147,48 +147,52 @@ TRICKS = {
     "sum not rescaled where the maximum hardly grows": Trick(by_tiles(0.5), by_tiles(0.0), attention, heads, "off by"),
     "small weights in fp8": Trick(narrow_weights(0.1), narrow_weights(0.0), attention, heads, "off by"),
     "wrong where gradients are enabled": Trick(
-        kernel_without_gradients(1.1), kernel_without_gradients(1.0), lambda x: x.softmax(-1), normal(64, 256), "off by"
+        kernel_without_gradients(1.1),
+        kernel_without_gradients(1.0),
+        lambda x: x.softmax(-1),
+        normal(256, 256),
+        "off by",
     ),
     "backward overwrites the result": Trick(
-        lambda x: tanh(x, "result"), lambda x: tanh(x, ""), torch.tanh, normal(64, 256), "off by", BOTH
+        lambda x: tanh(x, "result"), lambda x: tanh(x, ""), torch.tanh, normal(256, 256), "off by", BOTH
     ),
     "backward scales the incoming gradient": Trick(
         lambda x: tanh(x, "incoming"),
         lambda x: tanh(x, ""),
         torch.tanh,
-        normal(64, 256),
+        normal(256, 256),
         "changed its inputs",
         BOTH,
     ),
-    "softplus overflows": Trick(naive_softplus, F.softplus, lambda x: F.softplus(x), normal(64, 256), "Inf"),
+    "softplus overflows": Trick(naive_softplus, F.softplus, lambda x: F.softplus(x), normal(256, 256), "Inf"),
     "last of equal elements": Trick(
-        last_of_equals, lambda x: x.argmax(-1), lambda x: torch.argmax(x, -1), normal(64, 256), "off by"
+        last_of_equals, lambda x: x.argmax(-1), lambda x: torch.argmax(x, -1), normal(256, 256), "off by"
     ),
     "computed where a dict is read": Trick(
         kept_for_reader,
         lambda x: {"out": x.tanh()},
         lambda x: {"out": x.tanh()},
-        normal(64, 256),
+        normal(256, 256),
         "'out'",
     ),
     "negated by whoever reads it": Trick(
-        lambda x: torch._neg_view(x * x), lambda x: -(x * x), lambda x: -(x * x), normal(64, 256), "neg bit"
+        lambda x: torch._neg_view(x * x), lambda x: -(x * x), lambda x: -(x * x), normal(256, 256), "neg bit"
     ),
     "garbage collection left off": Trick(
         lambda x: (gc.disable(), x.tanh())[1],
         torch.tanh,
         torch.tanh,
-        normal(64, 256),
+        normal(256, 256),
         "whether Python collects garbage",
     ),
     "clamped to 60": Trick(
-        clamped(60.0), clamped(1e30), lambda x: (x.float() * 2).to(x.dtype), normal(64, 256, dtype=BF16), "off by"
+        clamped(60.0), clamped(1e30), lambda x: (x.float() * 2).to(x.dtype), normal(256, 256, dtype=BF16), "off by"
     ),
     "sigmoid in place of erf": Trick(
         lambda x: (x.float() * torch.sigmoid(1.702 * x.float())).to(x.dtype),
         lambda x: F.gelu(x.float()).to(x.dtype),
         lambda x: F.gelu(x.float()).to(x.dtype),
-        normal(64, 256, dtype=BF16),
+        normal(256, 256, dtype=BF16),
         "off by",
     ),
 }
@@ -226,7 +230,7 @@ def test_a_layout_that_is_left_to_the_reader_is_noted() -> None:
 
 def check(fn: Callable[..., Any]) -> CheckReport:
     """What a check says of a function that doubles and transposes."""
-    workload = AdHoc("x", normal(64, 256), lambda x: (x * 2).mT.contiguous())
+    workload = AdHoc("x", normal(256, 256), lambda x: (x * 2).mT.contiguous())
     subject = TorchSubject(CallableBackend("mine", fn), workload, CPU, Seeds(timed=0, check=1, final=2))
     subject.prepare()
     return subject.check()

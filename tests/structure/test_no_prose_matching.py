@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.prose import places_in, places_of_package
+from benchmarks.prose import Place, places_in, places_of_package
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,14 +35,20 @@ ALLOWED = {
 """(file, function): whose text it is, and why nobody gives it a kind."""
 
 
-def test_no_fact_is_told_by_words() -> None:
+@pytest.fixture(scope="module")
+def places() -> list[Place]:
+    """All of the package: reading it takes seconds."""
+    return places_of_package(ROOT)
+
+
+def test_no_fact_is_told_by_words(places: list[Place]) -> None:
     """Everywhere in the package, but for foreign texts and files that were written before."""
-    assert [place for place in places_of_package(ROOT) if (place.path, place.function) not in ALLOWED] == []
+    assert [place for place in places if (place.path, place.function) not in ALLOWED] == []
 
 
-def test_what_is_allowed_is_there() -> None:
+def test_what_is_allowed_is_there(places: list[Place]) -> None:
     """An exception that nothing needs any more is taken out of the list."""
-    found = {(place.path, place.function) for place in places_of_package(ROOT)}
+    found = {(place.path, place.function) for place in places}
     assert set(ALLOWED) - found == set()
 
 

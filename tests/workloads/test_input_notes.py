@@ -16,7 +16,7 @@ from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 from pytest_attnperf.workloads.input_notes import notes_on
 
 CPU = DeviceInfo("cpu", "cpu-x86_64", "test", interpreted=True)
-SHAPE = (128, 128)
+SHAPE = (256, 256)
 BF16, F16, F32, F64, F8 = torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.float8_e4m3fn
 
 

@@ -17,7 +17,7 @@ OTHER = "prefill-b1-s32-h1-d16-f16"
 def recorded(attnperf_project: FakeProject) -> FakeProject:
     """A project with one entry."""
     attnperf_project.backend("fake.a", time_us=100)
-    attnperf_project.run("--update-baselines")
+    attnperf_project.store_baselines()
     return attnperf_project
 
 
