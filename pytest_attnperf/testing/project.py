@@ -92,7 +92,7 @@ class FakeProject:
     def store_baselines(self, *args: str) -> None:
         """Run --update-baselines ARGS; the same script and suites are measured once per session and copied after."""
         suites = {path.name: path.read_text() for path in (self.path / "suites").glob("*.py")}
-        key = json.dumps([self.script, suites], sort_keys=True)
+        key = json.dumps([self.script, suites, args], sort_keys=True)
         if key not in _STORED:
             result = self.run("--update-baselines", "--attnperf-tier=nightly", *args)
             assert result.ret == 0, result.stdout.str()
