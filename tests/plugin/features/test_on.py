@@ -1,4 +1,4 @@
-"""Which modes of a run are loaded, and how the plugin's files hang together."""
+"""Which modes of a run are loaded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import fields
 
 import pytest
 
-from benchmarks.house import PACKAGE, ROOT, House
 from pytest_attnperf.plugin.run import Run
 from pytest_attnperf.testing.project import FakeProject
 
@@ -39,12 +38,6 @@ def test_a_mode_that_is_off_is_not_loaded(attnperf_project: FakeProject) -> None
     assert known - ALWAYS == set()
     assert "journal.journaling" in known
     assert "journal.journaling" not in loaded(attnperf_project)
-
-
-def test_no_file_of_the_plugin_imports_itself() -> None:
-    """Not over others either, and not inside of a function."""
-    circles = House(ROOT).circles()
-    assert [circle for circle in circles if any(name.startswith(f"{PACKAGE}.plugin") for name in circle)] == []
 
 
 def test_a_run_holds_few_things() -> None:
