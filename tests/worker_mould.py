@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import gc
 import importlib
 import json
@@ -43,37 +44,57 @@ class Mould:
     def __init__(self, *more: str) -> None:
         self._more = more
         self._process: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
+        self._folder = tempfile.TemporaryDirectory(prefix="mould-")
+        self.address = str(Path(self._folder.name) / "socket")
+        """Where another process asks, see `use`. The process that made this one must have asked before."""
 
     def popen(self, command: list[str], **how: Any) -> Forked:
         """What `subprocess.Popen` would start with the arguments that a controller gives it."""
-        asked = {"command": command, "cwd": str(how["cwd"]), "environment": dict(how["env"]), "fd": how["pass_fds"][0]}
-        said, saying = os.pipe()
-        with os.fdopen(said, "rb", buffering=0) as first, os.fdopen(saying, "wb") as last:
-            fds = [asked["fd"], how["stdout"].fileno(), last.fileno()]
-            socket.send_fds(self._asking(), [json.dumps(asked).encode()], fds)
-            last.close()
-            return Forked(int(first.readline()), os.dup(first.fileno()))
+        self.start()
+        return fork(self.address, command, **how)
 
-    def _asking(self) -> socket.socket:
-        """Where to ask."""
-        if self._control is None:
-            self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with theirs:
-                command = [sys.executable, "-u", __file__, str(theirs.fileno()), *self._more]
-                # torch counts its threads when it is imported, and workers without a GPU are told to use one.
-                environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-                environment["OMP_NUM_THREADS"] = "1"
+    def start(self) -> None:
+        """Start it, unless it runs."""
+        if self._process is None:
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            listener.bind(self.address)
+            listener.listen(64)
+            # torch counts its threads when it is imported, and workers without a GPU are told to use one.
+            environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+            environment["OMP_NUM_THREADS"] = "1"
+            with listener:
+                command = [sys.executable, "-u", __file__, str(listener.fileno()), *self._more]
                 self._process = subprocess.Popen(
-                    command, env=environment, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL
+                    command, env=environment, pass_fds=(listener.fileno(),), stdin=subprocess.DEVNULL
                 )
-        return self._control
 
     def close(self) -> None:
         """End it."""
-        if self._control is not None and self._process is not None:
-            self._control.close()
+        if self._process is not None:
+            self._process.terminate()
             self._process.wait(30)
+        self._folder.cleanup()
+
+
+def fork(address: str, command: list[str], **how: Any) -> Forked:
+    """Ask the mould at an address for a worker."""
+    asked = {"command": command, "cwd": str(how["cwd"]), "environment": dict(how["env"]), "fd": how["pass_fds"][0]}
+    said, saying = os.pipe()
+    with os.fdopen(said, "rb", buffering=0) as first, os.fdopen(saying, "wb") as last:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
+            asking.connect(address)
+            fds = [asked["fd"], how["stdout"].fileno(), last.fileno()]
+            socket.send_fds(asking, [json.dumps(asked).encode()], fds)
+        last.close()
+        return Forked(int(first.readline()), os.dup(first.fileno()))
+
+
+def use(address: str) -> None:
+    """Called in a conftest: what controls workers in this process has them forked by the mould at an address."""
+    from pytest_attnperf.workers import controller
+
+    popen = functools.partial(fork, address)
+    controller.subprocess = types.SimpleNamespace(**{**vars(subprocess), "Popen": popen})  # type: ignore[assignment]
 
 
 class Forked:
@@ -105,8 +126,8 @@ def subprocess_with(mould: Mould) -> types.SimpleNamespace:
     return types.SimpleNamespace(**{**vars(subprocess), "Popen": mould.popen})
 
 
-def serve(control: socket.socket, more: list[str]) -> None:
-    """Fork a worker for every message, and say how each ended, until nobody can ask any more."""
+def serve(listener: socket.socket, more: list[str]) -> None:
+    """Fork a worker for every message, and say how each ended."""
     base_path = [*sys.path]
     sys.path.insert(0, str(ROOT))
     for name in (*IMPORTED, *more):
@@ -114,7 +135,7 @@ def serve(control: socket.socket, more: list[str]) -> None:
     gc.freeze()
     running: dict[int, tuple[int, int]] = {}
     while True:
-        waiting: list[socket.socket | int] = [control, *running]
+        waiting: list[socket.socket | int] = [listener, *running]
         for ready in select.select(waiting, [], [])[0]:
             if isinstance(ready, int):
                 pid, saying = running.pop(ready)
@@ -124,13 +145,13 @@ def serve(control: socket.socket, more: list[str]) -> None:
                     os.write(saying, b"%d" % status)
                 os.close(saying)
                 continue
-            message, fds, _, _ = socket.recv_fds(control, MESSAGE_MAX, 3)
-            if not message:
-                return
-            asked = json.loads(message)
+            with listener.accept()[0] as asking:
+                message, fds, _, _ = socket.recv_fds(asking, MESSAGE_MAX, 3)
+            if len(fds) != 3:
+                continue
             if not (pid := os.fork()):
-                control.detach()
-                become(asked, fds, base_path)
+                listener.detach()
+                become(json.loads(message), fds, base_path)
             os.close(fds[0])
             os.close(fds[1])
             running[os.pidfd_open(pid)] = (pid, fds[2])

@@ -21,6 +21,7 @@ import pytest_attnperf.plugin.features.live.progress
 import pytest_attnperf.plugin.run
 import pytest_attnperf.plugin.summary
 import pytest_attnperf.testing.fake.device  # noqa: F401
+from tests import worker_mould
 from tests.worker_mould import Mould, subprocess_with
 
 with contextlib.suppress(ImportError):
@@ -67,6 +68,13 @@ def mould_with_torch() -> Iterator[Mould]:
     """The same for cases that use torch, whose import takes four times as long as all else of a worker's start."""
     with contextlib.closing(Mould("torch")) as made:
         yield made
+
+
+@pytest.fixture
+def forked_workers(mould: Mould) -> str:
+    """Lines of a conftest: processes that load it, as those of xdist, have their workers forked as this one has."""
+    mould.start()
+    return f"import runpy\nrunpy.run_path({worker_mould.__file__!r})['use']({mould.address!r})\n"
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import torch
 
 def make_inputs(seed):
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(32, 32, generator=generator), torch.randn(32, 32, generator=generator)
+    return torch.randn(256, 256, generator=generator), torch.randn(256, 256, generator=generator)
 
 def plain(a, b):
     return torch.relu(a @ b)
@@ -67,10 +67,10 @@ def exiting(a, b):
 
 def transposed_inputs(seed):
     a, b = make_inputs(seed)
-    return a.t(), b[:1].expand(32, 32)
+    return a.t(), b[:1].expand(256, 256)
 
 def empty_inputs(seed):
-    return torch.empty(0, 32), torch.randn(32, 32)
+    return torch.empty(0, 256), torch.randn(256, 256)
 
 def gate(attnperf, fn=honest, reference=plain, inputs=make_inputs, **more):
     attnperf.gate("mine", fn, reference=reference, inputs=inputs, **more)
@@ -113,7 +113,7 @@ CASES = {
     "zero_size": Bad("inputs=empty_inputs", "ERROR", "has no elements"),
     "strided_inputs": Bad("inputs=transposed_inputs", "RIGHT"),
     "strided_output": Bad("fn=strided", "RIGHT"),
-    "wrong_shape": Bad("fn=lambda a, b: honest(a, b)[:, :3]", "INCORRECT", r"has shape \(32, 3\), expected \(32, 32\)"),
+    "wrong_shape": Bad("fn=lambda a, b: honest(a, b)[:, :3]", "INCORRECT", r"shape \(256, 3\), expected \(256, 256\)"),
     "wrong_dtype": Bad("fn=lambda a, b: honest(a, b).double()", "INCORRECT", "has dtype torch.float64, expected"),
     "wrong_device": Bad("fn=lambda a, b: honest(a, b).to('meta')", "INCORRECT", "has device meta, expected cpu"),
     "no_output": Bad("fn=lambda a, b: None", "INCORRECT", "returned None, in which no plain torch.Tensor is"),

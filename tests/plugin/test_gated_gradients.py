@@ -68,11 +68,11 @@ class Result:
 
 
 def rows(seed):
-    return torch.randn(64, 200)
+    return torch.randn(64, 1024)
 
 
 def pair(seed):
-    return torch.randn(64, 200), torch.randn(64, 200)
+    return torch.randn(64, 1024), torch.randn(64, 1024)
 
 
 def halves_in_plain(x):
@@ -119,7 +119,7 @@ def test_loss(attnperf):
     """An fp32 loss of bf16 logits, by a reference that upcasts."""
     attnperf.gate("mine", lambda x, y: -F.log_softmax(x.float(), -1).gather(1, y[:, None]).mean(),
                   reference=lambda x, y: F.cross_entropy(x.float(), y),
-                  inputs=lambda: (torch.randn(64, 200).bfloat16(), torch.randint(0, 200, (64,))), backward=True)
+                  inputs=lambda: (torch.randn(64, 1024).bfloat16(), torch.randint(0, 1024, (64,))), backward=True)
 
 
 def test_dataclass(attnperf):

@@ -30,9 +30,9 @@ def loaded(project: FakeProject, *words: str) -> set[str]:
 
 
 @pytest.mark.usefixtures("own_process")
-def test_a_mode_that_is_off_is_not_loaded(attnperf_project: FakeProject) -> None:
+def test_a_mode_that_is_off_is_not_loaded(attnperf_project: FakeProject, forked_workers: str) -> None:
     """An ordinary gate keeps a journal, shows how far it is, and answers signals; a proof keeps no journal."""
-    attnperf_project.conftest(LOADED)
+    attnperf_project.conftest(forked_workers + LOADED)
     attnperf_project.backend("fake.a", time_us=100)
     known = loaded(attnperf_project, "--attnperf")
     assert known - ALWAYS == set()
