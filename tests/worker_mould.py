@@ -27,6 +27,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 PR_SET_PDEATHSIG = 1
 MESSAGE_MAX = 1 << 20
+AVAILABLE = sys.platform == "linux" and hasattr(os, "pidfd_open")
+"""Elsewhere workers are started as ever."""
 IMPORTED = (
     *("difflib", "faulthandler", "pdb", "unittest", "xml.etree.ElementTree", "pytest"),
     "pytest_attnperf.plugin.features.code_objects.code_items",
@@ -38,46 +40,37 @@ IMPORTED = (
 
 
 class Mould:
-    """The process that workers are forked from; started when the first is asked for. `more` names what it imports
-    besides."""
+    """The process that workers are forked from.
+
+    more      names what it imports besides
+    address   where it is asked
+    """
 
     def __init__(self, *more: str) -> None:
-        self._more = more
-        self._process: subprocess.Popen[bytes] | None = None
-        self._folder = tempfile.TemporaryDirectory(prefix="mould-")
+        # A short name, because a socket's may have 107 bytes.
+        self._folder = tempfile.TemporaryDirectory(prefix="mould-", dir="/tmp")
         self.address = str(Path(self._folder.name) / "socket")
-        """Where another process asks, see `use`. The process that made this one must have asked before."""
-
-    def popen(self, command: list[str], **how: Any) -> Forked:
-        """What `subprocess.Popen` would start with the arguments that a controller gives it."""
-        self.start()
-        return fork(self.address, command, **how)
-
-    def start(self) -> None:
-        """Start it, unless it runs."""
-        if self._process is None:
-            listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # torch counts its threads when it is imported, and workers without a GPU are told to use one.
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        environment["OMP_NUM_THREADS"] = "1"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(self.address)
             listener.listen(64)
-            # torch counts its threads when it is imported, and workers without a GPU are told to use one.
-            environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-            environment["OMP_NUM_THREADS"] = "1"
-            with listener:
-                command = [sys.executable, "-u", __file__, str(listener.fileno()), *self._more]
-                self._process = subprocess.Popen(
-                    command, env=environment, pass_fds=(listener.fileno(),), stdin=subprocess.DEVNULL
-                )
+            command = [sys.executable, "-u", __file__, str(listener.fileno()), *more]
+            nothing = subprocess.DEVNULL
+            self._process = subprocess.Popen(
+                command, env=environment, pass_fds=(listener.fileno(),), stdin=nothing, stdout=nothing
+            )
 
     def close(self) -> None:
-        """End it."""
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait(30)
+        """End it, and with it what it forked."""
+        self._process.terminate()
+        self._process.wait(30)
         self._folder.cleanup()
 
 
 def fork(address: str, command: list[str], **how: Any) -> Forked:
-    """Ask the mould at an address for a worker."""
+    """What `subprocess.Popen` would start with the arguments that a controller gives it, by the mould at an address."""
     asked = {"command": command, "cwd": str(how["cwd"]), "environment": dict(how["env"]), "fd": how["pass_fds"][0]}
     said, saying = os.pipe()
     with os.fdopen(said, "rb", buffering=0) as first, os.fdopen(saying, "wb") as last:
@@ -89,12 +82,14 @@ def fork(address: str, command: list[str], **how: Any) -> Forked:
         return Forked(int(first.readline()), os.dup(first.fileno()))
 
 
+def subprocess_with(address: str) -> types.SimpleNamespace:
+    """The module `subprocess` as a controller is to see it, whose processes come from the mould at an address."""
+    return types.SimpleNamespace(**{**vars(subprocess), "Popen": functools.partial(fork, address)})
+
+
 def use(address: str) -> None:
     """Called in a conftest: what controls workers in this process has them forked by the mould at an address."""
-    from pytest_attnperf.workers import controller
-
-    popen = functools.partial(fork, address)
-    controller.subprocess = types.SimpleNamespace(**{**vars(subprocess), "Popen": popen})  # type: ignore[assignment]
+    vars(importlib.import_module("pytest_attnperf.workers.controller"))["subprocess"] = subprocess_with(address)
 
 
 class Forked:
@@ -119,11 +114,6 @@ class Forked:
             self.returncode = int(os.read(self._said, 16) or -signal.SIGKILL)
             os.close(self._said)
         return self.returncode
-
-
-def subprocess_with(mould: Mould) -> types.SimpleNamespace:
-    """The module `subprocess` as a controller sees it, whose processes come from the mould."""
-    return types.SimpleNamespace(**{**vars(subprocess), "Popen": mould.popen})
 
 
 def serve(listener: socket.socket, more: list[str]) -> None:

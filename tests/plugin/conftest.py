@@ -22,7 +22,7 @@ import pytest_attnperf.plugin.run
 import pytest_attnperf.plugin.summary
 import pytest_attnperf.testing.fake.device  # noqa: F401
 from tests import worker_mould
-from tests.worker_mould import Mould, subprocess_with
+from tests.worker_mould import AVAILABLE, Mould, subprocess_with
 
 with contextlib.suppress(ImportError):
     import sqlalchemy.dialects.sqlite  # noqa: F401
@@ -57,35 +57,38 @@ def other_plugins(own_process: None) -> None:
 
 
 @pytest.fixture(scope="session")
-def mould() -> Iterator[Mould]:
-    """What workers are forked from."""
-    with contextlib.closing(Mould()) as made:
+def mould() -> Iterator[Mould | None]:
+    """What workers are forked from; None where they cannot be."""
+    with _mould() as made:
         yield made
 
 
 @pytest.fixture(scope="session")
-def mould_with_torch() -> Iterator[Mould]:
+def mould_with_torch() -> Iterator[Mould | None]:
     """The same for cases that use torch, whose import takes four times as long as all else of a worker's start."""
-    with contextlib.closing(Mould("torch")) as made:
+    with _mould("torch") as made:
         yield made
 
 
+def _mould(*more: str) -> contextlib.AbstractContextManager[Mould | None]:
+    return contextlib.closing(Mould(*more)) if AVAILABLE else contextlib.nullcontext()
+
+
 @pytest.fixture
-def forked_workers(mould: Mould) -> str:
+def forked_workers(mould: Mould | None) -> str:
     """Lines of a conftest: processes that load it, as those of xdist, have their workers forked as this one has."""
-    mould.start()
-    return f"import runpy\nrunpy.run_path({worker_mould.__file__!r})['use']({mould.address!r})\n"
+    return f"import runpy\nrunpy.run_path({worker_mould.__file__!r})['use']({mould.address!r})\n" if mould else ""
 
 
 @pytest.fixture
-def torch_cases(mould_with_torch: Mould) -> Mould:
+def torch_cases(mould_with_torch: Mould | None) -> Mould | None:
     """Asked for by tests whose suites import torch."""
     importlib.import_module("torch")
     return mould_with_torch
 
 
 @pytest.fixture(autouse=True)
-def only_our_plugin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, mould: Mould) -> None:
+def only_our_plugin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, mould: Mould | None) -> None:
     """What `pytester` starts loads no other, unless the test asks for `other_plugins`."""
     if "other_plugins" in request.fixturenames:
         return
@@ -104,7 +107,8 @@ def only_our_plugin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
             # What is forgotten after the run could not be imported again: it is refused here, loaded or not.
             if "torch_cases" not in request.fixturenames:
                 patch.setitem(sys.modules, "torch", None)
-            patch.setattr("pytest_attnperf.workers.controller.subprocess", subprocess_with(mould))
+            if mould is not None:
+                patch.setattr("pytest_attnperf.workers.controller.subprocess", subprocess_with(mould.address))
             with _at_most(timeout):
                 return self.runpytest_inprocess(f"--basetemp={self.path.parent / 'basetemp'}", *OURS, *args)
 
