@@ -69,7 +69,9 @@ class Yardstick:
         return replace(self.joined(other), lines=self.lines | lines)
 
 
-def measure(name: str, reference: torch.Tensor, plain: torch.Tensor, *, non_finite: bool = False) -> Yardstick:
+def measure(
+    name: str, reference: torch.Tensor, plain: torch.Tensor, *, non_finite: bool = False, by_line: bool = True
+) -> Yardstick:
     """The yardstick of output `name`: `reference` in fp32 or fp64, `plain` in the working dtype, of one shape.
 
     An integer or boolean reference is exact, and so must `plain` be; a real-valued one of an integer output (the values
@@ -77,6 +79,7 @@ def measure(name: str, reference: torch.Tensor, plain: torch.Tensor, *, non_fini
 
     non_finite   the reference may hold NaN and Inf; the plain computation must hold the same at the same places, and
                  errors are over the elements that are finite
+    by_line      whether lines are measured, too
 
     Raises MismatchError when they cannot be compared, when nothing or, without `non_finite`, not everything in them is
     finite, and when the reference is narrower than the output.
@@ -98,7 +101,7 @@ def measure(name: str, reference: torch.Tensor, plain: torch.Tensor, *, non_fini
                 f"{truth:.6g}; use inputs whose rounding changes no element, or return a floating-point reference: the "
                 "values before they are rounded"
             )
-        comparable = found.finite == plain.numel() and not _is_exact(reference)
+        comparable = by_line and found.finite == plain.numel() and not _is_exact(reference)
         lines = measure_lines(plain, reference) if comparable else {}
         return Yardstick(plain.dtype, found.largest, found.rms, lines)
 

@@ -150,7 +150,7 @@ def _expected(workload: Workload, inputs: Tensors, seed: int, planted: bool) -> 
     inputs_elements = sum(tensor.numel() for tensor in inputs)
     count = draws(smallest, workload.flops, inputs_elements)
     for draw in range(1, count):
-        _, more = _draw(workload, workload.make_inputs(seed + draw, device, planted=planted))
+        _, more = _draw(workload, workload.make_inputs(seed + draw, device, planted=planted), by_line=False)
         yardsticks = {name: yardsticks[name].joined(more[name]) for name in yardsticks}
     yardsticks = {name: yardsticks[name].stretched(spread(reference[name].numel() * count)) for name in yardsticks}
     # In memory of its own: what a function returns may be expanded, or memory that it goes on using.
@@ -181,7 +181,8 @@ def spread(elements: int) -> float:
     return min(SPREAD_MOST, math.sqrt(math.log(ELEMENTS_MIN) / math.log(max(2, elements))))
 
 
-def _draw(workload: Workload, inputs: Tensors) -> tuple[Outputs, dict[str, Yardstick]]:
+def _draw(workload: Workload, inputs: Tensors, *, by_line: bool = True) -> tuple[Outputs, dict[str, Yardstick]]:
+    """The truth and its yardsticks; of further draws lines are not asked for: those of the first are judged by."""
     lowering = getattr(workload, "in_low_precision", None)
     otherwise = getattr(workload, "plain_otherwise", None)
     with without_autocast():
@@ -197,11 +198,11 @@ def _draw(workload: Workload, inputs: Tensors) -> tuple[Outputs, dict[str, Yards
     for name, truth in reference.items():
         try:
             non_finite = name in workload.non_finite_outputs
-            yardsticks[name] = own = measure(name, truth, plain[name], non_finite=non_finite)
+            yardsticks[name] = own = measure(name, truth, plain[name], non_finite=non_finite, by_line=by_line)
             if lowering is not None:
                 _require_conditioned(workload, inputs, reference, name, own)
             for low in () if non_finite else lows:
-                yardsticks[name] = _loosened(yardsticks[name], truth, low.get(name))
+                yardsticks[name] = _loosened(yardsticks[name], truth, low.get(name), by_line)
             most = max(own.rms_error, WEAK_SHARE * _size(truth)) if yardsticks[name] is not own else math.inf
             if yardsticks[name].rms_error > most and not _is_nothing(inputs, reference, name):
                 yardsticks[name] = yardsticks[name].limited(most)
@@ -245,13 +246,13 @@ def _size(tensor: torch.Tensor) -> float:
     return float(scan.typical_finite_magnitude((tensor if tensor.dtype.itemsize > 1 else tensor.float()).detach()))
 
 
-def _loosened(yardstick: Yardstick, truth: torch.Tensor, low: torch.Tensor | None) -> Yardstick:
+def _loosened(yardstick: Yardstick, truth: torch.Tensor, low: torch.Tensor | None, by_line: bool) -> Yardstick:
     """The yardstick with the errors of arithmetic in low precision, where that gives a result that can be compared."""
     if low is None or low.shape != truth.shape or not low.is_floating_point() or not yardstick.dtype.is_floating_point:
         return yardstick
     if not bool(low.isfinite().all()):
         return yardstick
-    return yardstick.loosened(measure("", truth, low))
+    return yardstick.loosened(measure("", truth, low, by_line=by_line))
 
 
 def _flip(outputs: Outputs) -> None:

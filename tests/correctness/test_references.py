@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 import torch
 
+from pytest_attnperf.correctness import metrics
+from pytest_attnperf.correctness.lines import Lines, measure_lines
 from pytest_attnperf.correctness.references import HELD_MAX, BadReferenceError, Expected, References, draws, spread
 from pytest_attnperf.workloads.adhoc import AdHoc
 
@@ -79,6 +81,23 @@ def test_a_small_problems_yardstick_is_the_largest_of_its_draws() -> None:
         difference = workload.plain(inputs)["out"].double() - workload.reference(inputs)["out"]
         singles.append(float(difference.abs().max()))
     assert joined.max_error >= max(singles) * spread(4 * 64) > singles[0]
+
+
+def test_lines_are_measured_in_the_first_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two draws, only the judged inputs have their lines measured, plainly and with three roundings in between: what
+    lines of the other draw are off by would be used by nobody."""
+    measured: list[torch.Tensor] = []
+
+    def noted(plain: torch.Tensor, reference: torch.Tensor) -> Lines:
+        measured.append(reference)
+        return measure_lines(plain, reference)
+
+    monkeypatch.setattr(metrics, "measure_lines", noted)
+    workload = AdHoc("a", lambda seed: make_inputs(seed)[:256], lambda x: torch.softmax(x, -1))
+    found = expected(References(), workload, 1)
+    truth = workload.reference(workload.make_inputs(1, "cpu", planted=False))["out"]
+    assert [bool((reference == truth).all()) for reference in measured] == [True] * 4
+    assert found.yardsticks["out"].lines.keys() == {"axis 0", "axis 1"}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +16,7 @@ import torch
 
 def make_inputs(seed):
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(32, 32, generator=generator), torch.randn(32, 32, generator=generator)
+    return torch.randn(256, 256, generator=generator), torch.randn(256, 256, generator=generator)
 
 def plain(a, b):
     return torch.relu(a @ b)
@@ -65,10 +67,10 @@ def exiting(a, b):
 
 def transposed_inputs(seed):
     a, b = make_inputs(seed)
-    return a.t(), b[:1].expand(32, 32)
+    return a.t(), b[:1].expand(256, 256)
 
 def empty_inputs(seed):
-    return torch.empty(0, 32), torch.randn(32, 32)
+    return torch.empty(0, 256), torch.randn(256, 256)
 
 def gate(attnperf, fn=honest, reference=plain, inputs=make_inputs, **more):
     attnperf.gate("mine", fn, reference=reference, inputs=inputs, **more)
@@ -111,7 +113,7 @@ CASES = {
     "zero_size": Bad("inputs=empty_inputs", "ERROR", "has no elements"),
     "strided_inputs": Bad("inputs=transposed_inputs", "RIGHT"),
     "strided_output": Bad("fn=strided", "RIGHT"),
-    "wrong_shape": Bad("fn=lambda a, b: honest(a, b)[:, :3]", "INCORRECT", r"has shape \(32, 3\), expected \(32, 32\)"),
+    "wrong_shape": Bad("fn=lambda a, b: honest(a, b)[:, :3]", "INCORRECT", r"shape \(256, 3\), expected \(256, 256\)"),
     "wrong_dtype": Bad("fn=lambda a, b: honest(a, b).double()", "INCORRECT", "has dtype torch.float64, expected"),
     "wrong_device": Bad("fn=lambda a, b: honest(a, b).to('meta')", "INCORRECT", "has device meta, expected cpu"),
     "no_output": Bad("fn=lambda a, b: None", "INCORRECT", "returned None, in which no plain torch.Tensor is"),
@@ -124,52 +126,40 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def said(
-    request: pytest.FixtureRequest, lean_processes: None, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, tuple[str, str]]:
-    """(verdict, failure text) of each case whose test is selected, from one `pytest` of all of them."""
-    import itertools
-    import os
-    import subprocess
-    import sys
+_SAID: dict[str, tuple[str, str]] = {}
+"""What `said` gives, of the runs that the first of these tests made."""
 
-    folder = tmp_path_factory.mktemp("bad_input")
+
+@pytest.fixture
+def said(
+    request: pytest.FixtureRequest, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, torch_cases: object
+) -> dict[str, tuple[str, str]]:
+    """(verdict, failure text) of each case whose test is selected, from one `pytest` of all that end and one of those
+    that do not, under a limit that honest cases need not keep on a busy machine."""
+    if _SAID:
+        return _SAID
     here = (item for item in request.session.items if item.path == request.path and isinstance(item, pytest.Function))
-    asked = {item.callspec.params["name"] for item in here}
-    chosen = {name: bad for name, bad in CASES.items() if name in asked}
+    chosen = {name: CASES[name] for name in {item.callspec.params["name"] for item in here}}
     tests = (f"def test_{name}(attnperf):\n    gate(attnperf, {bad.arguments})\n" for name, bad in chosen.items())
-    (folder / "test_bad.py").write_text(COMMON + "\n" + "\n".join(tests))
-    (folder / "pytest.ini").write_text("[pytest]\n")
-    environment = {key: value for key, value in os.environ.items() if key not in ("CI", "PYTEST_ADDOPTS")}
-    command = [sys.executable, "-m", "pytest", "-p", "no:randomly", "test_bad.py"]
-    # Those that hang wait beside the others, under a limit that honest cases need not keep on a busy machine.
-    parts = {"hang": ["-k", "hang", "--attnperf-case-limit=10"], "others": ["-k", "not hang"]}
-    hangs = {"hang" in name for name in chosen}
-    parts = {part: words for part, words in parts.items() if (part == "hang") in hangs}
-    running = [
-        subprocess.Popen(
-            [*command, *arguments, f"--junitxml={part}.xml", "-o", f"cache_dir={part}"],
-            cwd=folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for part, arguments in parts.items()
-    ]
-    for part, process in zip(parts, running, strict=True):
-        out, _ = process.communicate(timeout=300)
-        ran = (bad for name, bad in chosen.items() if ("hang" in name) == (part == "hang"))
-        assert process.returncode == any(bad.verdict != "RIGHT" for bad in ran), out[-4000:]
-    reports = [folder / f"{part}.xml" for part in parts]
-    found = {}
-    for case in itertools.chain.from_iterable(ET.parse(report).iter("testcase") for report in reports):
+    pytester.makepyfile(test_bad=COMMON + "\n" + "\n".join(tests))
+    pytester.makeini("[pytest]\n")
+    for name in ("CI", "PYTEST_ADDOPTS"):
+        monkeypatch.delenv(name, raising=False)
+    for words, hang in ((["-k", "hang", "--attnperf-case-limit=2"], True), (["-k", "not hang"], False)):
+        ran = [bad for name, bad in chosen.items() if ("hang" in name) == hang]
+        result = pytester.runpytest_subprocess("-p", "no:randomly", "--junitxml=report.xml", *words, "test_bad.py")
+        assert result.ret == (any(bad.verdict != "RIGHT" for bad in ran) if ran else pytest.ExitCode.NO_TESTS_COLLECTED)
+        _SAID.update(_read(pytester.path / "report.xml"))
+    return _SAID
+
+
+def _read(report: Path) -> Iterator[tuple[str, tuple[str, str]]]:
+    """The name of each case, and its verdict and failure text."""
+    for case in ET.parse(report).iter("testcase"):
         properties = {item.get("name"): item.get("value", "") for item in case.iter("property")}
         failure = case.find("failure")
         text = "" if failure is None else f"{failure.get('message', '')}\n{failure.text or ''}"
-        found[case.get("name", "").removeprefix("test_")] = (properties.get("attnperf.verdict", ""), text)
-    return found
+        yield case.get("name", "").removeprefix("test_"), (properties.get("attnperf.verdict", ""), text)
 
 
 @pytest.mark.parametrize("name", CASES)

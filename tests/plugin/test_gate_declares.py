@@ -43,7 +43,7 @@ def test_no_pattern(attnperf):
 
 
 def test_a_fallback_fails_where_it_is_declared(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, own_process: None
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, torch_cases: object
 ) -> None:
     """An import that fails and is replaced is INCORRECT with what ran; a kernel of a GPU is not asked for on a CPU."""
     monkeypatch.delenv("CI", raising=False)

@@ -68,11 +68,11 @@ class Result:
 
 
 def rows(seed):
-    return torch.randn(64, 200)
+    return torch.randn(64, 1024)
 
 
 def pair(seed):
-    return torch.randn(64, 200), torch.randn(64, 200)
+    return torch.randn(64, 1024), torch.randn(64, 1024)
 
 
 def halves_in_plain(x):
@@ -119,7 +119,7 @@ def test_loss(attnperf):
     """An fp32 loss of bf16 logits, by a reference that upcasts."""
     attnperf.gate("mine", lambda x, y: -F.log_softmax(x.float(), -1).gather(1, y[:, None]).mean(),
                   reference=lambda x, y: F.cross_entropy(x.float(), y),
-                  inputs=lambda: (torch.randn(64, 200).bfloat16(), torch.randint(0, 200, (64,))), backward=True)
+                  inputs=lambda: (torch.randn(64, 1024).bfloat16(), torch.randint(0, 1024, (64,))), backward=True)
 
 
 def test_dataclass(attnperf):
@@ -153,26 +153,29 @@ TIMERS = {
 SHARING = "shares_code"
 
 
-@pytest.fixture(scope="module")
-def cases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Cases of `pytest --attnperf` by the name of their test: all, or those that the other tests ask for."""
-    import os
-    import subprocess
-    import sys
+_CASES: dict[str, Any] = {}
+"""What `cases` gives, of the run that the first of these tests made."""
 
-    folder = tmp_path_factory.mktemp("gradients")
-    (folder / "test_mine.py").write_text(SUITE)
-    (folder / "pytest.ini").write_text("[pytest]\n")
-    environment = {key: value for key, value in os.environ.items() if key not in ("CI", "PYTEST_ADDOPTS")}
-    environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "attnperf"}
+
+@pytest.fixture
+def cases(
+    request: pytest.FixtureRequest, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, torch_cases: object
+) -> dict[str, Any]:
+    """Cases of `pytest --attnperf` by the name of their test: all, or those that the other tests ask for."""
+    if _CASES:
+        return _CASES
+    pytester.makepyfile(test_mine=SUITE)
+    pytester.makeini("[pytest]\n")
+    for name in ("CI", "PYTEST_ADDOPTS"):
+        monkeypatch.delenv(name, raising=False)
     selected = {item.name for item in request.session.items if item.path == request.path}
     every = test_everything_honest_is_right_and_timed.__name__ in selected
     asked = [] if every else [f"test_mine.py::test_{name}" for name in (*WRONG, *TIMERS, SHARING)]
-    command = [sys.executable, "-m", "pytest", "--attnperf", "--attnperf-blocks=4", "--no-attnperf-strict", *asked]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 1, done.stdout[-4000:] + done.stderr[-4000:]
-    results = full_results(folder / ".attnperf" / "results.json")
-    return {case["nodeid"].partition("::test_")[2]: case for case in results["cases"]}
+    result = pytester.runpytest_subprocess("--attnperf", "--attnperf-blocks=4", "--no-attnperf-strict", *asked)
+    assert result.ret == 1
+    results = full_results(pytester.path / ".attnperf" / "results.json")
+    _CASES.update({case["nodeid"].partition("::test_")[2]: case for case in results["cases"]})
+    return _CASES
 
 
 def test_everything_honest_is_right_and_timed(cases: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Which modes of a run are loaded, and how the plugin's files hang together."""
+"""Which modes of a run are loaded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.house import PACKAGE, ROOT, House
 from pytest_attnperf.plugin.features import on
 from pytest_attnperf.plugin.features.on import to_be_timed
 from pytest_attnperf.plugin.keys import PLANNED
@@ -38,20 +37,14 @@ def loaded(project: FakeProject, *words: str) -> set[str]:
 
 
 @pytest.mark.usefixtures("own_process")
-def test_a_mode_that_is_off_is_not_loaded(attnperf_project: FakeProject) -> None:
+def test_a_mode_that_is_off_is_not_loaded(attnperf_project: FakeProject, forked_workers: str) -> None:
     """An ordinary gate keeps a journal, shows how far it is, and answers signals; a proof keeps no journal."""
-    attnperf_project.conftest(LOADED)
+    attnperf_project.conftest(forked_workers + LOADED)
     attnperf_project.backend("fake.a", time_us=100)
     known = loaded(attnperf_project, "--attnperf")
     assert known - ALWAYS == set()
     assert "journal.journaling" in known
     assert "journal.journaling" not in loaded(attnperf_project)
-
-
-def test_no_file_of_the_plugin_imports_itself() -> None:
-    """Not over others either, and not inside of a function."""
-    circles = House(ROOT).circles()
-    assert [circle for circle in circles if any(name.startswith(f"{PACKAGE}.plugin") for name in circle)] == []
 
 
 def test_a_run_holds_few_things() -> None:

@@ -58,9 +58,10 @@ def cards(attnperf_project: FakeProject, monkeypatch: pytest.MonkeyPatch) -> Fak
 
 
 @pytest.fixture
-def beside_xdist(own_process: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def beside_xdist(own_process: None, cards: FakeProject, forked_workers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of other plugins only pytest-xdist is loaded: every process that is started takes as long as it imports."""
     monkeypatch.setenv("PYTEST_PLUGINS", "xdist.plugin")
+    cards.conftest(forked_workers)
 
 
 def processes_by_card(case: dict[str, Any]) -> list[int]:
@@ -91,12 +92,14 @@ def test_two_gpus_say_what_one_says(cards: FakeProject, beside_xdist: None) -> N
     assert [(gpu["device_id"], gpu["cases"]) for gpu in cards.results()["gpus"]] == [("fake-1", 2)]
 
 
-def test_a_worker_that_dies_gives_its_gpu_to_the_next(cards: FakeProject, beside_xdist: None) -> None:
+def test_a_worker_that_dies_gives_its_gpu_to_the_next(
+    cards: FakeProject, beside_xdist: None, forked_workers: str
+) -> None:
     """xdist replaces gw0 by gw1, which leases the very card that died with it, before a conftest is loaded, and holds
     it until its process ends, because others may record there still; the case that died is missed.
     """
     cards.suite([WRONG, "prefill-b1-s32-h1-d16-f16"])
-    cards.conftest(ASKS_FOR_CARD_1)
+    cards.conftest(forked_workers + ASKS_FOR_CARD_1)
     (cards.path / "suites" / "conftest.py").write_text(
         "import os, signal\n"
         "def pytest_runtest_setup(item):\n"

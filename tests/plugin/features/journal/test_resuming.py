@@ -83,9 +83,12 @@ def test_a_terminated_run_goes_on_where_it_was(attnperf_project: FakeProject, mo
     assert journals(project) == []
 
 
-def test_a_killed_recording_goes_on_under_xdist(attnperf_project: FakeProject, lean_processes: None) -> None:
+def test_a_killed_recording_goes_on_under_xdist(
+    attnperf_project: FakeProject, lean_processes: None, forked_workers: str
+) -> None:
     """kill -9 of a run with -n1 --update-baselines: the resumed one measures only what is missing, and stores all."""
     project = attnperf_project
+    project.conftest(forked_workers)
     project.backend("fake.a", time_us=100.0)
     project.backend("fake.b", fault="hang")
     ended_early(project, signal.SIGKILL, *XDIST, "--update-baselines", judged=1)
