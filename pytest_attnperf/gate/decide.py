@@ -88,7 +88,8 @@ def second_look(
         reasons.append(Note(NoteKind.TOOLCHAIN, text, "; ".join(toolchain_changes)))
     elif verdict is Verdict.ENVIRONMENT:
         reasons.append("only measuring both revisions interleaved can tell the code from the machine")
-    return look.decision(verdict, f"{_against_stored(look)}{closing}", reasons)
+    decided = look.decision(verdict, f"{_against_stored(look)}{closing}", reasons)
+    return replace(decided, measured=_against_stored(look))
 
 
 def _settled(

@@ -40,8 +40,8 @@ from pytest_attnperf.plugin.launching import TIMER_CHOICES, commit_of, launch_pl
 from pytest_attnperf.plugin.options import ISOLATIONS, MIN_BASELINE_PROCESSES
 from pytest_attnperf.plugin.session_setup import device_for
 from pytest_attnperf.plugin.verdicts import raise_verdict
-from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, Verdict
-from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
+from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint
+from pytest_attnperf.results import GATED, RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.judge import Session
 from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, UNTIMED, Bench
 from pytest_attnperf.session.plausibility import ANALYSED, remember_under
@@ -51,7 +51,6 @@ from pytest_attnperf.workers.conversation import BlockPlan
 from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.pool import Pool
 
-GATED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.WORSE})
 """Verdicts that come of a comparison with something stored."""
 
 LOCAL_STORE = Path(".attnperf") / "local"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
@@ -87,13 +87,17 @@ class Bench:
         fresh: int = 0,
         rotate: bool = False,
         stages: bool = False,
+        pin: Mapping[str, str] | None = None,
     ) -> Look:
         """One look at a case; `fresh` moves the seeds of its checks on to inputs it has not seen in this run.
+
+        pin   the configuration that its backend is to run with; None for the one that the run's settings say
 
         Raises as `take_look`.
         """
         self.renew(case)
         request, profiled = self.request(case, next_key, fresh), case.timed or self.settings.mode in UNTIMED
+        request = request if pin is None else replace(request, pin=dict(pin))
         return take_look(self.pool, place, request, plan, rotate=rotate, stages=stages, profiled=profiled)
 
     def request(self, case: Case, next_key: CaseKey | None, fresh: int = 0) -> OpenRequest:

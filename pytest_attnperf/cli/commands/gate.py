@@ -214,8 +214,9 @@ def _text(joined: Joined, options: argparse.Namespace, mode: str, label: str, re
 
 
 def why_not(joined: Joined) -> list[str]:
-    """What keeps cases from passing, the worst first: whole texts of what fails, a line of what is not resolved."""
-    from pytest_attnperf.reports.run.overview import is_unresolved, worst_first
+    """What keeps cases from passing, the worst first: whole texts of what fails, a line of what is not resolved or is
+    excused."""
+    from pytest_attnperf.reports.run.overview import is_told, worst_first
     from pytest_attnperf.reports.run.terminal import TEXT_LIMIT, failure_text
     from pytest_attnperf.reports.text.figures import one_line
 
@@ -223,7 +224,7 @@ def why_not(joined: Joined) -> list[str]:
     failing = [failure_text(case) for case in cases if case.fails]
     failing += [one_line(f"{code.verdict.value}: {code.key}: {code.summary}", TEXT_LIMIT)
                 for code in joined.code if code.fails]  # fmt: skip
-    open_ones = [case for case in cases if is_unresolved(case) and not case.fails]
+    open_ones = [case for case in cases if is_told(case) and not case.fails]
     unresolved = [one_line(f"{case.verdict.value}: {case.key}: {case.summary}", TEXT_LIMIT) for case in open_ones]
     lines: list[str] = []
     for name, texts in (("failing", failing), ("unresolved", unresolved)):

@@ -26,11 +26,12 @@ from pytest_attnperf.errors import BaselineError, UsageError
 from pytest_attnperf.gate.canary import canary_shift
 from pytest_attnperf.gate.decide import Decision, first_look, second_look
 from pytest_attnperf.gate.interleaved import interleaved_look
+from pytest_attnperf.gate.not_the_code import may_be_explained
 from pytest_attnperf.gate.policy import Policy, require_tier
 from pytest_attnperf.records import NotProvenRightError, ProcessSummary, Verdict
 from pytest_attnperf.records.notes import Note, NoteKind, of_kind
 from pytest_attnperf.records.pairs import PairSummary
-from pytest_attnperf.results import CaseResult, RunResult
+from pytest_attnperf.results import GATED, CaseResult, RunResult
 from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.case_records import (
     decided,
@@ -41,6 +42,7 @@ from pytest_attnperf.session.case_records import (
     with_figures,
 )
 from pytest_attnperf.session.consistent import contradicted, contradictions
+from pytest_attnperf.session.not_the_code import recounted
 from pytest_attnperf.session.rejudge import claims
 from pytest_attnperf.session.rejudge.code import rejudged_code
 from pytest_attnperf.session.rejudge.findings import missing, not_measured, other_base, other_commit, require_full
@@ -63,7 +65,6 @@ UNJUDGEABLE = (
 )  # fmt: skip
 """What figures that nobody measured can make of any computation."""
 
-GATED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.WORSE})
 AGAINST_ITSELF = frozenset({Verdict.INCORRECT, Verdict.ERROR, Verdict.SUSPICIOUS})
 
 
@@ -262,17 +263,21 @@ class _Bench:
         if not case.second:
             return _without_second_look(base, first, found, judged)
         assert case.fingerprint is not None
-        decision = second_look(
+        changes = case.fingerprint.changes(found.fingerprint)
+        decide = functools.partial(
+            second_look,
             stored,
             new,
-            claims.measurement(case, case.second),
-            noise,
-            policy,
-            self.compared,
-            case.fingerprint.changes(found.fingerprint),
+            noise=noise,
+            policy=policy,
+            cases=self.compared,
+            toolchain_changes=changes,
             canary=canary_shift(case.canary, found.canary),
             bound=base.floor_bound,
         )
+        decision = decide(claims.measurement(case, case.second))
+        if may_be_explained(decision, changes):
+            decision = recounted(entry, decision, case, lambda: decide(claims.measurement(case, case.pinned)))
         return claims.settled(replace(base, median_us=median_us_of(case.second)), decision, found, judged)
 
     def _by_pairs(
