@@ -23,8 +23,8 @@ from pytest_attnperf.measure.autotuners import PREFIX as AUTOTUNED
 from pytest_attnperf.records import Launch, Verdict
 from pytest_attnperf.records.notes import Note, NoteKind
 
-NOT_THE_CODE = frozenset({Verdict.MOVED, Verdict.DRIFT, Verdict.STALE})
-"""Verdicts that are said in place of one by time."""
+BY_WHAT_RAN = frozenset({Verdict.MOVED, Verdict.DRIFT})
+"""Verdicts that a time has beside its own figures; a STALE entry is compared with nothing."""
 
 IN_QUESTION = frozenset({Verdict.SLOWER, Verdict.UNDECIDED, Verdict.ENVIRONMENT})
 """Verdicts that they may take the place of."""
@@ -79,6 +79,16 @@ def choices_apart(entry: Entry, ran: Sequence[Ran]) -> tuple[str, ...]:
     return tuple(found) if all(change.startswith(AUTOTUNED) for change in found) else ()
 
 
+def is_stale(stored: str, ran: Sequence[Ran], base: str) -> bool:
+    """Whether all of these ran the base revision's sources, and the entry was recorded with others: a slowdown is not
+    this change's doing, however large.
+
+    stored, base   names of these sources; '' where they are not known. A library that was built beside them is in no
+                   revision, so that what has loaded one is not known to be the base revision's.
+    """
+    return bool(stored) and bool(base) and stored != base and all(one.source_id == base for one in ran)
+
+
 def missing(entry: Entry, ran: Sequence[Ran]) -> Note | None:
     """What alone keeps a slowdown from being MOVED or DRIFT; None where the times or what ran say enough."""
     choices, differ = choices_apart(entry, ran), changes(entry, ran)
@@ -113,6 +123,19 @@ def as_drift(decision: Decision, pinned: Decision, pinned_us: float, choices: Se
     summary = f"{decision.measured}, but an autotuner chose otherwise: {listed}; {said}"
     reasons = (Note(NoteKind.PINNED, f"{said}: as fast as stored", listed), *decision.reasons)
     return replace(decision, verdict=Verdict.DRIFT, summary=summary, reasons=reasons)
+
+
+def as_stale(decision: Decision, entry: Entry, base: str, command: str) -> Decision:
+    """The look as STALE.
+
+    base      the base revision's commit
+    command   what records the entry again
+    """
+    commit = f" ({entry.commit})" if entry.commit else ""
+    said = f"not compared: its entry of {entry.recorded}{commit} was recorded with other sources than {base[:12]} has"
+    summary = f"{said}, and this change has the same as that base revision; record it again there: {command}"
+    seen = Note(NoteKind.SOURCES, f"against that entry its looks saw {decision.measured}")
+    return replace(decision, verdict=Verdict.STALE, summary=summary, reasons=(seen,))
 
 
 def still_slow(pinned: Decision) -> Note:

@@ -226,7 +226,9 @@ def with_figures(base: CaseResult, device: DeviceInfo) -> CaseResult:
 
 
 def decided(base: CaseResult, decision: Decision) -> CaseResult:
-    """The decision's verdict and figures added."""
+    """The decision's verdict and figures added; no figures of a comparison with an entry that is STALE."""
+    if decision.verdict is Verdict.STALE:
+        return replace(base, verdict=decision.verdict, summary=decision.summary, reasons=tuple(decision.reasons))
     limit = decision.detection_limit
     return replace(
         base,

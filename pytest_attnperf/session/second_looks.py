@@ -28,7 +28,7 @@ from pytest_attnperf.session.case_records import (
 )
 from pytest_attnperf.session.interleaved import supported_there
 from pytest_attnperf.session.looking import SECOND_LOOK_PLACES, Bench
-from pytest_attnperf.session.not_the_code import Explained, explained
+from pytest_attnperf.session.not_the_code import Explained, Suspect, explained
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.stats.noise import NoiseEstimate
 from pytest_attnperf.workers.doing import DOING, Unit
@@ -143,7 +143,8 @@ def by_processes(bench: Bench, opened: Open, sample: Sample | None) -> CaseResul
     said = Explained(decide(second))
     if may_be_explained(said.decision, changes):
         again = functools.partial(_pinned_looks, bench, case, found, len(looks), sample)
-        said = explained(found.entry, said.decision, [look, *looks], again, decide)
+        suspect = Suspect(found.entry, said.decision, case.nodeid, bench.revisions)
+        said = explained(suspect, [look, *looks], again, decide)
     if said.wrong is not None:
         return replace(bench.not_measured(case, said.wrong), first=base.first)
     settled = plausibility.with_changes(decided(base, said.decision), found.entry.launches)

@@ -11,8 +11,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_attnperf.workers.revisions import Repository
 
 ID_DIGITS = 16
 
@@ -30,6 +36,27 @@ FOLDERS_LEFT_OUT = frozenset({"__pycache__", "site-packages", "node_modules"})
 FILES_MOST = 20_000
 BYTES_MOST = 1 << 28
 """Larger trees have no name: reading them would take longer than measuring."""
+
+
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
+"""Without what marks a tree with changes: what it held nobody knows any more."""
+
+
+@dataclass(frozen=True)
+class Revisions:
+    """Names the sources of revisions as `source_id` names those of a tree.
+
+    root   of the tree, in the repository
+    base   id of the base revision's commit
+    """
+
+    repository: Repository
+    root: Path
+    base: str
+
+    def sources_of(self, commit: str, folders: frozenset[str]) -> str:
+        """The name of a commit's sources in these top folders; '' where it is no commit that git has."""
+        return _revision_id(self.repository, self.root, commit, folders) if _COMMIT.fullmatch(commit) else ""
 
 
 class TooLargeError(Exception):
@@ -81,6 +108,18 @@ def digest_of(named: Iterable[tuple[str, str]]) -> str:
 def _tree_id(root: Path, folders: frozenset[str]) -> str:
     """Read once in a process: what it has imported is what was there when it began."""
     return digest_of(_contents(root, folders))
+
+
+@functools.lru_cache(maxsize=64)
+def _revision_id(repository: Repository, root: Path, commit: str, folders: frozenset[str]) -> str:
+    """Of what git lists, whose hashes of files are those of their content."""
+    part = root.resolve().relative_to(repository.top).as_posix()
+    listed = repository.run("ls-tree", "-r", "-z", "--full-tree", f"{commit}:{'' if part == '.' else part}")
+    if listed.returncode != 0:
+        return ""
+    lines = [line.partition("\t") for line in listed.stdout.split("\0") if line]
+    blobs = [(path, head.split()[2]) for head, _, path in lines if head.split()[1] == "blob" and counts(path, folders)]
+    return digest_of(blobs)
 
 
 def _contents(root: Path, folders: frozenset[str]) -> Iterator[tuple[str, str]]:

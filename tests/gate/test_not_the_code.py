@@ -107,3 +107,25 @@ def test_the_words_name_times_and_choices() -> None:
     assert (both.verdict, "where an autotuner chose otherwise: a: 1 here" in both.summary) == (Verdict.MOVED, True)
     assert gate.with_reason(SLOW, None) is SLOW
     assert gate.not_pinned("gone").about == "gone"
+
+
+@pytest.mark.parametrize(
+    ("stored", "ran", "base", "stale"),
+    [("s0", "s1", "s1", True), ("s1", "s1", "s1", False), ("s0", "s2", "s1", False), ("", "s1", "s1", False),
+     ("s0", "", "", False), ("s0", "s1", "", False), ("s0", "s1+b1", "s1", False)],
+)  # fmt: skip
+def test_stale_is_an_entry_before_the_base_revision(stored: str, ran: str, base: str, stale: bool) -> None:
+    """The change has the base's sources, and the entry others; never where any of them is not known, or a library was
+    built beside them: what it was built with is in no revision."""
+    assert gate.is_stale(stored, [replace(SAME, source_id=ran)] * 2, base) is stale
+    assert not gate.is_stale(stored, [replace(SAME, source_id=ran), replace(SAME, source_id="s9")], base)
+
+
+def test_a_stale_entry_is_named_and_nothing_is_compared() -> None:
+    """With when and from what it was recorded, the base revision, and the command; what was seen is a reason."""
+    said = gate.as_stale(SLOW, replace(ENTRY, commit="c0"), "f" * 40, "pytest --update-baselines x")
+    assert said.summary == (
+        "not compared: its entry of 2026-01-01 (c0) was recorded with other sources than ffffffffffff has, and this "
+        "change has the same as that base revision; record it again there: pytest --update-baselines x"
+    )
+    assert (said.verdict, [kind_of(reason) for reason in said.reasons]) == (Verdict.STALE, [NoteKind.SOURCES])

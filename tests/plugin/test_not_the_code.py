@@ -58,21 +58,20 @@ def test_the_same_code_on_a_slower_machine_is_moved(recorded: FakeProject) -> No
     recorded.run("--attnperf", "--attnperf-fail-on=moved").assert_outcomes(failed=1)
 
 
-LIARS: dict[str, tuple[dict[str, Any], Change]] = {
-    "a loop count in the suite": (
-        {},
-        lambda project: write(project, "test_prefill.py", _suite(project) + "LOOPS = 9\n"),
-    ),
-    "a loop count in a data file": ({}, lambda project: write(project, "loops.json", '{"loops": 9}')),
-    "a new file that is looked for": ({}, lambda project: write(project, "override.json", '{"loops": 9}')),
-    "a file that is gone": ({}, lambda project: (project.path / "suites/fast_path.json").unlink()),
-    "a loop count in the conftest": ({}, lambda project: project.conftest("LOOPS = 9\n")),
-    "a larger grid": ({"kernels": [{**KERNEL, "grid": [16, 1, 1]}, TWO[1]]}, lambda _: None),
-    "more launches": ({"kernels": [{**KERNEL, "calls": 2.0}, TWO[1]]}, lambda _: None),
-    "a copy beside them": ({"kernels": [*TWO, {"name": "Memcpy DtoD", "kind": "copy"}]}, lambda _: None),
-    "other machine code": ({"kernels": [{**KERNEL, "isa_hash": "c" * 40}, TWO[1]]}, lambda _: None),
-    "code that nobody knows": ({"kernels": [{"name": "attention"}, TWO[1]]}, lambda _: None),
-    "another configuration": ({"config": {**STORED, "split": "8"}}, lambda _: None),
+SOURCE_LIARS: dict[str, Change] = {
+    "a loop count in the suite": lambda project: write(project, "test_prefill.py", f"{_suite(project)}LOOPS = 9\n"),
+    "a loop count in a data file": lambda project: write(project, "loops.json", '{"loops": 9}'),
+    "a new file that is looked for": lambda project: write(project, "override.json", '{"loops": 9}'),
+    "a file that is gone": lambda project: (project.path / "suites/fast_path.json").unlink(),
+    "a loop count in the conftest": lambda project: project.conftest("LOOPS = 9\n"),
+}
+LAUNCH_LIARS: dict[str, dict[str, Any]] = {
+    "fake.grid": {"kernels": [{**KERNEL, "grid": [16, 1, 1]}, TWO[1]]},
+    "fake.launches": {"kernels": [{**KERNEL, "calls": 2.0}, TWO[1]]},
+    "fake.copy": {"kernels": [*TWO, {"name": "Memcpy DtoD", "kind": "copy"}]},
+    "fake.code": {"kernels": [{**KERNEL, "isa_hash": "c" * 40}, TWO[1]]},
+    "fake.unknown": {"kernels": [{"name": "attention"}, TWO[1]]},
+    "fake.config": {"config": {**STORED, "split": "8"}},
 }
 
 
@@ -80,15 +79,24 @@ def _suite(project: FakeProject) -> str:
     return (project.path / "suites/test_prefill.py").read_text()
 
 
-@pytest.mark.parametrize(("script", "change"), LIARS.values(), ids=LIARS)
-def test_a_slowdown_that_poses_as_the_machine_is_slower(
-    recorded: FakeProject, script: dict[str, Any], change: Change
-) -> None:
-    """Other values for the same kernels, which no launch shows, come from a source that has changed, wherever it lies;
-    other work shows in the launches."""
+@pytest.mark.parametrize("change", SOURCE_LIARS.values(), ids=SOURCE_LIARS)
+def test_other_values_for_the_same_kernels_are_no_machine(recorded: FakeProject, change: Change) -> None:
+    """What is passed shows in no launch, and comes from a source that has changed, wherever it lies: SLOWER."""
     change(recorded)
-    case = now(recorded, **script)
+    case = now(recorded)
     assert (case["verdict"], case["fails"]) == ("SLOWER", True)
+
+
+def test_other_work_is_no_machine(attnperf_project: FakeProject) -> None:
+    """A larger grid, more launches, a copy beside them, other or unknown machine code, and another configuration are
+    SLOWER beside a case of the same project that is MOVED."""
+    for name in ("fake.honest", *LAUNCH_LIARS):
+        attnperf_project.backend(name, time_us=100.0, kernels=TWO, config=STORED)
+    attnperf_project.store_baselines()
+    for name, script in {"fake.honest": {}, **LAUNCH_LIARS}.items():
+        attnperf_project.backend(name, **{"time_us": 110.0, "kernels": TWO, "config": STORED, **script})
+    attnperf_project.run("--attnperf")
+    assert attnperf_project.verdicts() == {"fake.honest": "MOVED", **dict.fromkeys(LAUNCH_LIARS, "SLOWER")}
 
 
 def test_the_missing_evidence_is_named(recorded: FakeProject) -> None:
@@ -145,26 +153,37 @@ def test_an_autotuner_that_chose_otherwise_is_drift(recorded: FakeProject) -> No
     failing.stdout.fnmatch_lines(["*DRIFT*"])
 
 
-DRIFTERS: dict[str, tuple[dict[str, Any], Change, str]] = {
-    "slow with the stored choice, too": (
-        tuned(time_us=114.0, kernels=[{**KERNEL, "isa_hash": "e" * 40}]), lambda _: None, "it is slower, too"),
-    "a stored choice that is gone": (tuned(fault="raise"), lambda _: None, "its stored choice could not be timed"),
-    "a choice of its own beside it": ({**tuned(), "config": {**OTHER, "split": "8"}}, lambda _: None, ""),
-    "a change that makes it choose": (
-        tuned(), lambda project: write(project, "loops.json", '{"offer": "worse"}'), "why an autotuner chose"),
-}  # fmt: skip
+DRIFTERS: dict[str, tuple[dict[str, Any], str]] = {
+    "fake.slow": (tuned(time_us=114.0, kernels=[{**KERNEL, "isa_hash": "e" * 40}]), "it is slower, too"),
+    "fake.gone": (tuned(fault="raise"), "its stored choice could not be timed"),
+    "fake.split": ({**tuned(), "config": {**OTHER, "split": "8"}}, ""),
+}
 
 
-@pytest.mark.parametrize(("script", "change", "reason"), DRIFTERS.values(), ids=DRIFTERS)
-def test_a_slowdown_that_poses_as_drift_is_slower(
-    recorded: FakeProject, script: dict[str, Any], change: Change, reason: str
-) -> None:
-    """A kernel that is slow whatever is chosen, whose stored choice cannot be had, that chose something else by itself,
-    or whose sources changed, fails as ever, and a reason says what the stored choice showed."""
-    change(recorded)
-    case = now(recorded, time_us=114.0, **script)
-    assert (case["verdict"], case["fails"]) == ("SLOWER", True)
-    assert any(reason in why for why in case["reasons"])
+def test_a_slowdown_that_poses_as_drift_is_slower(attnperf_project: FakeProject) -> None:
+    """A kernel that is slow whatever is chosen, one whose stored choice cannot be had, and one that chose something
+    else by itself fail as ever, and a reason says what the stored choice showed."""
+    for name in DRIFTERS:
+        attnperf_project.backend(name, time_us=100.0, kernels=TWO, config=STORED)
+    attnperf_project.store_baselines()
+    for name, (script, _) in DRIFTERS.items():
+        attnperf_project.backend(name, **{"time_us": 114.0, **script})
+    attnperf_project.run("--attnperf")
+    cases = {case["key"]["backend"]: case for case in attnperf_project.results()["cases"]}
+    assert {name: (case["verdict"], case["fails"]) for name, case in cases.items()} == dict.fromkeys(
+        DRIFTERS, ("SLOWER", True)
+    )
+    for name, (_, reason) in DRIFTERS.items():
+        assert any(reason in why for why in cases[name]["reasons"]), name
+
+
+def test_a_change_that_makes_an_autotuner_choose_otherwise_is_slower(recorded: FakeProject) -> None:
+    """With the stored choice the kernel is as fast as stored, but the sources have changed, which may be why that
+    choice was not taken."""
+    write(recorded, "loops.json", '{"offer": "worse"}')
+    case = now(recorded, time_us=114.0, **tuned())
+    assert (case["verdict"], case["fails"], case["pinned"]) == ("SLOWER", True, [])
+    assert any("they may be why an autotuner chose otherwise" in why for why in case["reasons"])
 
 
 def test_a_result_that_is_wrong_with_the_stored_choice_fails(recorded: FakeProject) -> None:

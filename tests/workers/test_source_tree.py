@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from pytest_attnperf.workers import source_tree
-from pytest_attnperf.workers.source_tree import counts, of_sources, source_id, top_folders
+from pytest_attnperf.workers.revisions import Repository
+from pytest_attnperf.workers.source_tree import Revisions, counts, of_sources, source_id, top_folders
 
 LOADED = {"kernels/flash.py": "1", "conftest.py": "2"}
 
@@ -113,3 +115,34 @@ def test_folders_and_files_that_count() -> None:
     assert [counts(path, folders) for path in ("a.py", "a.json", "kernels/a.json", "docs/a.py", ".a.py")] == [
         *(True, False, True, False, False)
     ]
+
+
+def git(folder: Path, *words: str) -> str:
+    """Run git as nobody in particular."""
+    who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull}
+    answer = subprocess.run(
+        ["git", *who, *words], cwd=folder, env=environment, capture_output=True, check=True, text=True
+    )
+    return answer.stdout.strip()
+
+
+@pytest.mark.parametrize("inside", [".", "part/of/it"])
+def test_a_revision_is_named_as_its_tree_was(tmp_path: Path, inside: str) -> None:
+    """By git alone, also where the tree is a folder of the repository; links and odd names included."""
+    root = tmp_path / inside
+    for name in ("kernels/flash.py", "kernels/configs/h 200 é.json", "conftest.py", "docs/page.md"):
+        write(root, name, name)
+    os.symlink("flash.py", root / "kernels/link.py")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-qm", "x")
+    commit, before = git(tmp_path, "rev-parse", "HEAD"), named(root)
+    write(root, "kernels/flash.py", "other")
+    repository = Repository.around(root)
+    assert repository is not None
+    revisions = Revisions(repository, root, commit)
+    folders = top_folders(LOADED)
+    assert revisions.sources_of(commit, folders) == before != named(root)
+    unknown = ("unknown", "", f"{commit}+dirty", "--output=x", "0" * 40)
+    assert [revisions.sources_of(text, folders) for text in unknown] == [""] * len(unknown)

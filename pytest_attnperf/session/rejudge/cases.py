@@ -42,13 +42,14 @@ from pytest_attnperf.session.case_records import (
     with_figures,
 )
 from pytest_attnperf.session.consistent import contradicted, contradictions
-from pytest_attnperf.session.not_the_code import recounted
+from pytest_attnperf.session.not_the_code import Suspect, recounted
 from pytest_attnperf.session.rejudge import claims
 from pytest_attnperf.session.rejudge.code import rejudged_code
 from pytest_attnperf.session.rejudge.findings import missing, not_measured, other_base, other_commit, require_full
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.stats.noise import NoiseEstimate
 from pytest_attnperf.stats.pairs import pair_noise
+from pytest_attnperf.workers.source_tree import Revisions
 
 ON_ITS_WORD = (
     "judged from recorded figures: whoever runs in the measuring job can invent samples, and nothing in a results file "
@@ -78,6 +79,7 @@ class RejudgeSettings:
     archs      architectures whose stored kernels must be there, 'all' for every stored one
     commits    full ids of the commits that a run may be of; empty for any
     base_has   whether a commit is in the history of the base; None where that is no revision
+    revisions  with the base revision; None where it is none
     tier       'nightly' where cases whose stored policy is nightly must be there, too
     today      what quarantines, which are those stored with the baselines, are held against
     """
@@ -91,6 +93,7 @@ class RejudgeSettings:
     archs: tuple[str, ...] = ()
     commits: tuple[str, ...] = ()
     base_has: Callable[[str], bool] | None = None
+    revisions: Revisions | None = None
     tier: str = ""
     today: date = field(default_factory=date.today)
 
@@ -277,7 +280,8 @@ class _Bench:
         )
         decision = decide(claims.measurement(case, case.second))
         if may_be_explained(decision, changes):
-            decision = recounted(entry, decision, case, lambda: decide(claims.measurement(case, case.pinned)))
+            suspect = Suspect(entry, decision, base.nodeid, self.settings.revisions)
+            decision = recounted(suspect, case, lambda: decide(claims.measurement(case, case.pinned)))
         return claims.settled(replace(base, median_us=median_us_of(case.second)), decision, found, judged)
 
     def _by_pairs(
