@@ -8,7 +8,8 @@ Format history: 1 = first published form; added to it with defaults, so that fil
 `.pinned`,
 `RunResult.run_id`, `.provenance`, `.tier`, `.left_to_nightly` and `.gpus`. 2 = what cases share stands once, and
 defaults are left out (`reports.compact_form`); the records are those of 1. 3 = a note, a reason or a finding may be an
-object with its kind (`records.notes`); by whose texts files of before are told is in `reports.files.noted`.
+object with its kind (`records.notes`); by whose texts files of before are told is in `reports.files.noted`. 4 = the
+verdicts MOVED, DRIFT and STALE.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.stages import Breakdown
 
-RESULTS_SCHEMA = 3
+RESULTS_SCHEMA = 4
 
 GATED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.WORSE, Verdict.MOVED, Verdict.DRIFT})
 """Verdicts that say of the code whether it is slower; beside them what was not timed because nothing has changed."""

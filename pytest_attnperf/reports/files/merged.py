@@ -1,5 +1,5 @@
 """Shards of one suite, measured by several machines, as one run; runs of other devices beside it. As a file these are
-{"schema": 3, "merged": [run, run, ...]}, each as `json_results` has it.
+{"schema": 4, "merged": [run, run, ...]}, each as `json_results` has it.
 """
 
 from __future__ import annotations
