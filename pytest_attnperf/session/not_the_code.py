@@ -33,7 +33,7 @@ class Explained:
     """What a second look says once it is known what ran.
 
     pinned   processes that ran with the stored choice
-    wrong    the first of them that is not right, or could not be timed; the case is then judged by it
+    wrong    the first of them whose result is wrong; the case is then judged by it
     """
 
     decision: Decision
@@ -106,11 +106,12 @@ def _with_stored_choice(
     entry: Entry, decision: Decision, looks: Sequence[Look], choices: Sequence[str], decide: Decide
 ) -> Explained:
     """What looks with the stored choice make of it."""
-    wrong = next((look for look in looks if look.ending is not Ending.MEASURED), None)
+    wrong = next((look for look in looks if look.ending is Ending.INCORRECT), None)
     if wrong is not None:
         return Explained(decision, wrong=wrong)
-    if not looks:
-        return Explained(gate.with_reason(decision, gate.not_pinned(NO_TIME)))
+    without = [_why_no_time(look) for look in looks if look.ending is not Ending.MEASURED]
+    if without or not looks:
+        return Explained(gate.with_reason(decision, gate.not_pinned(next(iter(without), NO_TIME))))
     ran = [_ran(look) for look in looks]
     said = [look.final.config.get(PINNED_KEY, "") for look in looks]
     unlike = [text or UNSAID for text in said if text != AS_STORED] or gate.changes(entry, ran)
@@ -125,6 +126,10 @@ def _with_stored_choice(
     if gate.is_moved(entry, ran):
         return Explained(gate.as_moved_and_tuned(decision, pinned, choices), measured.processes)
     return Explained(gate.with_reason(decision, gate.still_slow(pinned)), measured.processes)
+
+
+def _why_no_time(look: Look) -> str:
+    return next((line for reason in look.reasons for line in reason.splitlines()), look.note or look.ending.value)
 
 
 def _stale(suspect: Suspect, ran: Sequence[Ran], loaded: Iterable[str]) -> Decision | None:

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_attnperf.errors import UsageError
+
 if TYPE_CHECKING:
     from pytest_attnperf.workers.revisions import Repository
 
@@ -114,7 +116,10 @@ def _tree_id(root: Path, folders: frozenset[str]) -> str:
 def _revision_id(repository: Repository, root: Path, commit: str, folders: frozenset[str]) -> str:
     """Of what git lists, whose hashes of files are those of their content."""
     part = root.resolve().relative_to(repository.top).as_posix()
-    listed = repository.run("ls-tree", "-r", "-z", "--full-tree", f"{commit}:{'' if part == '.' else part}")
+    try:
+        listed = repository.run("ls-tree", "-r", "-z", "--full-tree", f"{commit}:{'' if part == '.' else part}")
+    except UsageError:  # git is missing, or hangs
+        return ""
     if listed.returncode != 0:
         return ""
     lines = [line.partition("\t") for line in listed.stdout.split("\0") if line]

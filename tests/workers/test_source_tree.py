@@ -128,8 +128,9 @@ def git(folder: Path, *words: str) -> str:
 
 
 @pytest.mark.parametrize("inside", [".", "part/of/it"])
-def test_a_revision_is_named_as_its_tree_was(tmp_path: Path, inside: str) -> None:
-    """By git alone, also where the tree is a folder of the repository; links and odd names included."""
+def test_a_revision_is_named_as_its_tree_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: str) -> None:
+    """By git alone, also where the tree is a folder of the repository; links and odd names included. Not where git
+    does not know the commit, or is missing."""
     root = tmp_path / inside
     for name in ("kernels/flash.py", "kernels/configs/h 200 é.json", "conftest.py", "docs/page.md"):
         write(root, name, name)
@@ -144,5 +145,8 @@ def test_a_revision_is_named_as_its_tree_was(tmp_path: Path, inside: str) -> Non
     revisions = Revisions(repository, root, commit)
     folders = top_folders(LOADED)
     assert revisions.sources_of(commit, folders) == before != named(root)
+    source_tree._revision_id.cache_clear()
+    monkeypatch.setenv("PATH", "")
+    assert revisions.sources_of(commit, folders) == ""
     unknown = ("unknown", "", f"{commit}+dirty", "--output=x", "0" * 40)
     assert [revisions.sources_of(text, folders) for text in unknown] == [""] * len(unknown)
