@@ -4,10 +4,12 @@
 
 Format history: 1 = first published form; added to it with defaults, so that files without them are read:
 `CaseResult.code`, `.breakdown`, `.profile`, `.stored_us`, `.stored_commit`, `.stored_at`, `.detection_limit`,
-`.unchanged`, `.quarantined`, `.together`, `.fault`, `.resumed`, `.card_error`, `.new` and `.skipped`,
+`.unchanged`, `.quarantined`, `.together`, `.fault`, `.resumed`, `.card_error`, `.new`, `.skipped`, `.source_id` and
+`.pinned`,
 `RunResult.run_id`, `.provenance`, `.tier`, `.left_to_nightly` and `.gpus`. 2 = what cases share stands once, and
 defaults are left out (`reports.compact_form`); the records are those of 1. 3 = a note, a reason or a finding may be an
-object with its kind (`records.notes`); by whose texts files of before are told is in `reports.files.noted`.
+object with its kind (`records.notes`); by whose texts files of before are told is in `reports.files.noted`. 4 = the
+verdicts MOVED, DRIFT and STALE.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.stages import Breakdown
 
-RESULTS_SCHEMA = 3
+RESULTS_SCHEMA = 4
+
+GATED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.WORSE, Verdict.MOVED, Verdict.DRIFT})
+"""Verdicts that say of the code whether it is slower; beside them what was not timed because nothing has changed."""
 
 FOREIGN = "code from another tree ran"
 """In the summary of a case whose time is not that of this tree's kernels."""
@@ -77,7 +82,9 @@ class CaseResult:
     `resumed` says that an interrupted run had judged it, and this one took that over. `card_error` is the part of
     `standard_error` that comes of unlike cards; the squares of its parts add. `new` says of a case without a baseline
     that the base side `against` does not have it: there is nothing to hold it against. `skipped` is why its test was
-    skipped before its case was opened, by a mark, a fixture or itself, else ''.
+    skipped before its case was opened, by a mark, a fixture or itself, else ''. `source_id` names the content of all
+    folders that `sources` come from (`workers.source_tree`), '' where that is not known. `pinned` are processes of a
+    suspect that were given the stored choice of its autotuners.
     """
 
     key: CaseKey
@@ -127,6 +134,8 @@ class CaseResult:
     card_error: float = 0.0
     new: bool = False
     skipped: str = ""
+    source_id: str = ""
+    pinned: tuple[ProcessSummary, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """What `baselines/<arch>/<product>/<suite>.json` holds, how it is read, checked and written.
 
 Format history: 1 = first published form; added to it with defaults, so that files without them are read:
-`Entry.summary`, `Entry.accepted`, `ProcessSummary.settings`. A version that does not know these reads the file, and
-refuses to rewrite it.
+`Entry.summary`, `Entry.accepted`, `Entry.source_id`, `ProcessSummary.settings`. A version that does not know these
+reads the file, and refuses to rewrite it.
 
 The text is made for `git diff`: keys sorted, a summary line first in each entry, one line per process, numbers as
 stored by `stats.summaries`. Environments and policies are written once under a hash of their content, and each entry
@@ -94,6 +94,7 @@ class Entry:
     anchor        what the creep guard holds the case against; None in entries recorded before there was one
     canary        key of the file's `canaries`: the canary of the processes that recorded the entry; '' without one
     accepted      what was accepted of the case by name, newest last
+    source_id     of the sources that it was recorded with (`workers.source_tree`); '' where that is not known
     """
 
     summary: str = field(default="", kw_only=True, compare=False)
@@ -113,6 +114,7 @@ class Entry:
     anchor: Anchor | None = None
     canary: str = ""
     accepted: tuple[Acceptance, ...] = field(default=(), metadata=ONLY_IF_SET)
+    source_id: str = field(default="", metadata=ONLY_IF_SET)
 
     def measurement(self) -> Measurement:
         """The stored processes as what a comparison takes; their proof is the stored check."""

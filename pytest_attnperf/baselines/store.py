@@ -8,6 +8,7 @@ anybody sees the entry. Writers read the whole file with `decode` (`baselines.wr
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,7 +31,8 @@ from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import Fingerprint, ProcessSummary
 from pytest_attnperf.records.regular_file import read_regular
 from pytest_attnperf.records.unique_keys import require_unique_keys
-from pytest_attnperf.stats.noise import NoiseModel
+from pytest_attnperf.stats.cards import CardNoise, on_several
+from pytest_attnperf.stats.noise import NoiseModel, card_noise
 
 _Version = tuple[int, int]
 
@@ -65,6 +67,7 @@ class BaselineStore:
             raise ValueError("a baseline store needs at least one root folder")
         self.roots = roots
         self._opened: dict[Path, tuple[_Version, OpenedFile]] = {}
+        self._cards: dict[tuple[str, str], CardNoise | None] = {}
         self._noise: dict[tuple[str, str, str], tuple[tuple[_Version | None, ...], NoiseModel]] = {}
 
     def find(self, arch: str, product: str, suite: str, entry: str) -> Found | None:
@@ -84,15 +87,31 @@ class BaselineStore:
         return dict(self._each(arch, product, suite))
 
     def noise(self, arch: str, product: str, suite: str) -> NoiseModel:
-        """What unchanged code does between processes, pooled over a suite's stored cases.
+        """What unchanged code does between processes, pooled over a suite's stored cases; and between cards, where none
+        of these is stored from several, as other suites of the product say.
 
         Pooled anew only when a file of the suite has changed. Raises BaselineError for an unsound file.
         """
         where = (arch, product, suite)
         versions = tuple(file_version(baseline_path(root, *where)) for root in self.roots)
         if where not in self._noise or self._noise[where][0] != versions:
-            self._noise[where] = (versions, _pooled(self._each(*where)))
+            model = _pooled(self._each(*where))
+            if not model.knows_cards:
+                model = model.with_cards(self._cards_elsewhere(arch, product))
+            self._noise[where] = (versions, model)
         return self._noise[where][1]
+
+    def _cards_elsewhere(self, arch: str, product: str) -> CardNoise | None:
+        """What all suites of a product say of cards, read once; one whose file is unsound says nothing."""
+        if (arch, product) not in self._cards:
+            wide: dict[str, tuple[ProcessSummary, ...]] = {}
+            for suite in self.suites(arch, product):
+                with contextlib.suppress(BaselineError):
+                    for key, found in self._each(arch, product, suite):
+                        if on_several(found.entry.processes):
+                            wide[f"{suite}/{key}"] = _without_blocks(found)
+            self._cards[arch, product] = card_noise(wide)
+        return self._cards[arch, product]
 
     def _each(self, arch: str, product: str, suite: str) -> Iterator[tuple[str, Found]]:
         """The stored entries of a suite, sorted, one after the other: nothing keeps those that were seen."""
@@ -148,9 +167,13 @@ def _pooled(stored: Iterable[tuple[str, Found]]) -> NoiseModel:
     processes: dict[str, tuple[ProcessSummary, ...]] = {}
     bounds: dict[str, str] = {}
     for key, found in stored:
-        processes[key] = tuple(dataclasses.replace(process, block_us=()) for process in found.entry.processes)
+        processes[key] = _without_blocks(found)
         bounds[key] = found.entry.bound
     return NoiseModel.from_processes(processes, bounds=bounds)
+
+
+def _without_blocks(found: Found) -> tuple[ProcessSummary, ...]:
+    return tuple(dataclasses.replace(process, block_us=()) for process in found.entry.processes)
 
 
 def baseline_path(root: Path, arch: str, product: str, suite: str) -> Path:

@@ -68,6 +68,7 @@ class NewEntry:
     bound: str = ""
     canary: Mapping[str, tuple[ProcessSummary, ...]] = field(default_factory=dict)
     acknowledged: str = ""
+    source_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ def new_entry(result: CaseResult, commit: str, acknowledged: str = "") -> NewEnt
         bound=result.floor_bound,
         canary=result.canary,
         acknowledged=acknowledged,
+        source_id=result.source_id,
     )
 
 
@@ -316,6 +318,7 @@ def entry_from(record: NewEntry) -> Entry:
         note=record.note,
         bound=record.bound,
         canary=content_id(record.canary) if record.canary else "",
+        source_id=record.source_id,
     )
 
 

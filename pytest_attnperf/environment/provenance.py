@@ -65,6 +65,21 @@ def provenance(root: Path, environ: Mapping[str, str]) -> dict[str, str]:
     return {name: without_credentials(value)[:TEXT_LIMIT] for name, value in sorted(found.items())}
 
 
+_BASES = (
+    ("CI_MERGE_REQUEST_DIFF_BASE_SHA", "{}"),
+    ("GITHUB_BASE_REF", "origin/{}..."),
+    ("CHANGE_TARGET", "origin/{}..."),
+    ("BUILDKITE_PULL_REQUEST_BASE_BRANCH", "origin/{}..."),
+)
+"""Variables that name what a change is to go into, and the revision that it was made from."""
+
+
+def base_revision(environ: Mapping[str, str]) -> str:
+    """The revision that a CI system says a change was made from, e.g. 'origin/main...'; '' where none says it."""
+    found = (form.format(environ[name]) for name, form in _BASES if environ.get(name))
+    return next(found, "")
+
+
 def is_ci() -> bool:
     """Tell whether a CI system runs us: strict is then the default."""
     return os.environ.get("CI", "").lower() not in ("", "0", "false")

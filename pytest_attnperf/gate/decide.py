@@ -7,8 +7,8 @@ false alarm must pass both, so the rate of the two together is at most the state
 processes and are not independent: no product of two probabilities is claimed. A shift of the day or of the card since
 the baseline was recorded is not in this noise; only measuring both revisions interleaved removes it
 (`gate.interleaved`). The canary shows such a shift where it is stored, and a slowdown that it explains is ENVIRONMENT.
-How far cards lie apart is in this noise where baselines are stored from several of them; where one card measured all
-that is stored nothing is known of others, and a second look on another card says so.
+How far cards lie apart is in this noise where baselines are stored from several of them, and where a further card
+measures: then by what cards of one product did elsewhere.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Measurement, Verdict
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.stats.comparison import compare, known_between, ratio_of, z_for
-from pytest_attnperf.stats.noise import NoiseEstimate, as_loud_as
+from pytest_attnperf.stats.noise import NoiseEstimate, as_loud_as, on_further_cards
 
 __all__ = ["Decision", "first_look", "limits_between", "second_look"]
 
@@ -76,7 +76,6 @@ def second_look(
     look = limits_between(base, second, noise, policy, cases)
     reasons = [
         *_bounds(look, policy, base, second),
-        *_unknown_card(look, base, second),
         *look.tighter_than_noise(),
         *_cycles(look, base, second, bound),
         *([canary.reason(look.ratio, bound)] if canary else []),
@@ -88,7 +87,8 @@ def second_look(
         reasons.append(Note(NoteKind.TOOLCHAIN, text, "; ".join(toolchain_changes)))
     elif verdict is Verdict.ENVIRONMENT:
         reasons.append("only measuring both revisions interleaved can tell the code from the machine")
-    return look.decision(verdict, f"{_against_stored(look)}{closing}", reasons)
+    decided = look.decision(verdict, f"{_against_stored(look)}{closing}", reasons)
+    return replace(decided, measured=_against_stored(look))
 
 
 def _settled(
@@ -114,6 +114,7 @@ def _settled(
 
 def limits_between(base: Measurement, new: Measurement, noise: NoiseEstimate, policy: Policy, cases: int) -> Limits:
     """The comparison of two measurements with what the user and noise allow, cards included. Raises as `compare`."""
+    noise = on_further_cards(noise, base.processes, new.processes)
     noise = known_between(as_loud_as(new.processes, noise), base.processes, new.processes)
     z = z_for(policy.suite_false_alarm_rate, cases, noise.degrees_of_freedom)
     base_us = statistics.median(base.medians_us)
@@ -157,18 +158,6 @@ def _cards(look: Limits, base: Measurement, new: Measurement) -> list[str]:
     said = (
         f"cards: {percent(look.noise.card_sd)} between cards ({look.noise.card_how}); {count}: "
         f"{percent(look.comparison.card_error)} of the {percent(look.comparison.standard_error)} standard error"
-    )
-    return [Note(NoteKind.CARDS, said)]
-
-
-def _unknown_card(look: Limits, base: Measurement, new: Measurement) -> list[str]:
-    """Where all that is stored was measured on one card, and this look on another: no noise holds what that does."""
-    stored, ours = _cards_of(base), _cards_of(new)
-    if look.noise.card_sd or "" in stored | ours or ours <= stored:
-        return []
-    said = (
-        f"cards: stored from {len(stored)}, measured on another; how far cards lie apart is not in the noise, because "
-        "no baseline here is stored from several"
     )
     return [Note(NoteKind.CARDS, said)]
 

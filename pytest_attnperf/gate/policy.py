@@ -21,6 +21,9 @@ MAY_FAIL = (
     Verdict.NO_BASELINE,
     Verdict.INCOMPARABLE,
     Verdict.ENVIRONMENT,
+    Verdict.MOVED,
+    Verdict.DRIFT,
+    Verdict.STALE,
 )
 """Verdicts that can be made to fail. The gate is one-sided: FASTER is not among them, nor is SAME."""
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.gate.interleaved import ASYMMETRY
 from pytest_attnperf.gate.limits import MISSED, microseconds, percent, signed, tolerated_ratio
+from pytest_attnperf.gate.not_the_code import BY_WHAT_RAN
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import ProcessSummary, Verdict
 from pytest_attnperf.results import CaseResult
@@ -25,7 +26,7 @@ from pytest_attnperf.stats.quantiles import upper_quantile
 ROUNDING = 1e-6
 """Relative difference from which two figures are not the same one."""
 
-BY_TIME = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.UNDECIDED, Verdict.ENVIRONMENT})
+BY_TIME = BY_WHAT_RAN | {Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.UNDECIDED, Verdict.ENVIRONMENT}
 """Verdicts that follow from a ratio and its limits."""
 
 IMPOSSIBLE = (AttnperfError, ValueError, TypeError, ArithmeticError, LookupError)
@@ -196,6 +197,8 @@ def _allowed(case: CaseResult, ratio: float, tolerated: float) -> set[Verdict]:
         return set(BY_TIME)
     only_first = not case.pairs and not case.second
     if ratio > tolerated:
+        if case.verdict in BY_WHAT_RAN and case.second and not case.pairs:
+            return {case.verdict}  # by what ran, which nothing here knows of the entry
         if only_first or ratio <= limit:
             return {Verdict.UNDECIDED}
         return {Verdict.SLOWER} if case.pairs else {Verdict.SLOWER, Verdict.ENVIRONMENT}

@@ -25,7 +25,7 @@ NAMED_MAX = 5
 
 Which = Literal["first", "second", "interleaved"]
 
-BEYOND = (Verdict.SLOWER, Verdict.ENVIRONMENT)
+BEYOND = (Verdict.SLOWER, Verdict.ENVIRONMENT, Verdict.MOVED, Verdict.DRIFT)
 """Verdicts of cases beyond their own threshold: they are named by it already."""
 
 

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 PINNED_KEY = "pinned"
 """Entry of a pinned case's configuration: what was replayed, and what could not be."""
 
+AS_STORED = "as stored"
+"""Its value where all was replayed."""
+
 NOTHING_TIMED_MS = (0.0, 0.0, 0.0)
 """Median and two quantiles that Triton's autotuner is given for the only configuration it has left."""
 
@@ -113,7 +116,7 @@ class PinnedBackend:
         if missed := pins.missed():
             return f"not all that is stored: {'; '.join(missed)}"
         any_entry = any(name.startswith(PREFIX) for name in self.config)
-        return "as stored" if self.replayed or any_entry else "nothing: the stored configuration holds no choice"
+        return AS_STORED if self.replayed or any_entry else "nothing: the stored configuration holds no choice"
 
 
 class CannotPinError(Exception):

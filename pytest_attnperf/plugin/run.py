@@ -19,7 +19,7 @@ import pytest
 
 from pytest_attnperf import __version__
 from pytest_attnperf.baselines.store import BaselineStore
-from pytest_attnperf.environment.provenance import provenance, without_credentials
+from pytest_attnperf.environment.provenance import base_revision, provenance, without_credentials
 from pytest_attnperf.errors import UsageError, WorkerError
 from pytest_attnperf.plugin.config import (
     RunConfig,
@@ -40,19 +40,19 @@ from pytest_attnperf.plugin.launching import TIMER_CHOICES, commit_of, launch_pl
 from pytest_attnperf.plugin.options import ISOLATIONS, MIN_BASELINE_PROCESSES
 from pytest_attnperf.plugin.session_setup import device_for
 from pytest_attnperf.plugin.verdicts import raise_verdict
-from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, Verdict
-from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
+from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint
+from pytest_attnperf.results import GATED, RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.judge import Session
 from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, UNTIMED, Bench
 from pytest_attnperf.session.plausibility import ANALYSED, remember_under
 from pytest_attnperf.session.settings import Mode, RunSettings
 from pytest_attnperf.workers.base_side import BaseSide, resolve_base_side
+from pytest_attnperf.workers.base_spec import BaseKind
 from pytest_attnperf.workers.conversation import BlockPlan
 from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.pool import Pool
-
-GATED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.WORSE})
-"""Verdicts that come of a comparison with something stored."""
+from pytest_attnperf.workers.revisions import Repository
+from pytest_attnperf.workers.source_tree import Revisions
 
 LOCAL_STORE = Path(".attnperf") / "local"
 
@@ -88,7 +88,8 @@ class Run:
         pool = _local_pool() if sides is None else sides.pool
         store = BaselineStore(*baseline_roots(asked, base))
         remember_under(asked.root / ANALYSED)
-        session = Session(Bench(settings, pool, store, asked.root / LOCAL_STORE, commit_of(asked.root), against))
+        bench = Bench(settings, pool, store, asked.root / LOCAL_STORE, commit_of(asked.root), against)
+        session = Session(replace(bench, revisions=known_base(asked.root, base)))
         gathered = Gathered(len(cases) + len(builds))
         features = Features.of(config, session, gathered, cases, compiling(config, session, cases, builds, plan))
         gpus = _gpus_of_xdist(config) if sides is None else sides.gpus
@@ -271,6 +272,23 @@ def baseline_roots(asked: RunConfig, side: BaseSide | None) -> tuple[Path, ...]:
     if base is not None and not Path(name).is_absolute() and (base / name).is_dir():
         roots.insert(0, base / name)
     return tuple(dict.fromkeys(roots))
+
+
+def known_base(root: Path, side: BaseSide | None) -> Revisions | None:
+    """The revision that this run is a change of: its base side's, or what a CI system names; None where none is known.
+
+    Never HEAD: what a change has committed is a part of it.
+    """
+    repository = Repository.around(root)
+    named = base_revision(os.environ)
+    if repository is None or (side is None and not named):
+        return None
+    try:
+        commit = repository.commit_of(named) if side is None else side.commit
+    except UsageError:  # not fetched, as in a shallow clone
+        return None
+    is_revision = side is None or side.kind is BaseKind.REV
+    return Revisions(repository, root, commit) if is_revision else None
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from pytest_attnperf.records.notes import NoteKind, of_kind
 from pytest_attnperf.reports.run.code_objects import code_line, code_table, code_warning_lines
 from pytest_attnperf.reports.run.conditions import condition_lines, cost_line, determinism_lines, interleaved_line
 from pytest_attnperf.reports.run.joined import of_one
-from pytest_attnperf.reports.run.overview import is_unresolved
+from pytest_attnperf.reports.run.overview import EXCUSED, is_told
 from pytest_attnperf.reports.run.profile_cases import case_lines
 from pytest_attnperf.reports.run.run_text import is_long, one_line_of, section_title, suite_sections, worst_table
 from pytest_attnperf.reports.run.stages import stage_text
@@ -168,9 +168,9 @@ def _width() -> int:
 
 
 def unresolved_lines(run: RunResult) -> list[str]:
-    """What kept cases from being gated, the first few of each kind, each with what to do; and warnings."""
+    """What kept cases from being gated or excuses them, the first few of each kind, with what to do; and warnings."""
     lines: list[str] = []
-    open_ones = [case for case in run.cases if is_unresolved(case)]
+    open_ones = [case for case in run.cases if is_told(case) and not (case.fails and case.verdict in EXCUSED)]
     for verdict in sorted({case.verdict for case in open_ones}):
         cases = [case for case in open_ones if case.verdict is verdict]
         lines += [f"{verdict.value}: {case.key}: {case.summary}" for case in cases[:SHOWN_UNRESOLVED]]

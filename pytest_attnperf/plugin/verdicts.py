@@ -26,6 +26,9 @@ STATUS: dict[Verdict, tuple[str, str, str]] = {
     Verdict.NO_BASELINE: ("no baseline", "b", "NO_BASELINE"),
     Verdict.INCOMPARABLE: ("incomparable", "i", "INCOMPARABLE"),
     Verdict.ENVIRONMENT: ("environment", "e", "ENVIRONMENT"),
+    Verdict.MOVED: ("moved", "m", "MOVED"),
+    Verdict.DRIFT: ("drift", "d", "DRIFT"),
+    Verdict.STALE: ("stale", "t", "STALE"),
     Verdict.RECORDED: ("recorded", "r", "RECORDED"),
 }
 QUARANTINED = ("quarantined", "q", "QUARANTINED")

@@ -1,7 +1,6 @@
 """Frozen data that every layer may see. Standard library only: the worker's server side imports this file.
 
-Names carry their unit and denominator. Independence is a type: blocks live in `Samples`, one process's summary is a
-`ProcessSummary`, and only a `Measurement` (several processes of a case proven right) can be compared or stored.
+Names carry their unit. Independence is a type: only a `Measurement`, of processes proven right, is compared or stored.
 """
 
 from __future__ import annotations
@@ -38,6 +37,9 @@ class Verdict(str, enum.Enum):
     NO_BASELINE = "NO_BASELINE"
     INCOMPARABLE = "INCOMPARABLE"
     ENVIRONMENT = "ENVIRONMENT"
+    MOVED = "MOVED"
+    DRIFT = "DRIFT"
+    STALE = "STALE"
     RIGHT = "RIGHT"
     RECORDED = "RECORDED"
 
@@ -131,8 +133,7 @@ class Fingerprint:
 
 
 def _differences(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:
-    keys = sorted(ours.keys() | theirs.keys())
-    both = [(key, ours.get(key, "absent"), theirs.get(key, "absent")) for key in keys]
+    both = [(key, ours.get(key, "absent"), theirs.get(key, "absent")) for key in sorted(ours.keys() | theirs.keys())]
     return [f"{key}: {here} here, {there} stored" for key, here, there in both if here != there]
 
 
@@ -242,9 +243,8 @@ class CheckReport:
 class Samples:
     """Blocks of one process, in measured order, in microseconds per call (not per block).
 
-    `placements`: at how many places in memory the inputs lay, in as many equal runs of blocks. `clock_mhz` is the mean
-    compute clock over each block and the unmeasured one before it; empty where no kernel can take stamps. `settings`
-    are those of torch that change times and are not its defaults; '' where that is not known.
+    `placements`: at how many places in memory the inputs lay, in equal runs of blocks. `clock_mhz`: mean compute clock
+    of each block and the one before it, else empty. `settings` of torch that change times; '' where not known.
     """
 
     block_us: tuple[float, ...]
@@ -278,7 +278,7 @@ class ProcessSummary:
 
     `median_us` is the median of the blocks, or, over several placements of the inputs, the mean of their medians.
     `clock_mhz` is the median compute clock of its blocks, None where it is not known; `block_clock_mhz` that of each
-    block in `block_us`, empty where it is not known, and never stored in a baseline. `settings` as in `Samples`.
+    block in `block_us`, else empty, and never stored in a baseline. `settings` as in `Samples`.
     """
 
     median_us: float
@@ -334,9 +334,10 @@ class KernelObject:
 class FinalReport:
     """What closing a case brings: the check of the last replay, memory, and what ran (`launches`, of one call).
 
-    spent    nothing may be timed in this process any more, because a profiler has been used in it
-    code     objects of the kernels in `launches` by id (32 hex digits of the SHA-256): base64 of zlib-compressed bytes
-    matrix   the backend promises matrix instructions in some kernel of a call
+    spent      nothing may be timed in this process any more, because a profiler has been used in it
+    code       objects of the kernels in `launches` by id (32 hex digits of the SHA-256): base64 of zlib's bytes
+    matrix     the backend promises matrix instructions in some kernel of a call
+    source_id  of all folders that `sources` come from, by content (`workers.source_tree`); '' where not known
     """
 
     check: CheckReport = field(default_factory=CheckReport)
@@ -348,6 +349,7 @@ class FinalReport:
     spent: bool = False
     code: dict[str, str] = field(default_factory=dict)
     matrix: bool = False
+    source_id: str = ""
 
 
 @dataclass(frozen=True)

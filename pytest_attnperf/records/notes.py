@@ -76,6 +76,8 @@ class NoteKind(str, enum.Enum):
     CYCLES = "cycles"
     CANARY = "canary"
     FIRST_LOOK = "first look"
+    SOURCES = "sources"
+    PINNED = "stored choice"
     DETECTS = "detects"
 
 

@@ -26,7 +26,10 @@ from pytest_attnperf.workers.look import Ending, Look
 NOT_TO_BE_TIMED = "not timed: its test says timed=False"
 
 ABOUT_TIMES = frozenset(
-    {Verdict.SLOWER, Verdict.UNDECIDED, Verdict.INCOMPARABLE, Verdict.ENVIRONMENT, Verdict.NO_BASELINE}
+    {
+        *(Verdict.SLOWER, Verdict.UNDECIDED, Verdict.INCOMPARABLE, Verdict.ENVIRONMENT, Verdict.NO_BASELINE),
+        *(Verdict.MOVED, Verdict.DRIFT, Verdict.STALE),
+    }
 )
 """Verdicts that a quarantine keeps from failing: what a known, slow or noisy case is. A case that is wrong, broken or
 implausible, or has ceased to be supported, is none of that, and fails as ever."""
@@ -69,6 +72,7 @@ def from_look(case: Case, verdict: Verdict, summary: str, look: Look) -> CaseRes
         code=launched(final.launches, codes),
         breakdown=look.breakdown,
         sources=dict(final.sources),
+        source_id=final.source_id,
     )
     return by_code(result, codes, matrix=final.matrix) if _timed_on_amd(look) else result
 
@@ -222,7 +226,9 @@ def with_figures(base: CaseResult, device: DeviceInfo) -> CaseResult:
 
 
 def decided(base: CaseResult, decision: Decision) -> CaseResult:
-    """The decision's verdict and figures added."""
+    """The decision's verdict and figures added; no figures of a comparison with an entry that is STALE."""
+    if decision.verdict is Verdict.STALE:
+        return replace(base, verdict=decision.verdict, summary=decision.summary, reasons=tuple(decision.reasons))
     limit = decision.detection_limit
     return replace(
         base,

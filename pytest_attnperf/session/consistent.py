@@ -40,14 +40,14 @@ def contradictions(case: CaseResult, device: DeviceInfo, stored: Sequence[Proces
         return ["there is no time to judge: the case has no process, no fingerprint, or no figures of its workload"]
     found = list(_identity(case.fingerprint.must_match, device))
     timer = case.fingerprint.must_match.get("timer", "")
-    looks = [("first look", case.first), ("second look", case.second)]
+    looks = [("first look", case.first), ("second look", case.second), ("stored choice", case.pinned)]
     for name, processes in looks:
         for number, process in enumerate(processes, start=1):
             found += [f"{name}, process {number}: {text}" for text in _process(process, timer)]
     found += [f"pair {number}: {text}" for number, pair in enumerate(case.pairs, 1) for text in _pair(pair, timer)]
     for name, processes in case.canary.items():
         found += [f"canary {name}: {text}" for process in processes for text in _canary(process)]
-    return [*found, *_repeated([*case.first, *case.second], stored), *_repeated_pairs(case.pairs)]
+    return [*found, *_repeated([*case.first, *case.second, *case.pinned], stored), *_repeated_pairs(case.pairs)]
 
 
 def contradicted(what: str) -> Note:

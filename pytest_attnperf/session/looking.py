@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from pytest_attnperf.stats.noise import NoiseEstimate
 from pytest_attnperf.workers.conversation import BlockPlan, OpenRequest
 from pytest_attnperf.workers.look import Ending, Look, take_look
 from pytest_attnperf.workers.pool import Pool, WorkerPool
+from pytest_attnperf.workers.source_tree import Revisions
 
 GATE_PLACE = 0
 SECOND_LOOK_PLACES = 1
@@ -48,6 +49,7 @@ class Bench:
     local_root   where `record_local` writes
     commit       of the working tree, or 'unknown'
     against      the base side that an interleaved look is taken against; None without one
+    revisions    with the base revision that the run is a change of; None where none is known
     examined     the (backend, kind of fault) of every second run that looked for a kernel
     """
 
@@ -57,6 +59,7 @@ class Bench:
     local_root: Path
     commit: str = "unknown"
     against: Against | None = None
+    revisions: Revisions | None = None
     clock: Callable[[], float] = time.monotonic
     today: Callable[[], date] = date.today
     examined: list[tuple[str, str]] = field(default_factory=list)
@@ -87,13 +90,17 @@ class Bench:
         fresh: int = 0,
         rotate: bool = False,
         stages: bool = False,
+        pin: Mapping[str, str] | None = None,
     ) -> Look:
         """One look at a case; `fresh` moves the seeds of its checks on to inputs it has not seen in this run.
+
+        pin   the configuration that its backend is to run with; None for the one that the run's settings say
 
         Raises as `take_look`.
         """
         self.renew(case)
         request, profiled = self.request(case, next_key, fresh), case.timed or self.settings.mode in UNTIMED
+        request = request if pin is None else replace(request, pin=dict(pin))
         ahead = plausibility.read_ahead
         return take_look(self.pool, place, request, plan, rotate=rotate, stages=stages, profiled=profiled, loaded=ahead)
 

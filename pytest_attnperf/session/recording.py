@@ -59,6 +59,7 @@ def record(bench: Bench, case: Case) -> CaseResult:
         checks=measurement.proof,
         peak_memory_bytes=measurement.peak_memory_bytes,
         canary=by_name([taken[place][1] for place in places]),
+        source_id=base.source_id if len({look.final.source_id for look in looks}) == 1 else "",
     )
     foreign = from_another_tree(base, looks) or of_mixed_paths(base, looks)
     if foreign is not None:

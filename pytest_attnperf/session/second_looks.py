@@ -6,12 +6,14 @@ case gets. No count depends on what a second look has seen.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_attnperf.baselines.store import Found
 from pytest_attnperf.gate.canary import canary_shift
 from pytest_attnperf.gate.decide import Decision, second_look
+from pytest_attnperf.gate.not_the_code import may_be_explained
 from pytest_attnperf.records import Measurement, Verdict
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session import plausibility
@@ -26,6 +28,7 @@ from pytest_attnperf.session.case_records import (
 )
 from pytest_attnperf.session.interleaved import supported_there
 from pytest_attnperf.session.looking import SECOND_LOOK_PLACES, Bench
+from pytest_attnperf.session.not_the_code import Explained, Suspect, explained
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.stats.noise import NoiseEstimate
 from pytest_attnperf.workers.doing import DOING, Unit
@@ -124,22 +127,29 @@ def by_processes(bench: Bench, opened: Open, sample: Sample | None) -> CaseResul
     foreign = from_another_tree(base, looks)
     if foreign is not None:
         return foreign
-    second = joined_measurement(looks)
+    second, changes = joined_measurement(looks), look.fingerprint.changes(found.fingerprint)
     canary = bench.canary(range(SECOND_LOOK_PLACES, SECOND_LOOK_PLACES + len(looks)))
-    decision = second_look(
+    decide = functools.partial(
+        second_look,
         screen.stored,
         joined_measurement([look]),
-        second,
-        screen.noise,
-        case.policy,
-        bench.settings.cases,
-        look.fingerprint.changes(found.fingerprint),
+        noise=screen.noise,
+        policy=case.policy,
+        cases=bench.settings.cases,
+        toolchain_changes=changes,
         canary=canary_shift(canary, found.canary),
         bound=base.floor_bound,
     )
-    settled = plausibility.with_changes(decided(base, decision), found.entry.launches)
+    said = Explained(decide(second))
+    if may_be_explained(said.decision, changes):
+        again = functools.partial(_pinned_looks, bench, case, found, len(looks), sample)
+        suspect = Suspect(found.entry, said.decision, case.nodeid, bench.revisions)
+        said = explained(suspect, [look, *looks], again, decide)
+    if said.wrong is not None:
+        return replace(bench.not_measured(case, said.wrong), first=base.first)
+    settled = plausibility.with_changes(decided(base, said.decision), found.entry.launches)
     settled = replace(settled, second=second.processes, median_us=median_us_of(second.processes), canary=canary)
-    return with_stored(settled, case, found, looks)
+    return with_stored(replace(settled, pinned=said.pinned), case, found, looks)
 
 
 def in_pairs(bench: Bench, opened: Open, sample: Sample | None) -> CaseResult | None:
@@ -211,6 +221,21 @@ def _fresh_looks(bench: Bench, case: Case, sample: Sample | None) -> list[Look]:
         if looks and sample is not None and not sample.go_on():
             break
         looks.append(bench.look(place, case, bench.settings.plan, None))
+    return looks
+
+
+def _pinned_looks(bench: Bench, case: Case, found: Found, count: int, sample: Sample | None) -> list[Look]:
+    """As many as the second look took, in its processes, with the stored configuration; none where no time is left.
+
+    Raises as `take_look`.
+    """
+    looks: list[Look] = []
+    for place in DOING.steps(Unit.SECOND_LOOK, range(SECOND_LOOK_PLACES, SECOND_LOOK_PLACES + count), count):
+        if sample is not None and not sample.go_on():
+            return []
+        looks.append(bench.look(place, case, bench.settings.plan, None, pin=found.entry.config))
+        if looks[-1].ending is not Ending.MEASURED:
+            break
     return looks
 
 

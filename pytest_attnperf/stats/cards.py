@@ -10,8 +10,7 @@ negative is 0. A case whose processes all ran on one card says nothing of cards.
 How far a case may move because another card measures it is said by stored processes of several cards and a prior. Two
 cards give one degree of freedom for what they shift alike, which by itself would make any threshold useless. So what
 stored cases say is joined with what is known of other cards of one product, weighted like PRIOR_DEGREES degrees of
-freedom. Where every case is stored from one card nothing is added at all: how far the next card lies is then not known
-from that product, and a second look says when the cards differ.
+freedom. Where no case is stored from several cards, a look on a further card has the prior alone.
 """
 
 from __future__ import annotations
@@ -178,6 +177,17 @@ class CardSpread:
     how: str
 
 
+def prior_spread(median_us: float) -> CardSpread:
+    """The spread of a case of this time where nothing that is stored says any: that of four H200s."""
+    relative_sd = math.sqrt(_prior_variance(median_us))
+    how = f"{100 * relative_sd:.2g} % as between four H200s: no baseline here is stored from several"
+    return CardSpread(relative_sd, PRIOR_DEGREES, how)
+
+
+def _prior_variance(median_us: float) -> float:
+    return PRIOR_SD**2 + (PRIOR_US / median_us) ** 2
+
+
 class CardNoise:
     """Card-to-card spread by class of case. `cases` holds processes by class and by case, of one timer a class."""
 
@@ -195,7 +205,7 @@ class CardNoise:
         found = self._components(key)
         if found is None:
             return None
-        prior = PRIOR_SD**2 + (PRIOR_US / median_us) ** 2
+        prior = _prior_variance(median_us)
         # Many cases say much of what cards do to single ones, and that may only widen what two cards say of all.
         weights = (found.degrees, found.common_degrees)
         variance = max((PRIOR_DEGREES * prior + own * found.variance) / (PRIOR_DEGREES + own) for own in weights)

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pytest_attnperf.records import ProcessSummary
-from pytest_attnperf.stats.cards import CardNoise, CardSpread, Key, cells_of, on_several
+from pytest_attnperf.stats.cards import CardNoise, CardSpread, Key, cells_of, on_several, prior_spread
 from pytest_attnperf.stats.quantiles import chi_square_quantile
 
 PRIOR_DEGREES = 12
@@ -53,7 +53,7 @@ class NoiseEstimate:
 
     degrees_of_freedom   how well the standard deviation itself is known: of the prior and the case, at most the pool's
     unit                 what the standard deviation is between; the two must not be taken for each other
-    card_sd              of one case between cards, beside that; 0 where all that is stored was measured on one card
+    card_sd              of one case between cards, beside that; 0 where nothing is stored from several
     card_degrees         how well that is known, and `card_how` where it comes from
     """
 
@@ -114,6 +114,7 @@ class NoiseModel:
         if prior is not None and prior.unit != unit:
             raise ValueError(f"the prior is a spread between {_PLURAL[prior.unit]}, this model is of {_PLURAL[unit]}")
         self._spreads, self._unit, self._prior, self._cards = dict(spreads), unit, prior, cards
+        self._borrowed = False
         groups: dict[tuple[str, int | None, str | None], list[CaseSpread]] = {}
         for spread in self._spreads.values():
             duration = duration_class(spread.median_us)
@@ -132,9 +133,19 @@ class NoiseModel:
         """
         bounds = bounds or {}
         found = {case: _spread(case, group, bounds.get(case, "")) for case, group in cases.items() if len(group) > 1}
-        wide = {case: group for case, group in cases.items() if on_several(group)}
         spreads = {case: spread for case, spread in found.items() if spread.degrees}
-        return cls(spreads, cards=_card_noise(wide, found) if wide else None)
+        return cls(spreads, cards=card_noise(cases))
+
+    @property
+    def knows_cards(self) -> bool:
+        """Whether any of its cases has processes on several cards."""
+        return self._cards is not None
+
+    def with_cards(self, cards: CardNoise | None) -> NoiseModel:
+        """The same with what other cases, which are not pooled here, say of cards."""
+        model = NoiseModel(self._spreads, self._unit, self._prior, cards)
+        model._borrowed = True
+        return model
 
     def sd(self, case: str, median_us: float, timer: str, bound: str = "") -> NoiseEstimate | None:
         """The noise of a case of this duration and bound under this timer.
@@ -155,7 +166,7 @@ class NoiseModel:
             pool, how = _with_prior(pool, self._prior, how)
         cards = self._cards.of(median_us, timer, duration_class(median_us)) if self._cards is not None else None
         if pool is None:
-            return None if cards is None else _of_cards_alone(cards)
+            return None if cards is None or self._borrowed else _of_cards_alone(cards)
         variance, degrees = _shrunk(pool, own)
         estimate = NoiseEstimate(max(math.sqrt(variance), RELATIVE_SD_MIN), degrees, how, self._unit)
         return estimate if cards is None else _with_cards(estimate, cards)
@@ -193,6 +204,30 @@ def as_loud_as(new: Sequence[ProcessSummary], noise: NoiseEstimate) -> NoiseEsti
     return replace(noise, relative_sd=relative_sd, degrees_of_freedom=degrees, how=how)
 
 
+def card_noise(cases: Mapping[str, Sequence[ProcessSummary]]) -> CardNoise | None:
+    """What cases that have processes on several cards say of cards, by timer and duration, and by timer; None where
+    none has. Raises ValueError when one of these holds processes of different timers."""
+    classes: dict[Key, dict[str, Sequence[ProcessSummary]]] = {}
+    for case, group in cases.items():
+        if not on_several(group):
+            continue
+        spread = _spread(case, group, "")
+        for duration in (duration_class(spread.median_us), None):
+            classes.setdefault((spread.timer, duration), {})[case] = group
+    return CardNoise(classes) if classes else None
+
+
+def on_further_cards(
+    noise: NoiseEstimate, base: Sequence[ProcessSummary], new: Sequence[ProcessSummary]
+) -> NoiseEstimate:
+    """The noise with what cards of one product do, where all that is stored was measured on cards that are not the new
+    processes' and says nothing of others; as it is where cards are the same or not known."""
+    stored, ours = ({process.device_id for process in side} for side in (base, new))
+    if noise.card_sd or "" in stored | ours or ours <= stored:
+        return noise
+    return _with_cards(noise, prior_spread(statistics.median(process.median_us for process in base)))
+
+
 def duration_class(median_us: float) -> int:
     """Index of the duration class a time in microseconds falls into, 0 being the shortest."""
     return sum(median_us >= limit for limit in DURATION_LIMITS_US)
@@ -218,16 +253,6 @@ def _spread(case: str, processes: Sequence[ProcessSummary], bound: str) -> CaseS
         return CaseSpread(timer, centre, squares / degrees if degrees else 0.0, degrees, bound, len(medians))
     variance = statistics.variance(math.log(us) for us in medians)
     return CaseSpread(timer, centre, variance, len(medians) - 1, bound)
-
-
-def _card_noise(wide: Mapping[str, Sequence[ProcessSummary]], spreads: Mapping[str, CaseSpread]) -> CardNoise:
-    """What cases that are stored from several cards say of cards, by timer and duration, and by timer."""
-    classes: dict[Key, dict[str, Sequence[ProcessSummary]]] = {}
-    for case, group in wide.items():
-        spread = spreads[case]
-        for duration in (duration_class(spread.median_us), None):
-            classes.setdefault((spread.timer, duration), {})[case] = group
-    return CardNoise(classes)
 
 
 def _with_cards(estimate: NoiseEstimate, cards: CardSpread) -> NoiseEstimate:

@@ -24,6 +24,7 @@ from pytest_attnperf.measure.not_interpreted import InterpretedKernelError
 from pytest_attnperf.records import METHOD_VERSION, CaseKey, FinalReport, NotProvenRightError, Role
 from pytest_attnperf.workers.device import Device, prepared_or_reasons
 from pytest_attnperf.workers.protocol import ALLOWED, PROTOCOL_VERSION, Channel, State, plain, protocol_error
+from pytest_attnperf.workers.source_tree import source_id
 from pytest_attnperf.workers.sources import OwnCode, loaded_sources
 
 if TYPE_CHECKING:
@@ -175,7 +176,8 @@ class Server:
     def _finish(self, subject: Subject) -> FinalReport:
         report = subject.finish()
         sources, foreign = loaded_sources(self._root)
-        return replace(report, sources=sources, foreign_sources=tuple(foreign))
+        named = source_id(self._root, sources)
+        return replace(report, sources=sources, foreign_sources=tuple(foreign), source_id=named)
 
     def _receive(self) -> Request:
         """The next request that this state allows; pings and forbidden ones are answered here."""

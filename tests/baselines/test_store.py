@@ -319,6 +319,26 @@ def test_noise_is_pooled_once_per_file(tmp_path: Path, monkeypatch: pytest.Monke
     assert (again.how[:19], len(built)) == ("pooled over 3 cases", 2)
 
 
+def test_other_suites_say_how_far_cards_lie_apart(tmp_path: Path) -> None:
+    """Where no case of a suite is stored from several cards, those of the product's other suites count; a damaged file
+    among them says nothing, and another product's neither."""
+    one = new_entry()
+    cards = tuple(
+        dataclasses.replace(process, device_id="aaaabbb"[number], median_us=100.0 + number)
+        for number, process in enumerate(one.measurement.processes)
+    )
+    wide = dataclasses.replace(one, measurement=dataclasses.replace(one.measurement, processes=cards))
+    merge_entries(BaselineStore(tmp_path), tmp_path, *PLACE, {"a": one})
+    merge_entries(BaselineStore(tmp_path), tmp_path, "sm_90", "h100", "decode", {"a": wide})
+    assert not BaselineStore(tmp_path).noise(*PLACE).knows_cards
+    merge_entries(BaselineStore(tmp_path), tmp_path, "sm_90", "h200", "decode", {"a": wide})
+    (tmp_path / "sm_90/h200/damaged.json").write_text("{")
+    estimate = BaselineStore(tmp_path).noise(*PLACE).sd("a", 100.0, "graph")
+    assert estimate is not None
+    assert estimate.card_sd > 0
+    assert "between 2 cards in 1 case" in estimate.card_how
+
+
 def test_an_unsound_entry_stops_only_who_reads_it(tmp_path: Path) -> None:
     """Its neighbour is found; itself, all entries, the noise model, and a writing are refused with its name."""
     store = BaselineStore(tmp_path)

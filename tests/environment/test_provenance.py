@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.environment.provenance import provenance, without_credentials
+from pytest_attnperf.environment.provenance import base_revision, provenance, without_credentials
 
 GITHUB = {
     "GITHUB_ACTIONS": "true",
@@ -78,3 +78,19 @@ def test_a_branch_whose_name_is_no_utf8(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / ".git" / "HEAD").write_bytes(b"ref: refs/heads/caf\xe9\n")
     assert provenance(tmp_path, {}) == {"branch": "caf\udce9"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "wanted"),
+    [
+        ({"GITHUB_BASE_REF": "main"}, "origin/main..."),
+        ({"GITHUB_BASE_REF": ""}, ""),
+        ({"CI_MERGE_REQUEST_DIFF_BASE_SHA": "4f2c1ab"}, "4f2c1ab"),
+        ({"CHANGE_TARGET": "release/2"}, "origin/release/2..."),
+        ({"BUILDKITE_PULL_REQUEST_BASE_BRANCH": "main"}, "origin/main..."),
+        ({"CI": "true"}, ""),
+    ],
+)
+def test_the_revision_that_a_change_was_made_from(environ: dict[str, str], wanted: str) -> None:
+    """As the system names it: a commit, or the merge base with the branch that the change is to go into."""
+    assert base_revision(environ) == wanted

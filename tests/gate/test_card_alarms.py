@@ -56,7 +56,7 @@ def red(runs: int, cards: int, spread: tuple[float, float], *, other: bool) -> i
     return sum(Verdict.SLOWER in suite(draw, cards, spread, NOISE_ALONE, other=other) for _ in range(runs))
 
 
-@pytest.mark.parametrize("cards", [2, 4])
+@pytest.mark.parametrize("cards", [1, 2, 4])
 def test_unchanged_code_on_a_further_card(cards: int) -> None:
     """0 of 40 runs are red, of suites that are all moved together by the card; without its part of the noise every
     eighth would be, and more."""
@@ -65,7 +65,7 @@ def test_unchanged_code_on_a_further_card(cards: int) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("spread", "other"), [(ALIKE, True), (OF_BOTH, True), (OF_BOTH, False)])
-@pytest.mark.parametrize("cards", [2, 4])
+@pytest.mark.parametrize("cards", [1, 2, 4])
 def test_the_stated_rate_holds(cards: int, spread: tuple[float, float], *, other: bool) -> None:
     """At most 10 of 1,000 runs are red at a stated 1 %, on a further card and on a stored one."""
     assert red(1000, cards, spread, other=other) <= 10
@@ -73,7 +73,14 @@ def test_the_stated_rate_holds(cards: int, spread: tuple[float, float], *, other
 
 @pytest.mark.parametrize(
     ("cards", "other", "slowdown", "least", "most"),
-    [(1, False, 0.03, 0.97, 1.0), (2, False, 0.035, 0.9, 1.0), (2, True, 0.035, 0.1, 0.6), (2, True, 0.06, 0.95, 1.0)],
+    [
+        (1, False, 0.03, 0.97, 1.0),
+        (1, True, 0.035, 0.1, 0.6),
+        (1, True, 0.06, 0.95, 1.0),
+        (2, False, 0.035, 0.9, 1.0),
+        (2, True, 0.035, 0.1, 0.6),
+        (2, True, 0.06, 0.95, 1.0),
+    ],
 )
 def test_what_another_card_costs(cards: int, slowdown: float, least: float, most: float, *, other: bool) -> None:
     """A slowdown of 3.5 % is caught on a stored card, every third time on a further one, which finds 6 %."""
@@ -92,11 +99,13 @@ def decided(stored: list[int], now: list[int]) -> tuple[str, ...]:
 
 
 def test_reasons_say_what_cards_do() -> None:
-    """How far apart, from how many, and where this look was taken; nothing where one card did all, and that it is not
-    known where one is stored and another measured."""
+    """How far apart, from how many, and where this look was taken; nothing where one card did all, and what cards did
+    elsewhere where one is stored and another measured."""
     several = "\n".join(decided([0, 0, 0, 1, 1, 1, 1], [2, 2, 2]))
     assert "cards: 0.48 % between cards (" in several
     assert "between 2 cards in 1 case, and 0.5 % elsewhere); 2 stored, measured on another" in several
     assert "2 stored, measured on one of them" in "\n".join(decided([0, 0, 0, 1, 1, 1, 1], [1, 1, 1]))
     assert "cards:" not in "\n".join(decided([0] * 7, [0] * 3))
-    assert "how far cards lie apart is not in the noise" in "\n".join(decided([0] * 7, [1] * 3))
+    further = "\n".join(decided([0] * 7, [1] * 3))
+    assert "cards: 0.5" in further
+    assert "as between four H200s: no baseline here is stored from several); 1 stored, measured on another" in further

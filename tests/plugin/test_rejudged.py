@@ -73,3 +73,50 @@ def test_every_verdict_is_judged_to_what_it_was(measured: FakeProject) -> None:
         "fake.gone": "ERROR",
     }
     assert failures(join(judged), strict=False) == ["1 incorrect, 1 error, 1 slower"]
+
+
+KERNEL = {"name": "attention", "isa_hash": "a" * 40}
+OTHER_KERNEL = {"name": "attention", "isa_hash": "b" * 40}
+CHOSEN, STORED_CHOICE = {"autotuned.forward": "num_warps: 8"}, {"autotuned.forward": "num_warps: 4"}
+
+
+@pytest.fixture
+def excused(attnperf_project: FakeProject) -> FakeProject:
+    """A project whose slow cases are the machine's and an autotuner's."""
+    for name in ("fake.moved", "fake.drift"):
+        attnperf_project.backend(name, time_us=100.0, kernels=[KERNEL], config=STORED_CHOICE)
+    attnperf_project.store_baselines()
+    attnperf_project.backend("fake.moved", time_us=110.0, kernels=[KERNEL], config=STORED_CHOICE)
+    pinned = {"pin": STORED_CHOICE, "time_us": 100.0, "config": STORED_CHOICE, "kernels": [KERNEL]}
+    attnperf_project.backend("fake.drift", time_us=110.0, kernels=[OTHER_KERNEL], config=CHOSEN, pinned=[pinned])
+    attnperf_project.run("--attnperf")
+    return attnperf_project
+
+
+def test_excuses_are_judged_anew(excused: FakeProject) -> None:
+    """MOVED and DRIFT stay what they are, and count as gated, where the file holds what they rest on."""
+    ((_, run),) = read_results([excused.path / ".attnperf" / "results.json"], 10**7)
+    assert {case.key.backend: case.verdict.value for case in run.cases} == {
+        "fake.moved": "MOVED",
+        "fake.drift": "DRIFT",
+    }
+    again = rejudge(run, BaselineStore(excused.path / "baselines"), RejudgeSettings())
+    assert [case.verdict for case in again.cases] == [case.verdict for case in run.cases]
+    assert [case.summary for case in again.cases] == [case.summary for case in run.cases]
+    assert (again.gated, any(case.fails for case in again.cases)) == (2, False)
+
+
+@pytest.mark.parametrize(
+    "forged", [{"source_id": "0" * 16}, {"source_id": ""}, {"pinned": [], "launches": []}, {"config": {"split": "8"}}]
+)
+def test_an_excuse_without_its_evidence_is_slower(excused: FakeProject, forged: dict[str, Any]) -> None:
+    """A verdict is not believed where the sources, the launches, the configuration or the times say otherwise."""
+    path = excused.path / ".attnperf" / "results.json"
+    content = full_results(path) | {"schema": 1}
+    for case in content["cases"]:
+        case.update(forged)
+    path.write_text(json.dumps(content))
+    ((_, run),) = read_results([path], 10**7)
+    again = rejudge(run, BaselineStore(excused.path / "baselines"), RejudgeSettings())
+    assert {case.verdict.value for case in again.cases} == {"SLOWER"}
+    assert all(case.fails for case in again.cases)

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 LINK, UNTIL = "https://example.org/issues/7", "2026-02-10"
 POLICY = Policy(quarantine=LINK, quarantine_until=UNTIL)
 LAST_DAY, DAY_AFTER = date(2026, 2, 10), date(2026, 2, 11)
-HELD = {Verdict.SLOWER, Verdict.UNDECIDED, Verdict.INCOMPARABLE, Verdict.ENVIRONMENT, Verdict.NO_BASELINE}
+HELD = {
+    *(Verdict.SLOWER, Verdict.UNDECIDED, Verdict.INCOMPARABLE, Verdict.ENVIRONMENT, Verdict.NO_BASELINE),
+    *(Verdict.MOVED, Verdict.DRIFT, Verdict.STALE),
+}
 KEY = CaseKey("prefill", "fake.a", "w")
 
 

@@ -15,6 +15,8 @@ from pytest_attnperf.stats.noise import (
     NoiseEstimate,
     NoiseModel,
     as_loud_as,
+    card_noise,
+    on_further_cards,
 )
 
 
@@ -228,3 +230,40 @@ def test_a_card_for_every_process() -> None:
     assert estimate.card_sd > 0.005
     assert "no two stored processes share a card" in estimate.how
     assert "each ran on a card of its own" in estimate.card_how
+
+
+@pytest.mark.parametrize(
+    ("stored", "ours", "added"),
+    [("aaa", "b", True), ("aab", "c", True), ("aaa", "ab", True), ("aaa", "a", False), ("ab", "a", False),
+     ("aa ", "b", False), ("aaa", " ", False)],
+)  # fmt: skip
+def test_a_further_card_has_the_prior(stored: str, ours: str, added: bool) -> None:
+    """Only where a card measured that recorded nothing, and all are known; 0.5 %, and 0.1 us of a short case."""
+    base, new = ([process_on(card) for card in side] for side in (stored, ours))
+    noise = NoiseEstimate(0.002, 30, "pooled")
+    found = on_further_cards(noise, base, new)
+    assert (found.card_sd > 0) is added
+    if added:
+        assert (found.relative_sd, found.card_degrees) == (0.002, 12)
+        assert found.card_sd == pytest.approx(math.hypot(0.005, 0.1 / 10.0))
+        assert "no baseline here is stored from several" in found.card_how
+    known = replace(noise, card_sd=0.003, card_degrees=13, card_how="stored")
+    assert on_further_cards(known, base, new) is known
+
+
+def process_on(card: str) -> ProcessSummary:
+    """A process of 10 us on a card; ' ' for one that is not known."""
+    return replace(processes(10.0)[0], device_id=card.strip())
+
+
+def test_what_other_cases_say_of_cards_may_be_lent() -> None:
+    """To a model of cases that one card measured; its pools stay its own, and without any it knows nothing."""
+    lent = card_noise({"x": on_cards((100.0, "a"), (100.1, "a"), (101.0, "b"), (101.1, "b"))})
+    own = NoiseModel.from_processes({"y": processes(100.0, 100.1, 100.2)})
+    assert (own.knows_cards, own.with_cards(lent).knows_cards) == (False, True)
+    plain, wide = own.sd("y", 100.0, "graph"), own.with_cards(lent).sd("y", 100.0, "graph")
+    assert plain is not None
+    assert wide is not None
+    assert (wide.relative_sd, plain.card_sd, wide.card_sd > 0) == (plain.relative_sd, 0.0, True)
+    assert NoiseModel({}).with_cards(lent).sd("y", 100.0, "graph") is None
+    assert card_noise({"y": processes(100.0, 100.1)}) is None

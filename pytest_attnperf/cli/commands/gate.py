@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.reports.run.joined import Joined
     from pytest_attnperf.results import CaseResult, RunResult
     from pytest_attnperf.session.rejudge.cases import RejudgeSettings
+    from pytest_attnperf.session.rejudge.findings import Base
 
 GROUP = "in CI"
 ORDER = 90
@@ -104,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
     mode = _mode(options.mode, os.environ.get(MODE_VARIABLE, ""))
     read = read_results(options.results, options.max_bytes)
     with opened_base(options.base, options.baselines, Path.cwd()) as base:
-        judged = rejudge_all(read, BaselineStore(base.folder), _settings(options, base.has))
+        judged = rejudge_all(read, BaselineStore(base.folder), _settings(options, base))
         label = base.label
     joined = join(judged)
     reasons = failures(joined, strict=is_ci() if options.strict is None else options.strict)
@@ -164,7 +165,7 @@ def _mode(option: str | None, variable: str) -> str:
     return mode
 
 
-def _settings(options: argparse.Namespace, base_has: Callable[[str], bool] | None) -> RejudgeSettings:
+def _settings(options: argparse.Namespace, base: Base) -> RejudgeSettings:
     """Raises UsageError for demands that contradict each other."""
     from pytest_attnperf.session.rejudge.cases import RejudgeSettings
 
@@ -178,7 +179,8 @@ def _settings(options: argparse.Namespace, base_has: Callable[[str], bool] | Non
         devices=tuple(options.device),
         archs=tuple(name.strip() for name in options.arch.split(",") if name.strip()),
         commits=tuple(options.commit),
-        base_has=base_has,
+        base_has=base.has,
+        revisions=base.revisions,
         tier=options.tier,
     )
 
@@ -214,8 +216,9 @@ def _text(joined: Joined, options: argparse.Namespace, mode: str, label: str, re
 
 
 def why_not(joined: Joined) -> list[str]:
-    """What keeps cases from passing, the worst first: whole texts of what fails, a line of what is not resolved."""
-    from pytest_attnperf.reports.run.overview import is_unresolved, worst_first
+    """What keeps cases from passing, the worst first: whole texts of what fails, a line of what is not resolved or is
+    excused."""
+    from pytest_attnperf.reports.run.overview import is_told, worst_first
     from pytest_attnperf.reports.run.terminal import TEXT_LIMIT, failure_text
     from pytest_attnperf.reports.text.figures import one_line
 
@@ -223,7 +226,7 @@ def why_not(joined: Joined) -> list[str]:
     failing = [failure_text(case) for case in cases if case.fails]
     failing += [one_line(f"{code.verdict.value}: {code.key}: {code.summary}", TEXT_LIMIT)
                 for code in joined.code if code.fails]  # fmt: skip
-    open_ones = [case for case in cases if is_unresolved(case) and not case.fails]
+    open_ones = [case for case in cases if is_told(case) and not case.fails]
     unresolved = [one_line(f"{case.verdict.value}: {case.key}: {case.summary}", TEXT_LIMIT) for case in open_ones]
     lines: list[str] = []
     for name, texts in (("failing", failing), ("unresolved", unresolved)):

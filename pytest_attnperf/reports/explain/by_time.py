@@ -1,5 +1,5 @@
-"""What a verdict means that a time has decided, in words: SAME, FASTER, SLOWER, UNDECIDED, ENVIRONMENT; and what is
-said of a case that is not gated."""
+"""What a verdict means that a time has decided, in words: SAME, FASTER, SLOWER, UNDECIDED, ENVIRONMENT; or the time and
+what ran: MOVED, DRIFT, STALE; and what is said of a case that is not gated."""
 
 from __future__ import annotations
 
@@ -103,6 +103,52 @@ def environment(told: Told) -> Words:
     return Words(tuple(sentences), (steps.side_by_side(told), steps.doctor(), after))
 
 
+def moved(told: Told) -> Words:
+    """Slower, by the code, the configuration and the sources of the baseline."""
+    case = told.case
+    sentences = [
+        f"The result is right, and the call takes {_compared(told)}.",
+        "But the machine code, its launches, the configuration and every source file are those that the baseline was "
+        "recorded with: the same code cannot have become slower by itself.",
+        "So the machine moved: another card of the product, its clocks, its temperature, or a neighbour.",
+        *map(_sentence, of_kind(case.reasons, NoteKind.PINNED)),
+        "A data file outside the source folders, an environment variable or another library is not seen.",
+    ]
+    after = steps.recorded(case.nodeid, "to have this card among those that the baseline was recorded on:")
+    return Words(tuple(sentences), (steps.doctor(), steps.side_by_side(told), after))
+
+
+def drift(told: Told) -> Words:
+    """Slower, because an autotuner chose otherwise."""
+    case = told.case
+    sentences = [f"The result is right, and the call takes {_compared(told)}."]
+    for reason in of_kind(case.reasons, NoteKind.PINNED):
+        sentences.append(f"But an autotuner chose otherwise: {one_line(reason.about, NAME_LIMIT)}.")
+        sentences.append(_sentence(reason))
+    sentences += [
+        "The sources are those that the baseline was recorded with, so no change of them is why it chose otherwise: an "
+        "autotuner takes what was fastest in a few milliseconds.",
+        "Users of the kernel may meet the slower choice, too: --attnperf-fail-on=drift makes that fail the test.",
+    ]
+    again = Step("time the stored choice:", steps.gated(case.nodeid, "--attnperf-pin-config"))
+    keep = steps.recorded(case.nodeid, "to keep the new choice, with its time:")
+    return Words(tuple(sentences), (again, steps.side_by_side(told), keep))
+
+
+def stale(told: Told) -> Words:
+    """Slower than an entry that was recorded with another kernel."""
+    case = told.case
+    sentences = [
+        "The result is right, and its time was not judged.",
+        "The baseline was recorded with other sources than those of the base revision, and this run has the base "
+        "revision's.",
+        "Whatever became slower did so before this change. The entry should have been recorded again there.",
+        *map(_sentence, of_kind(case.reasons, NoteKind.SOURCES)),
+    ]
+    again = steps.recorded(case.nodeid, "record it again, in a change of its own:")
+    return Words(tuple(sentences), (again, steps.bisected(told)))
+
+
 def recorded(told: Told) -> Words:
     """Measured and stored."""
     case = told.case
@@ -142,6 +188,12 @@ def right(told: Told) -> Words:
         ),
         (Step("time it and hold it against its baseline:", steps.gated(case.nodeid)),),
     )
+
+
+def _sentence(reason: str) -> str:
+    """A reason as a sentence of its own."""
+    text = one_line(reason, NAME_LIMIT)
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _compared(told: Told) -> str:

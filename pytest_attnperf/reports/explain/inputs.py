@@ -24,6 +24,7 @@ def inputs_of(told: Told) -> list[Row]:
     case = told.case
     rows = [*_proof(case), *_policy(told), *_stored(case)]
     rows += _look("first look", case.first, case) + _look("second look", case.second, case)
+    rows += _look("stored choice", case.pinned, case)
     rows += [*_pairs(case), *_result(told), *_noise(told), *_machine(case)]
     if case.seconds:
         rows.append(("took", f"{case.seconds:.1f} s of the run, proving included"))

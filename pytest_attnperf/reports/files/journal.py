@@ -17,18 +17,16 @@ from pathlib import Path
 import msgspec
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.records import CaseKey, DeviceInfo, Verdict
+from pytest_attnperf.records import CaseKey, DeviceInfo
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.records.regular_file import read_regular
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.reports.text.figures import one_line
-from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
+from pytest_attnperf.results import GATED, RESULTS_SCHEMA, CaseResult, RunResult
 
 JOURNAL_SCHEMA = 1
 MARK = b'{"attnperf_journal":'
 """What every journal begins with."""
-
-_GATED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.WORSE})
 
 
 class JournalError(UsageError):
@@ -144,7 +142,7 @@ def read_journal(path: Path) -> RunResult:
         device=DeviceInfo("", must.get("arch", ""), must.get("product", "")) if must else None,
         fingerprint=fingerprint,
         cases=cases,
-        gated=sum(verdict in _GATED for verdict in verdicts) + sum(case.unchanged for case in cases),
+        gated=sum(verdict in GATED for verdict in verdicts) + sum(case.unchanged for case in cases),
         selected=max(header.selected, len(verdicts)),
         complete=False,
         against=header.settings.get("--attnperf-against", ""),

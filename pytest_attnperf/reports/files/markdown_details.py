@@ -13,6 +13,7 @@ from pytest_attnperf.reports.run.code_objects import code_warning_lines
 from pytest_attnperf.reports.run.conditions import condition_lines, interleaved_line
 from pytest_attnperf.reports.run.joined import Joined, Shown
 from pytest_attnperf.reports.run.overview import (
+    EXCUSED,
     UNRESOLVED,
     counted,
     counts,
@@ -256,7 +257,7 @@ def _is_open(result: CaseResult | CodeResult) -> bool:
     quarantined stands in a section of its own."""
     if isinstance(result, CaseResult) and result.quarantined:
         return False
-    return result.fails or result.verdict in UNRESOLVED or rank(result.verdict) <= rank(Verdict.SLOWER)
+    return result.fails or result.verdict in UNRESOLVED | EXCUSED or rank(result.verdict) <= rank(Verdict.SLOWER)
 
 
 def _worst_code(results: Iterable[CodeResult]) -> list[CodeResult]:

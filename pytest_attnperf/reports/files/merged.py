@@ -1,5 +1,5 @@
 """Shards of one suite, measured by several machines, as one run; runs of other devices beside it. As a file these are
-{"schema": 3, "merged": [run, run, ...]}, each as `json_results` has it.
+{"schema": 4, "merged": [run, run, ...]}, each as `json_results` has it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pytest_attnperf.reports.run.overview import (
     only_new,
 )
 from pytest_attnperf.reports.text.figures import one_line
-from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
+from pytest_attnperf.results import GATED, RESULTS_SCHEMA, CaseResult, RunResult
 
 Named = tuple[str, RunResult]
 
@@ -38,7 +38,6 @@ FATAL = (NoteKind.MIXED_SHARDS, NoteKind.MISSING_SHARDS)
 """Findings about shards that are not of one thing, or not all there; they fail the whole, strict or not, also where the
 merged file is merged again."""
 
-GATED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.WORSE})
 NAMES_LIMIT = 600
 RUN_IDS = "merged_run_ids"
 SHOWN_COMMIT = 12

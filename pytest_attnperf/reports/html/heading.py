@@ -17,7 +17,7 @@ from pytest_attnperf.reports.run.overview import (
     QUARANTINED,
     UNCHANGED,
     held_against,
-    is_unresolved,
+    is_told,
     median_detection_limit,
     quarantined_lines,
     rank,
@@ -58,8 +58,8 @@ def run_heads(joined: Joined) -> list[dict[str, object]]:
 
 
 def cards(table: Table) -> tuple[list[Card], int]:
-    """The failing and the unresolved cases, worst first, and how many more there are."""
-    found = [index for index, row in enumerate(table.rows) if row.shown.case.fails or is_unresolved(row.shown.case)]
+    """The failing, unresolved and excused cases, worst first, and how many more there are."""
+    found = [index for index, row in enumerate(table.rows) if row.shown.case.fails or is_told(row.shown.case)]
     return [_card(table, index) for index in found[:MOST_CARDS]], max(0, len(found) - MOST_CARDS)
 
 

@@ -26,11 +26,14 @@ from pytest_attnperf.reports.html.roofline import ceiling_lines
 from pytest_attnperf.reports.html.rows import PLAIN_ROWS, Table, cells, columnar, intensity_of, table_of
 from pytest_attnperf.reports.html.samples import histories_by_case, samples_of
 from pytest_attnperf.reports.run.joined import Joined
-from pytest_attnperf.reports.run.overview import UNRESOLVED, verdict_word
+from pytest_attnperf.reports.run.overview import EXCUSED, UNRESOLVED, verdict_word
 from pytest_attnperf.reports.text.figures import format_change, one_line
 
 BUDGET_BYTES = 2_900_000
 MOST_THRESHOLDS = 4
+SOMEBODYS = UNRESOLVED - {Verdict.NO_BASELINE} | EXCUSED
+"""Verdicts that somebody is to look at although no test failed by them."""
+
 REASON_LIMIT = 400
 SCRIPTS = ("state.js", "table.js", "charts.js", "panel.js", "page.js")
 _NO_CEILINGS: Mapping[str, Sequence[Ceiling]] = MappingProxyType({})
@@ -179,7 +182,7 @@ def _details(
     urgent: list[int] = []
     others: list[int] = []
     for index, row in enumerate(table.rows):
-        needs_somebody = row.shown.case.fails or row.shown.case.verdict in UNRESOLVED - {Verdict.NO_BASELINE}
+        needs_somebody = row.shown.case.fails or row.shown.case.verdict in SOMEBODYS
         (urgent if needs_somebody else others).append(index)
     order = [(index, kind) for index in urgent for kind in "ts"]
     order += [(index, kind) for kind in "ts" for index in others]

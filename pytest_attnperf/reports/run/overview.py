@@ -12,7 +12,7 @@ from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.records.notes import NoteKind, of_kind
 from pytest_attnperf.reports.text.figures import format_change, format_interval, one_line
-from pytest_attnperf.results import EXPIRED, CaseResult, RunResult
+from pytest_attnperf.results import EXPIRED, GATED, CaseResult, RunResult
 
 if TYPE_CHECKING:
     from pytest_attnperf.reports.run.joined import Joined
@@ -27,6 +27,9 @@ ORDER = (
     Verdict.ENVIRONMENT,
     Verdict.INCOMPARABLE,
     Verdict.NO_BASELINE,
+    Verdict.STALE,
+    Verdict.DRIFT,
+    Verdict.MOVED,
     Verdict.UNSUPPORTED,
     Verdict.SAME,
     Verdict.FASTER,
@@ -36,13 +39,21 @@ ORDER = (
 """Verdicts, worst first."""
 
 WORDS = {Verdict.NO_BASELINE: "without baseline", Verdict.RIGHT: "right, not gated"}
-JUDGED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.UNDECIDED, Verdict.ENVIRONMENT})
+JUDGED = frozenset(
+    {
+        *(Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.UNDECIDED, Verdict.ENVIRONMENT),
+        *(Verdict.MOVED, Verdict.DRIFT),
+    }
+)
 """Verdicts whose change against the baseline may be named the slowest."""
 
 UNRESOLVED = frozenset({Verdict.UNDECIDED, Verdict.NO_BASELINE, Verdict.INCOMPARABLE, Verdict.ENVIRONMENT})
 """Neither passed nor failed: strict runs fail by them."""
 
-COMPARED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.WORSE, Verdict.UNDECIDED})
+EXCUSED = frozenset({Verdict.MOVED, Verdict.DRIFT, Verdict.STALE})
+"""Slower than stored, and not by this change: they fail nothing unless that is asked for, and are shown."""
+
+COMPARED = GATED | {Verdict.UNDECIDED}
 """Verdicts of what was held against something: without any of them nothing has passed."""
 
 STORED = "baselines"
@@ -93,6 +104,11 @@ def word_of(result: CaseResult | CodeResult) -> str:
 def is_unresolved(case: CaseResult) -> bool:
     """Whether a strict run fails by the case: it neither passed nor failed, and is neither quarantined nor new."""
     return case.verdict in UNRESOLVED and not case.quarantined and not is_new(case)
+
+
+def is_told(case: CaseResult) -> bool:
+    """Whether a report says of the case, which did not fail, what is wrong with it."""
+    return is_unresolved(case) or (case.verdict in EXCUSED and not case.quarantined)
 
 
 def is_new(case: CaseResult) -> bool:

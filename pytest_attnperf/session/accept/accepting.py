@@ -205,6 +205,7 @@ def _from_processes(run: RunResult, case: CaseResult, found: Found | None) -> _N
         launches=case.launches,
         bound=case.floor_bound,
         canary=case.canary,
+        source_id=case.source_id,
     )
     how = _counted(len(processes), "processes")
     return _New(entry_from(record), case.fingerprint, case.canary, how)
@@ -226,6 +227,7 @@ def _from_pairs(run: RunResult, case: CaseResult, found: Found) -> _New | None:
         peak_memory_bytes=case.peak_memory_bytes,
         config=case.config,
         launches=case.launches,
+        source_id=case.source_id,
     )
     how = f"{_counted(len(case.pairs), 'pairs')}, stored processes scaled by {ratio:.4g}"
     return _New(entry, found.fingerprint, found.canary, how)
@@ -258,7 +260,8 @@ def _kept(run: RunResult, case: CaseResult, found: Found, request: Request) -> A
     before = entry.anchor or anchor_of(entry)
     anchor = next_anchor(entry, entry, {}, found.fingerprint, request.reason) if creep else before
     if changes:
-        entry = replace(entry, launches=case.launches or entry.launches, config=case.config, commit=run.commit)
+        taken = replace(entry, launches=case.launches or entry.launches, config=case.config, commit=run.commit)
+        entry = replace(taken, source_id=case.source_id)
     new = _New(
         replace(entry, anchor=anchor), found.fingerprint, found.canary, IDENTITY_ONLY if changes else TIME_KEPT, changes
     )

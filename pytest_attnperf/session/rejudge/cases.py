@@ -26,11 +26,12 @@ from pytest_attnperf.errors import BaselineError, UsageError
 from pytest_attnperf.gate.canary import canary_shift
 from pytest_attnperf.gate.decide import Decision, first_look, second_look
 from pytest_attnperf.gate.interleaved import interleaved_look
+from pytest_attnperf.gate.not_the_code import may_be_explained
 from pytest_attnperf.gate.policy import Policy, require_tier
 from pytest_attnperf.records import NotProvenRightError, ProcessSummary, Verdict
 from pytest_attnperf.records.notes import Note, NoteKind, of_kind
 from pytest_attnperf.records.pairs import PairSummary
-from pytest_attnperf.results import CaseResult, RunResult
+from pytest_attnperf.results import GATED, CaseResult, RunResult
 from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.case_records import (
     decided,
@@ -41,12 +42,14 @@ from pytest_attnperf.session.case_records import (
     with_figures,
 )
 from pytest_attnperf.session.consistent import contradicted, contradictions
+from pytest_attnperf.session.not_the_code import Suspect, recounted
 from pytest_attnperf.session.rejudge import claims
 from pytest_attnperf.session.rejudge.code import rejudged_code
 from pytest_attnperf.session.rejudge.findings import missing, not_measured, other_base, other_commit, require_full
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.stats.noise import NoiseEstimate
 from pytest_attnperf.stats.pairs import pair_noise
+from pytest_attnperf.workers.source_tree import Revisions
 
 ON_ITS_WORD = (
     "judged from recorded figures: whoever runs in the measuring job can invent samples, and nothing in a results file "
@@ -63,7 +66,6 @@ UNJUDGEABLE = (
 )  # fmt: skip
 """What figures that nobody measured can make of any computation."""
 
-GATED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.WORSE})
 AGAINST_ITSELF = frozenset({Verdict.INCORRECT, Verdict.ERROR, Verdict.SUSPICIOUS})
 
 
@@ -77,6 +79,7 @@ class RejudgeSettings:
     archs      architectures whose stored kernels must be there, 'all' for every stored one
     commits    full ids of the commits that a run may be of; empty for any
     base_has   whether a commit is in the history of the base; None where that is no revision
+    revisions  with the base revision; None where it is none
     tier       'nightly' where cases whose stored policy is nightly must be there, too
     today      what quarantines, which are those stored with the baselines, are held against
     """
@@ -90,6 +93,7 @@ class RejudgeSettings:
     archs: tuple[str, ...] = ()
     commits: tuple[str, ...] = ()
     base_has: Callable[[str], bool] | None = None
+    revisions: Revisions | None = None
     tier: str = ""
     today: date = field(default_factory=date.today)
 
@@ -262,17 +266,22 @@ class _Bench:
         if not case.second:
             return _without_second_look(base, first, found, judged)
         assert case.fingerprint is not None
-        decision = second_look(
+        changes = case.fingerprint.changes(found.fingerprint)
+        decide = functools.partial(
+            second_look,
             stored,
             new,
-            claims.measurement(case, case.second),
-            noise,
-            policy,
-            self.compared,
-            case.fingerprint.changes(found.fingerprint),
+            noise=noise,
+            policy=policy,
+            cases=self.compared,
+            toolchain_changes=changes,
             canary=canary_shift(case.canary, found.canary),
             bound=base.floor_bound,
         )
+        decision = decide(claims.measurement(case, case.second))
+        if may_be_explained(decision, changes):
+            suspect = Suspect(entry, decision, base.nodeid, self.settings.revisions)
+            decision = recounted(suspect, case, lambda: decide(claims.measurement(case, case.pinned)))
         return claims.settled(replace(base, median_us=median_us_of(case.second)), decision, found, judged)
 
     def _by_pairs(

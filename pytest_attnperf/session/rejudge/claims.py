@@ -63,6 +63,8 @@ KEPT = (
     "fingerprint",
     "config",
     "sources",
+    "source_id",
+    "pinned",
     "launches",
     "code",
     "breakdown",

@@ -31,6 +31,7 @@ from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.session.rejudge.code import missing_code
 from pytest_attnperf.workers.revisions import Repository
+from pytest_attnperf.workers.source_tree import Revisions
 
 ALL_ARCHS = "all"
 ANY_DEVICE = "any"
@@ -198,12 +199,14 @@ _LISTED = re.compile(r"(?P<mode>[0-7]+) (?P<kind>\w+) (?P<blob>[0-9a-f]+) +(?P<s
 class Base:
     """Where baselines are read: their folder, and in words which they are.
 
-    has   whether a commit is in the history of the revision; None for a folder
+    has         whether a commit is in the history of the revision; None for a folder
+    revisions   with that revision; None for a folder
     """
 
     folder: Path
     label: str
     has: Callable[[str], bool] | None = None
+    revisions: Revisions | None = None
 
 
 @contextlib.contextmanager
@@ -230,7 +233,8 @@ def opened_base(text: str, baselines: str, cwd: Path) -> Iterator[Base]:
     commit = repository.commit_of(revision)
     with tempfile.TemporaryDirectory(prefix="attnperf-base-") as folder:
         write_baselines(repository, commit, _prefix(repository, cwd, baselines), Path(folder))
-        yield Base(Path(folder), f"{revision} ({commit[:12]})", functools.partial(is_in_history, repository, commit))
+        label, has = f"{revision} ({commit[:12]})", functools.partial(is_in_history, repository, commit)
+        yield Base(Path(folder), label, has, Revisions(repository, cwd, commit))
 
 
 def write_baselines(repository: Repository, commit: str, prefix: str, folder: Path) -> None:

@@ -47,7 +47,7 @@ import pytest
 
 from pytest_attnperf.backends import Backend, Registry
 from pytest_attnperf.errors import CaseFailedError
-from pytest_attnperf.measure.pinned_backend import PINNED_KEY, PinnedBackend
+from pytest_attnperf.measure.pinned_backend import AS_STORED, PINNED_KEY, PinnedBackend
 from pytest_attnperf.records import (
     METHOD_VERSION,
     CheckReport,
@@ -259,7 +259,7 @@ class FakeSubject:
     def _config(self) -> dict[str, str]:
         """Scripted; of a pinned backend what it was sent, and under 'pinned' that it was."""
         chosen = {str(key): str(value) for key, value in self.script.get("config", {}).items()}
-        return {**chosen, **self.pin, PINNED_KEY: "as stored"} if self.pin else chosen
+        return {**chosen, **self.pin, PINNED_KEY: AS_STORED} if self.pin else chosen
 
 
 def _launch(scripted: str | dict[str, Any]) -> Launch:

@@ -25,6 +25,9 @@ TIMED = frozenset(
         Verdict.UNDECIDED,
         Verdict.NO_BASELINE,
         Verdict.INCOMPARABLE,
+        Verdict.MOVED,
+        Verdict.DRIFT,
+        Verdict.STALE,
         Verdict.RECORDED,
     }
 )

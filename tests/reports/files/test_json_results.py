@@ -116,8 +116,8 @@ def test_times_may_not_be_nan(case: CaseFactory, run: RunFactory, value: float) 
 @pytest.mark.parametrize(
     ("path", "value", "text"),
     [
-        (("schema",), 4, "r.json: field 'schema' is 4, this version reads up to 3; upgrade pytest-attnperf"),
-        (("schema",), 0, "r.json: field 'schema' is 0; known: 1 to 3"),
+        (("schema",), 5, "r.json: field 'schema' is 5, this version reads up to 4; upgrade pytest-attnperf"),
+        (("schema",), 0, "r.json: field 'schema' is 0; known: 1 to 4"),
         (("schema",), "1", "r.json has no integer field 'schema'; it is no results file of pytest-attnperf"),
         (("schema",), True, "r.json has no integer field 'schema'; it is no results file of pytest-attnperf"),
         (("cases", 0, "median_us"), "fast", r"Expected `float | null`, got `str` - at `$.cases[0].median_us`"),

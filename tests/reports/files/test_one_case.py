@@ -113,7 +113,7 @@ def test_the_worst_is_what_failed_and_is_slowest(run: RunResult, index: ResultsI
     [
         (b"[]", "r.json"),
         (b"{", "r.json"),
-        (b'{"schema": 99}', "this version reads up to 3"),
+        (b'{"schema": 99}', "this version reads up to 4"),
         (b'{"schema": 1, "cases": 3}', "r.json is no results file of this version"),
         (b"\xff\xfe", "r.json"),
         (encode(sample_run(2)).replace(b'"verdict": "', b'"verdict": "X'), "r.json is no results file of this version"),

@@ -69,6 +69,7 @@ def test_verdicts_have_their_colours() -> None:
     }  # fmt: skip
     assert {verdict for verdict in Verdict if painted[verdict] == "\x1b[33m"} == {
         Verdict.UNDECIDED, Verdict.ENVIRONMENT, Verdict.INCOMPARABLE, Verdict.NO_BASELINE,
+        Verdict.MOVED, Verdict.DRIFT, Verdict.STALE,
     }  # fmt: skip
     assert painted[Verdict.FASTER] == "\x1b[32m"
     assert painted[Verdict.UNSUPPORTED] == "\x1b[2m"

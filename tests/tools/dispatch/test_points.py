@@ -102,7 +102,10 @@ def run(*cases: CaseResult) -> RunResult:
     return RunResult(RESULTS_SCHEMA, "0.1.0", "gate", "2026-01-01T00:00:00Z", "pytest", "c0", device, None, cases)
 
 
-RIGHT_IN_ITSELF = ["SAME", "FASTER", "SLOWER", "UNDECIDED", "NO_BASELINE", "INCOMPARABLE", "RECORDED"]
+RIGHT_IN_ITSELF = [
+    *("SAME", "FASTER", "SLOWER", "UNDECIDED", "NO_BASELINE", "INCOMPARABLE", "RECORDED"),
+    *("MOVED", "DRIFT", "STALE"),
+]
 
 
 @pytest.mark.parametrize("verdict", [verdict for verdict in Verdict if verdict.value not in RIGHT_IN_ITSELF])

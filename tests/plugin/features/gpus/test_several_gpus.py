@@ -92,6 +92,25 @@ def test_two_gpus_say_what_one_says(cards: FakeProject, beside_xdist: None) -> N
     assert [(gpu["device_id"], gpu["cases"]) for gpu in cards.results()["gpus"]] == [("fake-1", 2)]
 
 
+def test_a_further_card_has_what_cards_do_in_its_noise(cards: FakeProject) -> None:
+    """A card that recorded nothing and is 3 % slower than the only one that did is not SLOWER; a slowdown of 10 % on it
+    is. On the card that recorded 3 % are SLOWER as ever."""
+    cards.suite([WRONG])
+    cards.run("--update-baselines", "--attnperf-pin-gpu=0")
+    cards.device(gpus=2, card_bias={"1": 1.03})
+    assert cards.run("--attnperf", "--attnperf-pin-gpu=1").ret == 0
+    assert verdicts(cards) == {WRONG: "UNDECIDED"}
+    (case,) = cards.results()["cases"]
+    assert case["card_error"] > 0
+    assert any("as between four H200s: no baseline here is stored from several" in why for why in case["reasons"])
+    cards.backend("fake.a", time_us=107.0)
+    assert cards.run("--attnperf", "--attnperf-pin-gpu=1").ret == 1
+    assert verdicts(cards) == {WRONG: "SLOWER"}
+    cards.backend("fake.a", time_us=103.5)
+    assert cards.run("--attnperf", "--attnperf-pin-gpu=0").ret == 1
+    assert verdicts(cards) == {WRONG: "SLOWER"}
+
+
 def test_a_worker_that_dies_gives_its_gpu_to_the_next(
     cards: FakeProject, beside_xdist: None, forked_workers: str
 ) -> None:

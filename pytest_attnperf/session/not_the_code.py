@@ -1,0 +1,150 @@
+"""Asks of a suspect whether its code is the stored one, and looks again with the stored choice of its autotuners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from pytest_attnperf.baselines.schema import Entry
+from pytest_attnperf.errors import CaseFailedError, WorkerError, pasted
+from pytest_attnperf.gate import not_the_code as gate
+from pytest_attnperf.gate.decide import Decision
+from pytest_attnperf.gate.not_the_code import Ran
+from pytest_attnperf.measure.pinned_backend import AS_STORED, PINNED_KEY
+from pytest_attnperf.records import Measurement, ProcessSummary, Verdict
+from pytest_attnperf.results import CaseResult
+from pytest_attnperf.session.case_records import first_line, joined_measurement, median_us_of
+from pytest_attnperf.session.plausibility import with_isa
+from pytest_attnperf.workers.look import Ending, Look
+from pytest_attnperf.workers.source_tree import Revisions, of_sources, top_folders
+
+Again = Callable[[], Sequence[Look]]
+"""Looks at the case in as many processes as the second look, each told to run with the stored configuration."""
+
+Decide = Callable[[Measurement], Decision]
+"""What a second look by these processes says."""
+
+NO_TIME = "the time of the run ended"
+UNSAID = "the backend does not say what it ran with"
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What a second look says once it is known what ran.
+
+    pinned   processes that ran with the stored choice
+    wrong    the first of them whose result is wrong; the case is then judged by it
+    """
+
+    decision: Decision
+    pinned: tuple[ProcessSummary, ...] = ()
+    wrong: Look | None = None
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """What a second look was held against, and what may excuse it.
+
+    nodeid      of its test
+    revisions   with the base revision; None where none is known
+    """
+
+    entry: Entry
+    decision: Decision
+    nodeid: str
+    revisions: Revisions | None = None
+
+
+def explained(suspect: Suspect, looks: Sequence[Look], again: Again, decide: Decide) -> Explained:
+    """The decision, or MOVED, DRIFT or STALE in its place.
+
+    looks   every one that was taken with what the case chose by itself
+
+    Does not raise where the stored choice cannot be timed: a reason says so.
+    """
+    entry, decision, ran = suspect.entry, suspect.decision, [_ran(look) for look in looks]
+    if gate.is_moved(entry, ran):
+        return Explained(gate.as_moved(decision))
+    if (stale := _stale(suspect, ran, looks[0].final.sources)) is not None:
+        return Explained(stale)
+    choices = gate.choices_apart(entry, ran)
+    if not choices or not gate.same_sources(entry, ran):
+        return Explained(gate.with_reason(decision, gate.missing(entry, ran)))
+    try:
+        pinned = again()
+    except (CaseFailedError, WorkerError) as error:
+        return Explained(gate.with_reason(decision, gate.not_pinned(first_line(error))))
+    return _with_stored_choice(entry, decision, pinned, choices, decide)
+
+
+def recounted(suspect: Suspect, case: CaseResult, decide: Callable[[], Decision]) -> Decision:
+    """The same from what a results file holds of the case, as far as its data bear out what it says.
+
+    decide   what a second look by its `pinned` processes says
+
+    What later processes ran is not in the file, so that its verdict is asked for, too.
+    """
+    entry, decision = suspect.entry, suspect.decision
+    ran = [Ran(case.launches, case.config, case.source_id)]
+    choices = gate.choices_apart(entry, ran)
+    if case.verdict is Verdict.MOVED and gate.is_moved(entry, ran):
+        return gate.as_moved(decision)
+    if (stale := _stale(suspect, ran, case.sources)) is not None:
+        return stale
+    tuned = case.verdict in (Verdict.DRIFT, Verdict.MOVED) and choices and gate.same_sources(entry, ran)
+    if not tuned or not case.pinned:
+        return gate.with_reason(decision, gate.missing(entry, ran))
+    said = decide()
+    if said.verdict is Verdict.SAME:
+        return gate.as_drift(decision, said, median_us_of(case.pinned), choices)
+    if case.verdict is Verdict.MOVED:
+        return gate.as_moved_and_tuned(decision, said, choices)
+    return gate.with_reason(decision, gate.still_slow(said))
+
+
+def _with_stored_choice(
+    entry: Entry, decision: Decision, looks: Sequence[Look], choices: Sequence[str], decide: Decide
+) -> Explained:
+    """What looks with the stored choice make of it."""
+    wrong = next((look for look in looks if look.ending is Ending.INCORRECT), None)
+    if wrong is not None:
+        return Explained(decision, wrong=wrong)
+    without = [_why_no_time(look) for look in looks if look.ending is not Ending.MEASURED]
+    if without or not looks:
+        return Explained(gate.with_reason(decision, gate.not_pinned(next(iter(without), NO_TIME))))
+    ran = [_ran(look) for look in looks]
+    said = [look.final.config.get(PINNED_KEY, "") for look in looks]
+    unlike = [text or UNSAID for text in said if text != AS_STORED] or gate.changes(entry, ran)
+    if unlike or not gate.same_sources(entry, ran):
+        why = unlike[0] if unlike else gate.OTHER_SOURCES
+        return Explained(gate.with_reason(decision, gate.not_pinned(why)))
+    measured = joined_measurement(list(looks))
+    pinned = decide(measured)
+    if pinned.verdict is Verdict.SAME:
+        drift = gate.as_drift(decision, pinned, median_us_of(measured.processes), choices)
+        return Explained(drift, measured.processes)
+    if gate.is_moved(entry, ran):
+        return Explained(gate.as_moved_and_tuned(decision, pinned, choices), measured.processes)
+    return Explained(gate.with_reason(decision, gate.still_slow(pinned)), measured.processes)
+
+
+def _why_no_time(look: Look) -> str:
+    return next((line for reason in look.reasons for line in reason.splitlines()), look.note or look.ending.value)
+
+
+def _stale(suspect: Suspect, ran: Sequence[Ran], loaded: Iterable[str]) -> Decision | None:
+    """STALE, where the base revision is known and has these sources, and the entry had others; else None."""
+    revisions, entry, folders = suspect.revisions, suspect.entry, top_folders(loaded)
+    if revisions is None or gate.same_sources(entry, ran):
+        return None
+    base = revisions.sources_of(revisions.base, folders)
+    stored = of_sources(entry.source_id) or revisions.sources_of(entry.commit, folders)
+    if not gate.is_stale(stored, ran, base):
+        return None
+    command = f"pytest --update-baselines {pasted(suspect.nodeid)}"
+    return gate.as_stale(suspect.decision, entry, revisions.base, command)
+
+
+def _ran(look: Look) -> Ran:
+    final = with_isa(look.final)
+    return Ran(final.launches, final.config, final.source_id)

@@ -1,0 +1,163 @@
+"""One short name for all code and data that a case may read from its repository: equal names, equal sources.
+
+Which modules a process has loaded depends on the cases before it, and a kernel may read its block sizes or a loop count
+from a data file. So the name covers whole folders: every top folder of the tree that a loaded file comes from, and all
+Python files directly in the tree. Contents are named as git names them, so that a revision has its name without being
+checked out. What is compiled in the tree is named beside that, and only where the process has loaded it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_attnperf.errors import UsageError
+
+if TYPE_CHECKING:
+    from pytest_attnperf.workers.revisions import Repository
+
+ID_DIGITS = 16
+
+BUILT_MARK = "+"
+"""Stands between the name of the sources and that of loaded libraries, which no revision holds."""
+
+BUILT = frozenset({".so", ".pyd", ".dylib"})
+"""Suffixes of libraries: their content counts where a process has loaded them."""
+
+LEFT_OUT = BUILT | {".pyc", ".pyo", ".o", ".a", ".log", ".lock"}
+"""Suffixes of what builds and runs leave behind."""
+
+FOLDERS_LEFT_OUT = frozenset({"__pycache__", "site-packages", "node_modules"})
+
+FILES_MOST = 20_000
+BYTES_MOST = 1 << 28
+"""Larger trees have no name: reading them would take longer than measuring."""
+
+
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
+"""Without what marks a tree with changes: what it held nobody knows any more."""
+
+
+@dataclass(frozen=True)
+class Revisions:
+    """Names the sources of revisions as `source_id` names those of a tree.
+
+    root   of the tree, in the repository
+    base   id of the base revision's commit
+    """
+
+    repository: Repository
+    root: Path
+    base: str
+
+    def sources_of(self, commit: str, folders: frozenset[str]) -> str:
+        """The name of a commit's sources in these top folders; '' where it is no commit that git has."""
+        return _revision_id(self.repository, self.root, commit, folders) if _COMMIT.fullmatch(commit) else ""
+
+
+class TooLargeError(Exception):
+    """The folders hold more than is read."""
+
+
+def source_id(root: Path, loaded: Mapping[str, str]) -> str:
+    """The name of the sources of a process, e.g. '0123456789abcdef'; '' where nothing was loaded or too much is there.
+
+    loaded   files of the tree by path relative to `root`, with a hash of their content
+    """
+    if not loaded:
+        return ""
+    try:
+        named = _tree_id(root, top_folders(loaded))
+    except (TooLargeError, OSError):
+        return ""
+    built = [(path, digest) for path, digest in loaded.items() if Path(path).suffix in BUILT]
+    return f"{named}{BUILT_MARK}{digest_of(built)}" if built else named
+
+
+def of_sources(name: str) -> str:
+    """The part of a name that a revision has, too: without loaded libraries."""
+    return name.partition(BUILT_MARK)[0]
+
+
+def top_folders(loaded: Iterable[str]) -> frozenset[str]:
+    """Top folders of the tree that loaded files come from."""
+    return frozenset(top for top, slash, _ in (path.partition("/") for path in loaded) if slash)
+
+
+def counts(path: str, folders: frozenset[str]) -> bool:
+    """Whether a file of the tree, by its path relative to it, is part of the name."""
+    *parents, name = path.split("/")
+    if name.startswith(".") or Path(name).suffix in LEFT_OUT:
+        return False
+    if not parents:
+        return name.endswith(".py")
+    return parents[0] in folders and not any(part.startswith(".") or part in FOLDERS_LEFT_OUT for part in parents)
+
+
+def digest_of(named: Iterable[tuple[str, str]]) -> str:
+    """The first hex digits of a SHA-256 over paths and the hashes of their content, in any order."""
+    text = "\n".join(f"{path}\0{digest}" for path, digest in sorted(named))
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:ID_DIGITS]
+
+
+@functools.lru_cache(maxsize=16)
+def _tree_id(root: Path, folders: frozenset[str]) -> str:
+    """Read once in a process: what it has imported is what was there when it began."""
+    return digest_of(_contents(root, folders))
+
+
+@functools.lru_cache(maxsize=64)
+def _revision_id(repository: Repository, root: Path, commit: str, folders: frozenset[str]) -> str:
+    """Of what git lists, whose hashes of files are those of their content."""
+    part = root.resolve().relative_to(repository.top).as_posix()
+    try:
+        listed = repository.run("ls-tree", "-r", "-z", "--full-tree", f"{commit}:{'' if part == '.' else part}")
+    except UsageError:  # git is missing, or hangs
+        return ""
+    if listed.returncode != 0:
+        return ""
+    lines = [line.partition("\t") for line in listed.stdout.split("\0") if line]
+    blobs = [(path, head.split()[2]) for head, _, path in lines if head.split()[1] == "blob" and counts(path, folders)]
+    return digest_of(blobs)
+
+
+def _contents(root: Path, folders: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """(path, git's hash of its content) of every file that counts. Raises TooLargeError and OSError."""
+    files, size = 0, 0
+    for path in _paths(root, folders):
+        file = root / path
+        content = os.readlink(file).encode() if file.is_symlink() else _bytes_of(file, BYTES_MOST - size)
+        files, size = files + 1, size + len(content)
+        if files > FILES_MOST:
+            raise TooLargeError
+        yield path, hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
+def _bytes_of(file: Path, most: int) -> bytes:
+    if file.stat().st_size > most:
+        raise TooLargeError
+    return file.read_bytes()
+
+
+def _paths(root: Path, folders: frozenset[str]) -> Iterator[str]:
+    """Regular files and links, relative to the root."""
+    yield from (entry.name for entry in os.scandir(root) if _is_content(entry) and counts(entry.name, folders))
+    for top in sorted(folders):
+        for folder, inner, names in os.walk(root / top):
+            inner[:] = [name for name in inner if not name.startswith(".") and name not in FOLDERS_LEFT_OUT]
+            links = [name for name in inner if os.path.islink(os.path.join(folder, name))]
+            for name in (*names, *links):
+                path = Path(folder, name)
+                relative = path.relative_to(root).as_posix()
+                if counts(relative, folders) and (path.is_symlink() or path.is_file()):
+                    yield relative
+
+
+def _is_content(entry: os.DirEntry[str]) -> bool:
+    return entry.is_symlink() or entry.is_file(follow_symlinks=False)
