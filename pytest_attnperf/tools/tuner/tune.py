@@ -103,9 +103,9 @@ class _Run:
         return self.began + self.job.budget_s - self.job.clock()
 
     def say(self, text: str) -> None:
-        """Tell progress, with the time that is left; a static run has no budget."""
+        """Tell progress, with the time that is left."""
         minutes, seconds = divmod(int(max(0.0, self.left_s)), 60)
-        self.job.say(text if self.job.static else f"{text} ({minutes}:{seconds:02d} left)")
+        self.job.say(f"{text} ({minutes}:{seconds:02d} left)")
 
     def result(self) -> TuneResult:
         """Everything, in order."""
@@ -153,7 +153,7 @@ class _Run:
         if not declared:
             self.notes.append("nothing was thrown out by code object: the backend declares no builds to compile")
             return {}
-        until = self.job.clock() + (float("inf") if self.job.static else COMPILE_SHARE * self.job.budget_s)
+        until = self.job.clock() + (1.0 if self.job.static else COMPILE_SHARE) * self.job.budget_s
         told = Paced(self.say, self.job.clock, "compiled {} of {} candidates")
         compiled = compile_all(
             declared,

@@ -217,14 +217,16 @@ def object_of(name: str, values: Values) -> ObjectFile:
     return ObjectFile(OBJECTS / name, threads=256, dynamic_lds_bytes=int(values["BLOCK_M"]) + int(values["BLOCK_N"]))
 
 
+CODE = KernelCode("flash", "gfx942", 8, 0, 8, 8, 0, 0, 0, 0, 0, 0, 256, 256, 64, None, False, 64, "ab12")
+
+
 def test_the_same_machine_code_is_timed_once(tuning: Tuning, monkeypatch: pytest.MonkeyPatch) -> None:
     """Candidates that the compiler makes the same of are one; what was left out names what it repeats."""
-    code = KernelCode("flash", "gfx942", 8, 0, 8, 8, 0, 0, 0, 0, 0, 0, 256, 256, 64, None, False, 64, "ab12")
 
     def compiled(builds: Mapping[str, Sequence[KernelBuild]], *_: Any, **__: Any) -> dict[str, CompiledCandidate]:
         sources = {name: declared[0].source for name, declared in builds.items()}
         return {
-            name: CompiledCandidate((replace(code, isa_hash=str(source.constants["BLOCK_M"])),))
+            name: CompiledCandidate((replace(CODE, isa_hash=str(source.constants["BLOCK_M"])),))
             for name, source in sources.items()
             if isinstance(source, TritonSource)
         }
@@ -274,6 +276,30 @@ def test_a_static_run_times_nothing(tuning: Tuning) -> None:
     assert found.summary.endswith("Nothing was timed")
     assert not (tuning.folder / "journal.jsonl").exists()
     assert len(tuning.run(static=True, static_files=True).files) == 1
+
+
+def test_a_static_run_ends_with_its_budget(tuning: Tuning, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it is for compiling; what was not compiled by then is not ranked, and a note says how much that is."""
+    now, stopped = [0.0], []
+
+    def compiled(builds: Any, *_: Any, stop: Any, **__: Any) -> dict[str, CompiledCandidate]:
+        found = {}
+        for name in builds:
+            stopped.append(stop())
+            if stopped[-1]:
+                break
+            found[name] = CompiledCandidate((replace(CODE, isa_hash=name),))
+            now[0] += 100.0
+        return found
+
+    monkeypatch.setattr("pytest_attnperf.tools.tuner.tune.compile_all", compiled)
+    tuning.surface.builds = lambda values: [
+        KernelBuild("hip.fake", "a", "gfx942", object_of("no_store.gfx942.co", values)),
+    ]
+    found = tuning.run(static=True, budget_s=350.0, clock=lambda: now[0])
+    assert stopped == [False, False, False, False, True]
+    assert "compiling took its share of the budget: 5 candidates were not looked at" in found.notes
+    assert tuning.said[-1].endswith("(0:00 left)")
 
 
 def test_a_static_run_without_code_objects_is_refused(tuning: Tuning) -> None:
