@@ -135,7 +135,7 @@ def test_an_autotuner_that_chose_otherwise_is_drift(recorded: FakeProject) -> No
     assert (case["verdict"], case["fails"], len(case["second"]), len(case["pinned"])) == ("DRIFT", False, 3, 3)
     both = r"autotuned\.forward: BLOCK_M: 64 here, 128 stored; with the stored choice it takes (99|100)(\.\d+)? us"
     assert re.search(both, case["summary"])
-    assert case["summary"].startswith("+13.")
+    assert re.match(r"\+1[345]\.", case["summary"])
     assert "1 drift" in result.stdout.str()
     failing = recorded.run("--attnperf", "--attnperf-fail-on=drift")
     failing.assert_outcomes(failed=1)
