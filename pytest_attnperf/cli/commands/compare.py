@@ -31,8 +31,8 @@ NO_GATE = "a comparison, not a gate: the two may be days, cards and machine stat
 
 EPILOG = """RESULTS are files that pytest --attnperf wrote, stored baselines, or folders of these. The second is
 compared with the first: a change of +3 % is 3 % more time. A case looks slower beyond the first one's policy and beyond
-what noise can make of so many processes; it is not proven to be. With --by gpu any number of files is taken as one, of one product
-each; a card is slow where it is 1 % slower than the others, beyond chance.
+what noise can make of so many processes; it is not proven to be. With --by gpu any number of files is taken as one, of
+one product each; a card is slow where it is 1 % slower than the others, beyond chance.
 
 examples:
   attnperf compare yesterday.json today.json
