@@ -53,8 +53,8 @@ MORE = {
     "calibrate-device": "doctor.md#calibrate-the-device",
     "tune": "tuner.md",
     "dispatch": "tuner.md#dispatch",
-    "run-kernel": "hip.md#launch",
-    "build-kernels": "hip.md#build",
+    "run-kernel": "../kernels/hip/BUILD.md#launch",
+    "build-kernels": "../kernels/hip/BUILD.md#build",
     "completion": "#completion",
     "worker": "worker-protocol.md#behind-a-command",
 }
