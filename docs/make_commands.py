@@ -47,7 +47,7 @@ MORE = {
     "comment": "ci.md#the-commands",
     "merge-baselines": "baselines.md#merging-branches-that-both-recorded",
     "profile": "profiling.md",
-    "stages": "kernels.md#a-whole-attention-layer",
+    "stages": "../kernels/README.md#a-whole-attention-layer",
     "ladder": "../kernels/hip/README.md",
     "occupancy": "occupancy.md",
     "calibrate-device": "doctor.md#calibrate-the-device",
