@@ -83,8 +83,8 @@ def read_claims(path: Path) -> Claims:
         raise UsageError(f"{path}: {_explained(str(error))}") from error
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise UsageError(
-            f"{path}: is no JSON ({error}); a claims file is a JSON document as examples/claims/README.md describes, or "
-            f"YAML with the ending {YAML_ENDINGS[0]}"
+            f"{path}: is no JSON ({error}); a claims file is a JSON document as examples/claims/README.md describes, "
+            f"or YAML with the ending {YAML_ENDINGS[0]}"
         ) from error
     if claims.schema != CLAIMS_SCHEMA:
         raise UsageError(f"{path}: field `schema` is {claims.schema}; this version reads {CLAIMS_SCHEMA}")
