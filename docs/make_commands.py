@@ -18,7 +18,7 @@ PAGE = Path(__file__).with_name("commands.md")
 BEGIN, END = "<!-- commands: begin -->", "<!-- commands: end -->"
 COLUMNS = 120
 
-EXAMPLES_MOST = 2
+EXAMPLES_MOST = 1
 """Shown of each command; --help prints all."""
 
 EVERYWHERE = {
@@ -104,7 +104,7 @@ def parsers_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPa
 
 
 def section(name: str, parser: argparse.ArgumentParser) -> str:
-    """Purpose, synopsis, arguments, exit status and some examples of one command."""
+    """Purpose, synopsis, arguments, exit status and an example of one command."""
     told = split(parser.epilog or "")
     parts = [f"### attnperf {name}", wrapped(parser.description or ""), f"```text\n{synopsis(name, parser)}\n```"]
     if arguments := [said for action in parser._actions if (said := described(action, parser))]:
