@@ -3,7 +3,7 @@
     python .ci/matrix.py                    all cells; a table
     python .ci/matrix.py --list             what they are
     python .ci/matrix.py py3.10-oldest      some cells
-    python .ci/matrix.py --write            also writes the table into docs/compatibility.md
+    python .ci/matrix.py --write            also writes the table into docs/doctor.md
 
 A cell is a virtual environment of its own with the wheel and pinned versions: 'oldest' takes the lower bounds that the
 wheel's metadata names, 'newest' what the package index has. Standard library only; needs hatchling to build the wheel
@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "compatibility.md"
+PAGE = ROOT / "docs" / "doctor.md"
 BEGIN, END = "<!-- cells: begin -->", "<!-- cells: end -->"
 SHOWN = ("pytest", "msgspec", "filelock", "torch", "triton")
 INSTALL_LIMIT_S, SMOKE_LIMIT_S, TESTS_LIMIT_S = 1200, 300, 600
@@ -319,7 +319,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cells", nargs="*", metavar="CELL")
     parser.add_argument("--list", action="store_true", help="name the cells and run none")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/compatibility.md")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/doctor.md")
     parser.add_argument("--work", type=Path, help="a folder for environments and logs, kept (default: a temporary one)")
     typed = parser.parse_args(arguments)
     cells = chosen(typed.cells)

@@ -18,6 +18,48 @@ PAGE = Path(__file__).with_name("commands.md")
 BEGIN, END = "<!-- commands: begin -->", "<!-- commands: end -->"
 COLUMNS = 120
 
+EXAMPLES_MOST = 1
+"""Shown of each command; --help prints all."""
+
+EVERYWHERE = {
+    "--json": "print JSON",
+    "--markdown": "print Markdown",
+    "--color": "",
+    "--html": "write report.html and the other forms into DIR",
+    "--junit": "write JUnit XML",
+    "--suite": "tests of the project (default: suites/, or here)",
+    "--device": "default: a GPU if there is one",
+}
+"""Options, and their help where it is the usual one: the page says them once, above the list. '' is any help."""
+
+MORE = {
+    "doctor": "doctor.md",
+    "warm": "running.md#building-before-a-timed-run",
+    "report": "results-format.md#reports",
+    "explain": "when-the-gate-is-red.md",
+    "accept": "baselines.md#accepting-a-change",
+    "baselines": "baselines.md#entries-beside-the-tree",
+    "compare": "baselines.md#comparing-two-results",
+    "history": "baselines.md#history",
+    "bisect": "how-a-number-is-made.md#which-commit-attnperf-bisect-good-bad-nodeid",
+    "gate": "ci.md#the-commands",
+    "merge": "running.md#several-machines",
+    "comment": "ci.md#the-commands",
+    "merge-baselines": "baselines.md#merging-branches-that-both-recorded",
+    "profile": "profiling.md",
+    "stages": "../kernels/README.md#a-whole-attention-layer",
+    "ladder": "../kernels/hip/README.md",
+    "occupancy": "occupancy.md",
+    "calibrate-device": "doctor.md#calibrate-the-device",
+    "tune": "tuner.md",
+    "dispatch": "tuner.md#dispatch",
+    "run-kernel": "../kernels/hip/BUILD.md#launch",
+    "build-kernels": "../kernels/hip/BUILD.md#build",
+    "completion": "#completion",
+    "worker": "worker-protocol.md#behind-a-command",
+}
+"""Where a command's page is. Its help has the same in short, and is not repeated here."""
+
 HEADINGS = re.compile(r"^(exit status|examples):[ \n]", re.MULTILINE)
 
 
@@ -62,15 +104,14 @@ def parsers_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPa
 
 
 def section(name: str, parser: argparse.ArgumentParser) -> str:
-    """Purpose, synopsis, arguments, exit status and examples of one command."""
+    """Purpose, synopsis, arguments, exit status and an example of one command."""
     told = split(parser.epilog or "")
     parts = [f"### attnperf {name}", wrapped(parser.description or ""), f"```text\n{synopsis(name, parser)}\n```"]
     if arguments := [said for action in parser._actions if (said := described(action, parser))]:
         parts.append("\n".join(arguments))
-    if told.prose:
-        parts.append(f"```text\n{told.prose}\n```")
-    parts.append(wrapped(f"Exit status: {told.exit_status}"))
-    parts.append("```console\n" + "\n".join(told.examples) + "\n```")
+    more = f". [More]({MORE[name]})" if name in MORE else ""
+    parts.append(wrapped(f"Exit status: {told.exit_status}{more}"))
+    parts.append("```console\n" + "\n".join(told.examples[:EXAMPLES_MOST]) + "\n```")
     return "\n\n".join(parts) + "\n"
 
 
@@ -119,6 +160,8 @@ def value_of(action: argparse.Action) -> str:
 def described(action: argparse.Action, parser: argparse.ArgumentParser) -> str:
     """A line of the list of arguments; '' for what is hidden or is the same everywhere."""
     if action.help == argparse.SUPPRESS or isinstance(action, argparse._HelpAction):
+        return ""
+    if any(EVERYWHERE.get(option, action) in ("", action.help) for option in action.option_strings):
         return ""
     more = {"+": "...", "*": "..."}.get(str(action.nargs), "")
     names = ", ".join(f"`{option}`" for option in action.option_strings) or f"`{value_of(action)}`"

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from docs.make_commands import PAGE, Epilog, parsers_of, renewed, split
+from docs.make_commands import MORE, PAGE, Epilog, parsers_of, renewed, split
 from pytest_attnperf.cli.program import command_names, whole_parser
 
 ENDS = {">", ">>", "|", "&&"}
@@ -67,3 +67,8 @@ def test_the_sections_of_an_epilog() -> None:
     """In whatever order they stand; a remark is what two spaces part from the command."""
     epilog = "Of a\nFILE.\n\nexamples:\n  attnperf a   says b\n  attnperf c\n\nexit status: 0 done,\n2 off\n"
     assert split(epilog) == Epilog("Of a\nFILE.", "0 done, 2 off", ("attnperf a  # says b", "attnperf c"))
+
+
+def test_each_command_leads_to_its_page() -> None:
+    """Every command has a page that says more, and no name there is of a command that is gone."""
+    assert set(MORE) == set(command_names())

@@ -15,7 +15,7 @@ from pytest_attnperf.workloads.decode import Decode
 from pytest_attnperf.workloads.prefill import Prefill
 
 ROOT = Path(__file__).parents[1]
-MEMORY, COMPARISON, NOTES = ROOT / "docs/roofline.md", ROOT / "docs/hip.md", ROOT / "kernels/hip/NOTES.md"
+MEMORY, COMPARISON, NOTES = (ROOT / "kernels/hip" / name for name in ("HARDWARE.md", "BUILD.md", "NOTES.md"))
 KIB = 1024
 TIMED = ("MI210", "MI300X", "MI355X", "RX 7900 XTX", "H200 SXM")
 """Devices of the table of problems, in its columns' order."""

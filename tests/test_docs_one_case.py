@@ -1,4 +1,4 @@
-"""docs/one-case.md follows a case as it is really judged."""
+"""docs/design.md follows a case as it is really judged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_attnperf.measure.subject import TorchSubject
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.gemm import Gemm
 
-PAGE = (Path(__file__).parents[1] / "docs" / "one-case.md").read_text()
+PAGE = (Path(__file__).parents[1] / "docs" / "design.md").read_text()
 STEP = re.compile(r"^(\d+)\. `([^`]+)` \S", re.MULTILINE)
 
 

@@ -4,7 +4,7 @@
 // the products of the tile before lie between them. Where the hardware copies to LDS by itself (cp.async) the next tile
 // goes to a second buffer, and one barrier per tile is left; elsewhere its words wait in registers, beside one buffer.
 //
-// Why: a load from HBM takes some 700 to 900 cycles (docs/roofline.md) of which nothing was used; with one to
+// Why: a load from HBM takes some 700 to 900 cycles (HARDWARE.md) of which nothing was used; with one to
 // three waves per SIMD there is nobody else to compute meanwhile. Still slow: each operand of K and V is read from LDS
 // for 16 rows only, and every score is compared with the mask.
 //

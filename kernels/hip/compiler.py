@@ -2,7 +2,7 @@
 
 On a GPU the object is a prebuilt one (ATTNPERF_HIP_OBJECTS), one from the cache on disk, or is compiled by the runtime
 compiler that torch brings (hipRTC, NVRTC); where this torch cannot do that, a C++ extension is built instead. On a CPU
-the emulator runs the same source. docs/hip.md describes it.
+the emulator runs the same source. BUILD.md describes it.
 """
 
 from __future__ import annotations

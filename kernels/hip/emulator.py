@@ -1,4 +1,4 @@
-"""Runs the kernels of this folder on the CPU, and finds their bugs: docs/hip.md.
+"""Runs the kernels of this folder on the CPU, and finds their bugs: BUILD.md.
 
 A kernel is compiled by clang for the CPU and run thread by thread. Checked, every access to memory is looked at: races,
 bounds, LDS that nobody wrote; errors name the line. Unchecked, it is several times faster, and a bug may end the

@@ -26,7 +26,7 @@ from pytest_attnperf.cli import commands
 from pytest_attnperf.errors import AttnperfError, UsageError
 
 FAILED, INTERRUPTED, READER_GONE = 2, 130, 141
-"""Exit status of a command or file that is off, after Ctrl-C, and when nobody reads what is printed any more: the last
+"""Exit status of an invalid command or file, after Ctrl-C, and when nobody reads what is printed any more: the last
 two as a shell has them, 128 and the number of the signal."""
 
 USAGE = "attnperf COMMAND [options]"
@@ -48,18 +48,18 @@ class Command(NamedTuple):
     order: int
 
 
-EPILOG = """`attnperf COMMAND --help` has examples; docs/commands.md has everything.
+EPILOG = """`attnperf COMMAND --help` has examples; docs/commands.md lists every command and option.
 
 examples:
   attnperf report .attnperf/results.json    the tables of the run before
   attnperf history                          the cases of many runs, and where each last changed
 
-exit status: 0 done, 1 what is shown is a failure, 2 the command or a file is off, 130 stopped by Ctrl-C,
+exit status: 0 done, 1 what is shown is a failure, 2 the command or a file is invalid, 130 stopped by Ctrl-C,
 141 whoever read the output has gone (attnperf ... | head)
 
 exit status of pytest --attnperf: 0 nothing failed, 1 a case failed or, under --attnperf-strict, could not be
 decided, or a finding concerns the run, 2 stopped by Ctrl-C, 3 an error of pytest or a plugin, 4 an option, an ini
-value or a marker is off, 5 no test was collected
+value or a marker is invalid, 5 no test was collected
 """
 
 PLAIN = {"…": "...", "≥": ">=", "≤": "<=", "≈": "~", "±": "+-", "\xd7": "x", "µ": "u", "·": "-", "→": "->"}
@@ -68,7 +68,7 @@ PLAIN = {"…": "...", "≥": ">=", "≤": "<=", "≈": "~", "±": "+-", "\xd7":
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of the console script. The exit status; SystemExit for --help, --version and a command line that
-    is off."""
+    is invalid."""
     _write_any_letter()
     try:
         try:

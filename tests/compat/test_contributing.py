@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md and docs/compatibility.md: files, targets and commands that they name exist."""
+"""CONTRIBUTING.md and docs/doctor.md: files, targets and commands that they name exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of dependencies in docs/compatibility.md against pyproject.toml and against what is installed."""
+"""The list of dependencies in docs/doctor.md against pyproject.toml and against what is installed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROW = re.compile(r"^\| ([\w-]+) \| ([a-z]*) ?\| ([^|]+) \|$", re.MULTILINE)
 
 def listed() -> dict[tuple[str, str], str]:
     """(package, extra) -> licence, as the page says."""
-    page = (ROOT / "docs" / "compatibility.md").read_text()
+    page = (ROOT / "docs" / "doctor.md").read_text()
     section = page.partition("## Dependencies and their licences")[2]
     return {(name, extra): licence.strip() for name, extra, licence in ROW.findall(section) if name != "package"}
 

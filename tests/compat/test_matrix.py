@@ -81,7 +81,7 @@ def test_the_table_names_what_did_not_run(matrix: ModuleType) -> None:
 
 
 def test_the_page_keeps_all_but_its_table(matrix: ModuleType) -> None:
-    """The section between the marks of docs/compatibility.md is exchanged; a page without them is refused."""
+    """The section between the marks of docs/doctor.md is exchanged; a page without them is refused."""
     page = matrix.PAGE.read_text()
     once = matrix.written(page, "a table")
     assert matrix.written(once, "a table") == once

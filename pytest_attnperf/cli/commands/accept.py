@@ -42,7 +42,7 @@ examples:
   attnperf accept CASE --from results.json --reason "wider tiles, same time" --dry-run
   attnperf accept CASE --from results.json --reason "noisy since 2026-11" --policy     its settings, no figures
 
-exit status: 0 stored (or shown by --dry-run), 2 the command, the results or the entry are off, and nothing is stored
+exit status: 0 stored (or shown by --dry-run), 2 the command, the results or the entry are invalid
 """
 
 

@@ -38,7 +38,7 @@ examples:
   attnperf baselines check --remove-orphaned && git diff baselines/
 
 exit status: 0 every entry fits and no case is without one, 1 something is stale, orphaned or missing, 2 the command,
-the project or a file is off
+the project or a file is invalid
 """
 
 

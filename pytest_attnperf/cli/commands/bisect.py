@@ -48,7 +48,7 @@ NO_RATIO = (Verdict.INCORRECT, Verdict.SUSPICIOUS, Verdict.ERROR, Verdict.UNSUPP
 EPILOG = """The confidence is that of naming the right commit where one commit brought the slowdown and it stayed.
 A revision that cannot be built or measured is skipped; what then cannot be told apart is printed as a range.
 
-exit status: 0 one commit was found, 1 a range of commits or no slowdown, 2 the command is off or BAD cannot be
+exit status: 0 one commit was found, 1 a range of commits or no slowdown, 2 the command is invalid or BAD cannot be
 measured, 130 stopped by Ctrl-C, which prints what is known
 
 examples:

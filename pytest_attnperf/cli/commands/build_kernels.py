@@ -28,9 +28,9 @@ SUMMARY = "compile the registered HIP kernels into a folder of objects"
 DESCRIPTION = "Compile every registered HIP kernel for AMD GPUs, without having one, into a folder of objects."
 
 OUT = "build/kernels"
-EPILOG = f"""A kernel is looked for there where ATTNPERF_HIP_OBJECTS=DIR is set; docs/hip.md says more.
+EPILOG = f"""A kernel is looked for there where ATTNPERF_HIP_OBJECTS=DIR is set; kernels/hip/BUILD.md says more.
 
-exit status: 0 all are written, 1 some do not compile, 2 the command is off, or no compiler is here
+exit status: 0 all are written, 1 some do not compile, 2 the command is invalid, or no compiler is here
 
 examples:
   attnperf build-kernels --arch gfx942

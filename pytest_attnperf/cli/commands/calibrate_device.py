@@ -52,7 +52,7 @@ EPILOG = f"""Figures are rates that torch's own products, copies and reads reach
 timed: lower bounds of what the device can do. They are stored in ROOT/<arch>/<product>/ceilings/, where the roofline
 finds them. Nothing else may run on the device; docs/doctor.md says how each is measured.
 
-exit status: 0 measured, 1 a figure is impossible and was refused, 2 the command is off, or a process died
+exit status: 0 measured, 1 a figure is impossible and was refused, 2 the command is invalid, or a process died
 
 examples:
   attnperf calibrate-device

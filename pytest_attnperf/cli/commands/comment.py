@@ -37,7 +37,7 @@ A comment is ours if the token's own account wrote it and its first line is our 
 pull request is closed, has a newer commit, or shows a newer run.
 
 exit status: 0 done, or left alone for a reason that is printed; 1 GitHub refused or did not answer; 2 the command or
-a file is off
+a file is invalid
 
 examples:
   attnperf comment --results judged.json --repo OWNER/NAME --head-sha SHA --run-number 12 --status

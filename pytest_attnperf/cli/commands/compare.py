@@ -29,10 +29,10 @@ WIDTH = 80
 WIDTH_LEAST = 40
 NO_GATE = "a comparison, not a gate: the two may be days, cards and machine states apart"
 
-EPILOG = """RESULTS are files that pytest --attnperf wrote, stored baselines, or folders of these. The second is held to
-the first: a change of +3 % is 3 % more time. A case looks slower beyond the first one's policy and beyond what noise
-can make of so many processes; it is not proven to be. With --by gpu any number of files is taken as one, of one product
-each; a card is slow where it is 1 % slower than the others, beyond chance.
+EPILOG = """RESULTS are files that pytest --attnperf wrote, stored baselines, or folders of these. The second is
+compared with the first: a change of +3 % is 3 % more time. A case looks slower beyond the first one's policy and beyond
+what noise can make of so many processes; it is not proven to be. With --by gpu any number of files is taken as one, of
+one product each; a card is slow where it is 1 % slower than the others, beyond chance.
 
 examples:
   attnperf compare yesterday.json today.json
@@ -42,7 +42,7 @@ examples:
   attnperf compare --by gpu node1.json node2.json
 
 exit status: 0 shown, 1 --fail-above was given and a case is slower than that, or wrong on the second side, or nothing
-could be compared, 2 the command or a file is off
+could be compared, 2 the command or a file is invalid
 """
 
 

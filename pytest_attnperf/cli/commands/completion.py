@@ -32,7 +32,7 @@ For tcsh:    attnperf completion tcsh > ~/.attnperf.tcsh, and in .tcshrc: source
 Keys of cases are those of .attnperf/results.json in the current folder. docs/commands.md says how pytest's own options
 are completed.
 
-exit status: 0 printed, 2 the command is off, or shtab is not installed
+exit status: 0 printed, 2 the command is invalid, or shtab is not installed
 
 examples:
   attnperf completion bash

@@ -25,7 +25,7 @@ DESCRIPTION = "The best backend by family, shape and size, from measured results
 EPILOG = """RESULTS is the results.json of a run that measured, a file or a folder of stored baselines, or one
 published report. Only cases that were proven right count. All must be of one device.
 
-exit status: 0 printed, 2 the command or a file is off
+exit status: 0 printed, 2 the command or a file is invalid
 
 examples:
   attnperf dispatch .attnperf/results.json

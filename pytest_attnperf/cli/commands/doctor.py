@@ -26,7 +26,7 @@ from pytest_attnperf.tools.doctor.probes import NOISE, PROBES, Finding, Status, 
 
 GROUP = "first hour"
 ORDER = 10
-SUMMARY = "what this machine and these packages do to the numbers, and what mends it; a bundle for bug reports"
+SUMMARY = "what this machine and these packages do to the numbers, and how to fix it; a bundle for bug reports"
 DESCRIPTION = "Looks at torch, aiter, Triton, compilers, the GPU, its settings and the disk."
 
 WIDTH = 80
@@ -37,7 +37,7 @@ NARROWEST = 40
 
 EPILOG = """Nothing is changed, and no setting of a device is touched. On a GPU the last part takes a minute, because it
 measures: which timer cases get, and how far two processes of the same code lie apart. Each line says what was seen;
-what is not ok says what it means for the numbers and what mends it. docs/doctor.md explains every line.
+what is not ok says what it means for the numbers and how to fix it. docs/doctor.md explains every line.
 
 examples:
   attnperf doctor                        all of it: 3 s without a GPU, 75 s with one
@@ -46,7 +46,7 @@ examples:
   attnperf doctor --json -               for a program
   attnperf doctor --bundle doctor.zip    for a bug report, without names of people, machines and folders
 
-exit status: 0 no problem found, 1 a problem found, 2 the command or a file is off, or it was stopped
+exit status: 0 no problem found, 1 a problem found, 2 the command or a file is invalid, or it was stopped
 """
 
 PROMISED_S = 72.0

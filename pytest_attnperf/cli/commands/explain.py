@@ -46,7 +46,7 @@ examples:
   attnperf explain "suites/test_prefill.py::test_prefill[triton.flash-prefill-b4-s512-h8-d256-f16-causal]"
   attnperf explain prefill-b4-s512 --results build/results.json --json
 
-exit status: 0 explained, 1 explained, and the case failed its test, 2 the command or the file is off, or no case or
+exit status: 0 explained, 1 explained, and the case failed its test, 2 the command or the file is invalid, or no case or
 several are named so
 """
 

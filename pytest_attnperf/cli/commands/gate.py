@@ -54,7 +54,7 @@ examples:
   attnperf gate --results results.json --base origin/main --tier nightly
   attnperf gate --results results.json --base "$BASE_SHA" --commit "$HEAD_SHA" --device gfx942/mi300x --strict
 
-exit status: 0 passed, or not blocking; 1 failed; 2 the command, a file or the base is off
+exit status: 0 passed, or not blocking; 1 failed; 2 the command, a file or the base is invalid
 """
 
 

@@ -36,7 +36,7 @@ NEWEST_RUNS = 10
 EPILOG = f"""CASE is a case's key, a part that only one case has, or a pytest node id; without it the cases are listed.
 A store is a path, sqlite:///path or postgresql://user@host/database; {VARIABLE} is the default.
 
-exit status: 0 printed, 1 with --fail-on-change a slowdown, 2 the command, a file or the store is off
+exit status: 0 printed, 1 with --fail-on-change a slowdown, 2 the command, a file or the store is invalid
 
 examples:
   attnperf history                                        the cases, and where each last changed

@@ -36,7 +36,7 @@ EPILOG = f"""RESULTS is what pytest --attnperf wrote on a GPU. With --code, resu
 tables of the same kernels compiled for other architectures, without times. With --profile, hardware counters of the
 kernels are shown as rocprofv3 --pmc ... --output-format csv found them.
 
-exit status: 0 printed or written, 2 the command or a file is off
+exit status: 0 printed or written, 2 the command or a file is invalid
 
 examples:
   attnperf ladder .attnperf/results.json

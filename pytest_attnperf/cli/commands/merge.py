@@ -36,7 +36,7 @@ examples:
 
 exit status: 0 passed; 1 a case failed, a run is incomplete, a file is missing (--expect), shards are of different
 commits or versions of pytest-attnperf (--allow-commits), or, with --strict, a case is unresolved, there are findings
-or nothing was gated; 2 the command or a file is off, or there is no page because an extra is missing
+or nothing was gated; 2 the command or a file is invalid, or there is no page because an extra is missing
 """
 
 

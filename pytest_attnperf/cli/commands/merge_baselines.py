@@ -46,8 +46,8 @@ examples:
   attnperf merge-baselines --rewrite baselines          put summary lines into files that have none
   attnperf merge-baselines BASE OURS THEIRS             three files; the result is written to OURS
 
-exit status: 0 merged or done, 1 conflicts are left and marked, 2 the command or a file is off (given PATH, as by git,
-OURS then holds the merge by lines, and git says CONFLICT)
+exit status: 0 merged or done, 1 conflicts are left and marked, 2 the command or a file is invalid (given PATH, as by
+git, OURS then holds the merge by lines, and git says CONFLICT)
 """
 
 

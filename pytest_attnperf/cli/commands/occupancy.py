@@ -56,7 +56,7 @@ DESCRIPTION = "How many waves of a kernel fit a SIMD of one architecture, why, a
 EPILOG = """LDS is what the launch asks for, with its dynamic part. Occupancy is a diagnosis, not a goal: matrix kernels
 run well at 1 or 2 waves per SIMD. docs/occupancy.md says how it is computed.
 
-exit status: 0 printed, 2 the command is off, or no kernel of the architecture can have such a value
+exit status: 0 printed, 2 the command is invalid, or no kernel of the architecture can have such a value
 
 examples:
   attnperf occupancy --arch gfx942 --vgprs 96 --agprs 0 --sgprs 40 --lds 8192 --threads 256

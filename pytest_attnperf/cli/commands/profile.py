@@ -33,7 +33,7 @@ EPILOG = """PATH is a folder or a file: CSV of rocprofv3 (ROCm 6.2 and later) or
 torch.profiler (.json, .json.gz), or the results.json of pytest --attnperf --attnperf-profile.
 Which commands write them: docs/profiling.md.
 
-exit status: 0 printed, 1 a claim of --claims is contradicted, 2 the command or a file is off
+exit status: 0 printed, 1 a claim of --claims is contradicted, 2 the command or a file is invalid
 
 examples:
   attnperf profile out/                                     where the time goes, kernel by kernel

@@ -34,8 +34,8 @@ examples:
   attnperf report mi300x.json h200.json --markdown - >> "$GITHUB_STEP_SUMMARY"
   attnperf report baselines/sm_90/h200/prefill.json --html DIR
 
-exit status: 0 done, 1 a run that is shown had failures, 2 the command or a file is off, or there is no page because an
-extra is missing
+exit status: 0 done, 1 a run that is shown had failures, 2 the command or a file is invalid, or an extra
+for the page is missing
 """
 
 

@@ -27,7 +27,7 @@ DESCRIPTION = "Run one registered backend on one workload in this process, for p
 EPILOG = """The workload is a line as --attnperf-workload takes it, or the id of a suite's case. Nothing is timed: the
 calls stand in a range named attnperf, which profilers show.
 
-exit status: 0 it ran, 1 it is unsupported here or its result is wrong, 2 the command is off
+exit status: 0 it ran, 1 it is unsupported here or its result is wrong, 2 the command is invalid
 
 examples:
   attnperf run-kernel hip.flash --workload s=512,d=64,h=8

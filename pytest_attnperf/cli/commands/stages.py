@@ -26,10 +26,11 @@ CPU_BACKEND = "layer.plain"
 NOTE_LIMIT = 300
 
 EPILOG = f"""RESULTS is what pytest --attnperf wrote: cases of tests that say breakdown=True have stages. With --cpu,
-each backend is held to {CPU_BACKEND} on the CPU of that run (pytest --attnperf --attnperf-device=cpu). Where qk_scores,
-causal_mask, row_softmax and weighted_values were measured beside prefill, their sums are held against fused kernels.
+each backend is compared with {CPU_BACKEND} on the CPU of that run (pytest --attnperf --attnperf-device=cpu). Where
+qk_scores, causal_mask, row_softmax and weighted_values were measured beside prefill, their sums are compared with fused
+kernels.
 
-exit status: 0 printed, 2 the command or a file is off
+exit status: 0 printed, 2 the command or a file is invalid
 
 examples:
   attnperf stages .attnperf/results.json

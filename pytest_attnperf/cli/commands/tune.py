@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 GROUP = "deeper"
 ORDER = 180
 SUMMARY = "search a backend's configuration, and write the files that its kernel reads"
-DESCRIPTION = "Search one backend's configuration for some workloads, and hold the best against the default."
+DESCRIPTION = "Search one backend's configuration for some workloads, and compare the best with the default."
 
 JOURNAL = "journal.jsonl"
 CACHE = Path(".attnperf") / "cache" / "compiled"
@@ -46,14 +46,14 @@ INTERRUPTED = 130
 
 EPILOG = f"""Candidates are compiled, and thrown out where their code objects spill, ask for more LDS than
 there is or fit no launch; what is left is proven right and timed in fresh processes, and the best
-is held against the default in further ones, in turns, on every workload that the changed rule
+is compared with the default in further ones, in turns, on every workload that the changed rule
 serves. Files are written only where it is better.
 
 DIR holds {JOURNAL} (an interrupted run goes on with it), tune.json, report.md, and
 configuration files as the kernel and, for aiter's, aiter reads them.
 
 exit status: 0 better, or no better than the default; 1 better on what was tuned and slower
-elsewhere (nothing is written); 2 the command is off, or nothing could be measured; {INTERRUPTED}
+elsewhere (nothing is written); 2 the command is invalid, or nothing could be measured; {INTERRUPTED}
 interrupted
 
 examples:

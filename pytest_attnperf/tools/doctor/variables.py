@@ -105,7 +105,7 @@ RULES = (
     ),
 )
 """In the order of harm. Python reads any text in its variable as true. Sources: HIP's and torch's own pages of
-variables, aiter's dispatcher (docs/aiter.md)."""
+variables, aiter's dispatcher (kernels/aiter/README.md)."""
 
 
 def probe(here: Surroundings) -> Sequence[Finding]:

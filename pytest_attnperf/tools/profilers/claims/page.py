@@ -1,6 +1,6 @@
 """Claims of a report: read from JSON or YAML, checked by themselves and against a profile, and told in lines.
 
-docs/profiling.md describes the document.
+examples/claims/README.md describes the document.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def read_claims(path: Path) -> Claims:
         raise UsageError(f"{path}: {_explained(str(error))}") from error
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise UsageError(
-            f"{path}: is no JSON ({error}); a claims file is a JSON document as docs/profiling.md describes, or YAML "
-            f"with the ending {YAML_ENDINGS[0]}"
+            f"{path}: is no JSON ({error}); a claims file is a JSON document as examples/claims/README.md describes, "
+            f"or YAML with the ending {YAML_ENDINGS[0]}"
         ) from error
     if claims.schema != CLAIMS_SCHEMA:
         raise UsageError(f"{path}: field `schema` is {claims.schema}; this version reads {CLAIMS_SCHEMA}")

@@ -1,4 +1,4 @@
-"""Frozen data of claims: what a report says of a device, a kernel and a profile, as it says it. See docs/profiling.md.
+"""Frozen data of claims: what a report says of a device, a kernel and a profile, as it says it. See examples/claims.
 
 Every claim has `said`, the words of the report. Figures are texts with a unit ('31.3 us'); counts are whole numbers.
 """

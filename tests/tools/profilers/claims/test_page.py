@@ -170,8 +170,8 @@ def test_yaml_without_pyyaml_says_what_to_do(tmp_path: Path, monkeypatch: pytest
 
 
 def test_documented_example_is_sound(tmp_path: Path) -> None:
-    """Every JSON document that docs/profiling.md prints of claims is read as it stands."""
-    section = (ROOT / "docs/profiling.md").read_text(encoding="utf-8").partition("\n## Claims of a report")[2]
+    """Every JSON document that examples/claims/README.md prints of claims is read as it stands."""
+    section = (ROOT / "examples/claims/README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```json\n(.*?)```", section, re.DOTALL)
     assert blocks
     for number, block in enumerate(blocks):
@@ -179,9 +179,9 @@ def test_documented_example_is_sound(tmp_path: Path) -> None:
 
 
 def test_documented_fields_are_those_of_the_schema() -> None:
-    """docs/profiling.md describes every top-level field, and no other."""
-    text = (ROOT / "docs/profiling.md").read_text(encoding="utf-8")
-    table = text.partition("### The claims document")[2].partition("\n##")[0]
+    """examples/claims/README.md describes every top-level field, and no other."""
+    text = (ROOT / "examples/claims/README.md").read_text(encoding="utf-8")
+    table = text.partition("## The claims document")[2].partition("\n##")[0]
     assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == set(Claims.__struct_fields__)
 
 
