@@ -102,7 +102,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("pairs", "8", "fresh pairs of processes of an interleaved look", "N"),
     Option("build", "", "shell command that builds a revision's tree, run once per revision", "COMMAND"),
-    Option("timer", "auto", "auto, or a timer that must be used: graph, graph_cold, event, profiler, host", "NAME"),
+    Option("timer", "auto", "auto, or the one timer to be used; an unknown name is refused with all there are", "NAME"),
     Option("accept", "", "with --update-baselines: why a slowdown since the creep guard's anchor is wanted", "REASON"),
     Option("processes", str(MIN_BASELINE_PROCESSES), "fresh processes behind a baseline entry (at least 7)", "N"),
     Option("second-look", "3", "fresh processes of the second look", "N"),
