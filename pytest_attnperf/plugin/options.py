@@ -114,7 +114,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("seed", "", "seed of the checks' inputs; drawn afresh when absent, and printed on failure", "N"),
     Option("baselines", "baselines", "folder of the stored baselines", "DIR", path=True),
     Option("results", ".attnperf/results.json", "where the run's results are written", "FILE", path=True),
-    Option("report", "", "write report.html, report.md and results.json into this folder", "DIR", path=True),
+    Option("report", "", "write results.json, report.html and every other form into this folder", "DIR", path=True),
     Option(
         "history",
         "",
