@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,22 +34,34 @@ def ink_shown(choice: str = "auto") -> Ink:
     return Ink(on=wanted(sys.stdout, os.environ, choice))
 
 
-def write_forms(
-    joined: Joined, *, html: Path | None, junit: Path | None, markdown: str | None, **shown: Any
-) -> list[str]:
-    """Write the forms that are named, `shown` in the page, too; Markdown as - is printed. Return what is told of it."""
-    from pytest_attnperf.records.atomic_file import write_atomically
-    from pytest_attnperf.reports.files import folder
-    from pytest_attnperf.reports.files.junit_xml import junit as junit_of
-    from pytest_attnperf.reports.files.markdown import summary
+def add_forms(parser: argparse.ArgumentParser, folder: str = "--html") -> None:
+    """Declare the options that write a folder of reports, and each form alone."""
+    from pytest_attnperf.reports.files.forms import FORMS
 
-    told: list[str] = [] if html is None else folder.write(html, joined, **shown)
-    if junit is not None:
-        write_atomically(junit, junit_of(joined))
-        told.append(f"written: {junit}")
-    if markdown == "-":
-        sys.stdout.write(summary(joined))
-    elif markdown is not None:
-        write_atomically(Path(markdown), summary(joined).encode("utf-8", "replace"))
-        told.append(f"written: {markdown}")
+    parser.add_argument(folder, type=Path, metavar="DIR", help="write report.html and the other forms into DIR")
+    for form in FORMS:
+        parser.add_argument(f"--{form.name}", metavar="FILE", help=f"write {form.title}; - prints it")
+
+
+def asked_forms(options: argparse.Namespace) -> dict[str, str]:
+    """Return the forms that were asked for by name, each with its file."""
+    from pytest_attnperf.reports.files.forms import FORMS
+
+    return {form.name: file for form in FORMS if (file := getattr(options, form.name)) is not None}
+
+
+def write_forms(joined: Joined, folder: Path | None, asked: Mapping[str, str], **shown: Any) -> list[str]:
+    """Write a folder, `shown` in its page, too, and the forms `asked` for; as - it is printed. Return what is told."""
+    from pytest_attnperf.records.atomic_file import write_atomically
+    from pytest_attnperf.reports.files.folder import write
+    from pytest_attnperf.reports.files.forms import FORMS
+
+    told: list[str] = [] if folder is None else write(folder, joined, **shown)
+    for form in FORMS:
+        file = asked.get(form.name)
+        if file == "-":
+            sys.stdout.write(form.content(joined).decode())
+        elif file is not None:
+            write_atomically(Path(file), form.content(joined))
+            told.append(f"written: {Path(file)}")
     return told

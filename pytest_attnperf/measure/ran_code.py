@@ -21,7 +21,8 @@ from typing import Any
 
 from pytest_attnperf.measure.autotuners import INDUCTOR
 from pytest_attnperf.measure.patching import Patch, Patches
-from pytest_attnperf.records import KernelObject, Launch
+from pytest_attnperf.records import Launch
+from pytest_attnperf.records.code import KernelObject
 
 OBJECT_BYTES_MOST = 8 << 20
 """A larger object is left out: it would travel from every worker. Compiled attention kernels take 0.02 to 1 MiB."""

@@ -32,12 +32,12 @@ from pytest_attnperf.records import (
     CheckReport,
     DeviceInfo,
     FinalReport,
-    KernelObject,
     Launch,
     NotProvenRightError,
     Rotation,
     Samples,
 )
+from pytest_attnperf.records.code import KernelObject
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.stages import Breakdown

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from pytest_attnperf.records import CheckReport, FinalReport, KernelObject, Rotation, Samples
+    from pytest_attnperf.records import CheckReport, FinalReport, Rotation, Samples
+    from pytest_attnperf.records.code import KernelObject
     from pytest_attnperf.records.pairs import Turn, TurnPlan
     from pytest_attnperf.records.profiles import CaseProfile
     from pytest_attnperf.records.stages import Breakdown

@@ -28,7 +28,8 @@ from pytest_attnperf.measure.rejection import CompileWatch
 from pytest_attnperf.measure.rotation import rotate
 from pytest_attnperf.measure.sampling import sample
 from pytest_attnperf.measure.stopping import MIN_BLOCKS, StoppingRule
-from pytest_attnperf.measure.timers import AUTO, Parts, choose, stamps_of
+from pytest_attnperf.measure.timers import AUTO, choose, stamps_of
+from pytest_attnperf.measure.timers.base import Parts
 from pytest_attnperf.measure.timers.event import EventTimer
 from pytest_attnperf.measure.timers.graph import GraphTimer
 from pytest_attnperf.measure.timers.graph_cold import GraphColdTimer

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.measure.timers import timer_names
 from pytest_attnperf.plugin.config import RunConfig, run_config
 from pytest_attnperf.plugin.features.gpus.gpu_choice import Chosen, choose
 from pytest_attnperf.plugin.options import PASSED_TO_WORKERS
@@ -39,11 +40,6 @@ TRIAL_BYTES = 1 << 18
 """What must fit a log folder before anything is run: logs of a few workers, and the results of a hundred cases."""
 
 KEPT_RUNS = 5
-TIMER_CHOICES = (
-    *("auto", "graph", "graph_cold", "event", "profiler", "host", "host_cold"),
-    *("graph_fresh", "event_fresh", "host_fresh", "host_sync"),
-)
-"""The timers of `measure.timers`, which is not imported here: it is only ever needed where torch is."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +115,7 @@ def candidate_notes(side: BaseSide) -> tuple[str, ...]:
 
 def interleave_plan(asked: RunConfig) -> InterleavePlan:
     """How much an interleaved look measures."""
-    return InterleavePlan(pairs=asked.count("pairs", minimum=2), timer=asked.choice("timer", TIMER_CHOICES))
+    return InterleavePlan(pairs=asked.count("pairs", minimum=2), timer=asked.choice("timer", timer_names()))
 
 
 def launch_plan(config: pytest.Config, cases: Sequence[pytest.Item]) -> LaunchPlan:

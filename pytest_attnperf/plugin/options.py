@@ -102,7 +102,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("pairs", "8", "fresh pairs of processes of an interleaved look", "N"),
     Option("build", "", "shell command that builds a revision's tree, run once per revision", "COMMAND"),
-    Option("timer", "auto", "auto, or a timer that must be used: graph, graph_cold, event, profiler, host", "NAME"),
+    Option("timer", "auto", "auto, or the one timer to be used; an unknown name is refused with all there are", "NAME"),
     Option("accept", "", "with --update-baselines: why a slowdown since the creep guard's anchor is wanted", "REASON"),
     Option("processes", str(MIN_BASELINE_PROCESSES), "fresh processes behind a baseline entry (at least 7)", "N"),
     Option("second-look", "3", "fresh processes of the second look", "N"),
@@ -114,7 +114,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("seed", "", "seed of the checks' inputs; drawn afresh when absent, and printed on failure", "N"),
     Option("baselines", "baselines", "folder of the stored baselines", "DIR", path=True),
     Option("results", ".attnperf/results.json", "where the run's results are written", "FILE", path=True),
-    Option("report", "", "write report.html, report.md and results.json into this folder", "DIR", path=True),
+    Option("report", "", "write results.json, report.html and every other form into this folder", "DIR", path=True),
     Option(
         "history",
         "",

@@ -21,6 +21,7 @@ from pytest_attnperf import __version__
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.environment.provenance import base_revision, provenance, without_credentials
 from pytest_attnperf.errors import UsageError, WorkerError
+from pytest_attnperf.measure.timers import timer_names
 from pytest_attnperf.plugin.config import (
     RunConfig,
     is_distributed,
@@ -36,7 +37,7 @@ from pytest_attnperf.plugin.features.on import Features, compiling
 from pytest_attnperf.plugin.fixtures import SERVER
 from pytest_attnperf.plugin.gathered import RESULT, Gathered
 from pytest_attnperf.plugin.keys import PLANNED, case_key
-from pytest_attnperf.plugin.launching import TIMER_CHOICES, commit_of, launch_plan, make_sides
+from pytest_attnperf.plugin.launching import commit_of, launch_plan, make_sides
 from pytest_attnperf.plugin.options import ISOLATIONS, MIN_BASELINE_PROCESSES
 from pytest_attnperf.plugin.session_setup import device_for
 from pytest_attnperf.plugin.verdicts import raise_verdict
@@ -332,7 +333,7 @@ def run_settings(asked: RunConfig, cases: int, *, distributed: bool) -> RunSetti
             max_blocks=asked.count("blocks", minimum=3),
             block_us=asked.number("block-us", minimum=10),
             budget_us=asked.number("budget-ms", minimum=1) * 1000,
-            timer=asked.choice("timer", TIMER_CHOICES),
+            timer=asked.choice("timer", timer_names()),
         ),
         case_limit_seconds=_case_limit_seconds(asked, mode),
         seed=asked.count("seed", minimum=0) if asked.seed else random.SystemRandom().randrange(1 << 31),

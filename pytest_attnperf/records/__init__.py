@@ -318,19 +318,6 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class KernelObject:
-    """A compiled kernel that preparing a case launched.
-
-    threads   of a block
-    data      its code object: base64 of zlib-compressed bytes
-    """
-
-    name: str
-    threads: int
-    data: str = field(repr=False)
-
-
-@dataclass(frozen=True)
 class FinalReport:
     """What closing a case brings: the check of the last replay, memory, and what ran (`launches`, of one call).
 

@@ -16,6 +16,19 @@ CODE_SUITE = "code_objects"
 
 
 @dataclass(frozen=True)
+class KernelObject:
+    """A compiled kernel that preparing a case launched.
+
+    threads   of a block
+    data      its code object: base64 of zlib-compressed bytes
+    """
+
+    name: str
+    threads: int
+    data: str = field(repr=False)
+
+
+@dataclass(frozen=True)
 class SourceLine:
     """One line of a kernel's source, and what it became.
 

@@ -30,8 +30,8 @@ from pytest_attnperf.correctness.what_ran import differences, short_name, unchan
 from pytest_attnperf.environment.device_specs import DeviceSpec
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.measure.ran_code import OBJECT_BYTES_MOST, OBJECT_ID_DIGITS
-from pytest_attnperf.records import FinalReport, KernelObject, Launch, Rotation, Verdict
-from pytest_attnperf.records.code import KernelCode
+from pytest_attnperf.records import FinalReport, Launch, Rotation, Verdict
+from pytest_attnperf.records.code import KernelCode, KernelObject
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.roofline.floors import floor as floor_of

@@ -11,12 +11,12 @@ from pytest_attnperf.records import (
     CheckReport,
     FinalReport,
     Fingerprint,
-    KernelObject,
     ProcessSummary,
     Rotation,
     Samples,
     WorkloadFigures,
 )
+from pytest_attnperf.records.code import KernelObject
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import TurnPlan
 from pytest_attnperf.records.profiles import CaseProfile

@@ -11,7 +11,7 @@ from pytest_attnperf.correctness import references
 from pytest_attnperf.measure import placements, timing
 from pytest_attnperf.measure.copies import Copies
 from pytest_attnperf.measure.graph_nodes import GraphContent, UnreadableGraphError
-from pytest_attnperf.measure.timers import Parts
+from pytest_attnperf.measure.timers.base import Parts
 from pytest_attnperf.measure.timers.graph import GraphTimer
 from pytest_attnperf.measure.timers.graph_cold import GraphColdTimer
 

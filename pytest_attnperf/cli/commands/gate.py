@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.cli.output import columns_shown, ink_shown
+from pytest_attnperf.cli.output import add_forms, asked_forms, columns_shown, ink_shown, write_forms
 from pytest_attnperf.environment.provenance import is_ci
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.regular_file import read_regular
@@ -77,9 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threshold", type=float, metavar="P", help="percent, in place of the stored policies'")
     parser.add_argument("--floor-us", type=float, metavar="US", help="in place of the stored policies'")
     parser.add_argument("--fail-on", metavar="VERDICTS", help="comma-separated, in place of the stored policies'")
-    parser.add_argument("--report", type=Path, metavar="DIR", help="write report.html and the other forms into DIR")
-    parser.add_argument("--markdown", metavar="FILE", help="write Markdown; - prints it in place of the text")
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML")
+    add_forms(parser, "--report")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the judged results; of several files FILE, "
                         "FILE-2, ...")  # fmt: skip
     parser.add_argument("--max-bytes", type=int, default=BYTES_MAX, metavar="N", help="of a results file")
@@ -237,25 +235,12 @@ def why_not(joined: Joined) -> list[str]:
 
 def _written(joined: Joined, options: argparse.Namespace) -> list[str]:
     """Write the files that were asked for; a line for each."""
-    from pytest_attnperf.records.atomic_file import write_atomically
     from pytest_attnperf.reports.files import json_results
 
-    said: list[str] = []
-    if options.report is not None:
-        from pytest_attnperf.reports.files.folder import write
-
-        said += write(options.report, joined)
-    if options.markdown not in (None, "-"):
-        from pytest_attnperf.reports.files.markdown import summary
-
-        text = summary(joined)
-        write_atomically(Path(options.markdown), text.encode("utf-8", "replace"))
-        said.append(f"written: {options.markdown}")
-    if options.junit is not None:
-        from pytest_attnperf.reports.files.junit_xml import junit
-
-        write_atomically(options.junit, junit(joined))
-        said.append(f"written: {options.junit}")
+    asked = asked_forms(options)
+    if options.markdown == "-":
+        del asked["markdown"]  # printed in place of the text
+    said = write_forms(joined, options.report, asked)
     if options.json is not None:
         path: Path = options.json
         names = [path, *(path.with_stem(f"{path.stem}-{number}") for number in range(2, len(joined.runs) + 1))]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.cli.output import write_forms
+from pytest_attnperf.cli.output import add_forms, asked_forms, write_forms
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,9 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what can be typed behind the command."""
     parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS", help="of pytest --attnperf")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="where the merged results are written")
-    parser.add_argument("--html", type=Path, metavar="DIR", help="write report.html and the other forms into DIR")
-    parser.add_argument("--markdown", metavar="FILE", help="write Markdown for a pull request; - prints it")
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML")
+    add_forms(parser)
     parser.add_argument("--expect", type=int, metavar="N", help="fail where there are fewer runs than N")
     parser.add_argument("--allow-commits", action="store_true", help="shards may be of different commits")
     parser.add_argument("--strict", action=argparse.BooleanOptionalAction, help="fail by unresolved cases and "
@@ -69,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     names = [name for name, _ in merged.runs]
     missing_page = _written(join(list(zip(names, runs, strict=True))), reasons, options)
     lines = [*merged.notes, *_lines(merged, options, strict=strict), f"written: {options.out}"]
-    stream = sys.stderr if options.markdown == "-" else sys.stdout
+    stream = sys.stderr if "-" in asked_forms(options).values() else sys.stdout
     stream.write("".join(f"{line}\n" for line in map(_safe, [*lines, *(f"exit status 1: {why}" for why in reasons)])))
     return 2 if missing_page else 1 if reasons else 0
 
@@ -152,7 +150,7 @@ def _written(joined: Joined, reasons: Sequence[str], options: argparse.Namespace
     from pytest_attnperf.reports.files.folder import HTML
 
     joined = replace(joined, failed_by=tuple(reasons))
-    for line in write_forms(joined, html=options.html, junit=options.junit, markdown=options.markdown):
+    for line in write_forms(joined, options.html, asked_forms(options)):
         sys.stderr.write(f"{_safe(line)}\n")
     return options.html is not None and not (options.html / HTML).exists()
 

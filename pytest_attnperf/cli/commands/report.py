@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_attnperf.cli.output import columns_shown, ink_shown, write_forms
+from pytest_attnperf.cli.output import add_forms, asked_forms, columns_shown, ink_shown, write_forms
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ for the page is missing
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what can be typed behind the command."""
     parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS", help="results.json files, or baselines")
-    parser.add_argument("--html", type=Path, metavar="DIR", help="write report.html and the other forms into DIR")
-    parser.add_argument("--markdown", metavar="FILE", help="write Markdown for a pull request; - prints it")
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML")
+    add_forms(parser)
     parser.add_argument("--history", default="", metavar="URL|FILE", help="show each case's past in the page")
     parser.add_argument("-q", "--quiet", action="count", default=0, help="what needs looking at only; -qq: one line")
     parser.add_argument("-v", "--verbose", action="count", default=0, help="every row and more columns")
@@ -88,7 +86,7 @@ def _written(joined: Joined, options: argparse.Namespace) -> bool:
     if options.html is not None:
         shown["histories"] = histories_of(joined, options.history, SHOWN_POINTS) if options.history else ()
         shown["ceilings"] = ceilings_of(joined, [BASELINES])
-    said = write_forms(joined, html=options.html, junit=options.junit, markdown=options.markdown, **shown)
-    for line in said:
+    asked = asked_forms(options)
+    for line in write_forms(joined, options.html, asked, **shown):
         sys.stderr.write(f"{one_line(line, TEXT_LIMIT)}\n")
-    return bool(said) or options.markdown is not None
+    return options.html is not None or bool(asked)

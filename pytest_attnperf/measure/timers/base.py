@@ -8,10 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from pytest_attnperf.errors import CaseFailedError
+
+if TYPE_CHECKING:
+    from pytest_attnperf.measure.copies import Copies
+    from pytest_attnperf.measure.timers.pair_clocks import Stamps
 
 Call = Callable[[], Any]
 """One call of what is timed, with its arguments bound; its result is the backend's raw result."""
+
+Setup = Callable[[], tuple[Any, ...]]
+"""Makes what one call takes, untimed."""
+
+CopiesMaker = Callable[[], "Copies"]
+"""Makes the copies of a call's inputs that a cold timer needs; called only when one is used."""
 
 MAX_CALLS_PER_BLOCK = 2000
 """Bounds the nodes of a captured graph and its memory; a 0.5 us call still fills 1 ms."""
@@ -63,6 +76,73 @@ class Timer(Protocol):
 
     def close(self) -> None:
         """Let go of the call and everything recorded from it."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A call that is more than what is timed of it.
+
+    setup      makes what `work` takes, before every timed call
+    work       what is timed
+    host_sync  the call waits for the device, so that on a GPU the host's clock tells its time
+    """
+
+    setup: Setup
+    work: Call
+    host_sync: bool = False
+
+
+@dataclass(frozen=True)
+class Given:
+    """What there is to make a timer of.
+
+    stamps   gives this process's clock stamps; the first call builds and tries them
+    why      why not the usual timer
+    """
+
+    stamps: Callable[[], Stamps | None]
+    copies: CopiesMaker | None = None
+    parts: Parts | None = None
+    why: str = "asked for by name"
+
+    def made_copies(self) -> Copies:
+        """The copies that a cold timer goes round over. Raises CaseFailedError where none can be made."""
+        if self.copies is None:
+            raise CaseFailedError(
+                "a cold time needs copies of a call's inputs, and of this call none can be made; gate it as a case "
+                "with cache_state='cold', or time it hot"
+            )
+        return self.copies()
+
+    def own_parts(self) -> Parts:
+        """The parts of a call, for a timer that is `in_parts`."""
+        assert self.parts is not None, "a timer in parts is made for a call that has them"
+        return self.parts
+
+
+class TimerKind:
+    """What a timer's class says of itself, for the rule that chooses; with `Timer`, all that a new one needs.
+
+    on_cpu      the work is the CPU's: it has finished when the call returns; False: it needs a GPU
+    in_parts    each timed call gets inputs of its own, which `Given.parts` makes
+    waits       of those, on a GPU, for calls that wait for the device
+    substitute  name of the timer that takes its place by the rule where a call cannot be captured; '' for none
+    """
+
+    name: str
+    cache_state: str = "hot"
+    on_cpu: bool = False
+    in_parts: bool = False
+    waits: bool = False
+    substitute: str = ""
+    replays: bool = False
+    max_pairs: int = 1
+    clock_mhz: tuple[float, ...] = ()
+
+    @classmethod
+    def make(cls, given: Given) -> Timer:
+        """A timer of what there is, not yet prepared; of one that needs none of it, just that."""
+        return cast(Timer, cls())
 
 
 def calls_per_block(block_us: float, call_us: float) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from pytest_attnperf.measure.timers.base import WARM_UP_CALLS, Call, calls_per_block
+from pytest_attnperf.measure.timers.base import WARM_UP_CALLS, Call, Given, Timer, TimerKind, calls_per_block
 from pytest_attnperf.measure.timers.pair_clocks import PairClocks, Stamps
 from pytest_attnperf.measure.timers.stream import elapsed_us, event_pair, hold_stream
 
@@ -16,7 +16,7 @@ launches come back into the time. 100 calls twice leaves room for five kernels a
 _ESTIMATE_CALLS = 5
 
 
-class EventTimer:
+class EventTimer(TimerKind):
     """Times launches and kernels as the GPU sees them. `why` says why not a graph, and becomes part of the note.
 
     stamps   what tells the clock; None where nothing can
@@ -24,21 +24,22 @@ class EventTimer:
     """
 
     name = "event"
-    cache_state = "hot"
-    replays = False
-    max_pairs = 1
     calls_most = MAX_QUEUED_CALLS
 
     def __init__(self, why: str = "", stamps: Stamps | None = None) -> None:
         self.calls_per_block = 1
         self.last: Any = None
-        self.clock_mhz: tuple[float, ...] = ()
         self._clocks = PairClocks(stamps)
         self._why = why
         self._call: Call | None = None
         self._launch_us = 0.0
         self._blocks = 0
         self._exposed_blocks = 0
+
+    @classmethod
+    def make(cls, given: Given) -> Timer:
+        """As `TimerKind.make`."""
+        return cls(given.why, given.stamps())
 
     @property
     def note(self) -> str:

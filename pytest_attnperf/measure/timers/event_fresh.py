@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_attnperf.measure.timers.base import Call
+from pytest_attnperf.measure.timers.base import Call, Given, Setup, Timer
 from pytest_attnperf.measure.timers.event import EventTimer
-from pytest_attnperf.measure.timers.host_fresh import FRESH_MOST, Setup
+from pytest_attnperf.measure.timers.host_fresh import FRESH_MOST
 from pytest_attnperf.measure.timers.pair_clocks import Stamps
 from pytest_attnperf.measure.timers.stream import elapsed_us, event_pair, hold_stream
 
@@ -15,12 +15,19 @@ class EventFreshTimer(EventTimer):
     """As `EventTimer`, of `work(*setup())` with every setup before the first call of a block."""
 
     name = "event_fresh"
+    in_parts = True
     calls_most = FRESH_MOST
 
     def __init__(self, setup: Setup, work: Call, why: str = "", stamps: Stamps | None = None) -> None:
         super().__init__(why, stamps)
         self._setup = setup
         self._work = work
+
+    @classmethod
+    def make(cls, given: Given) -> Timer:
+        """As `TimerKind.make`."""
+        parts = given.own_parts()
+        return cls(parts.setup, parts.work, given.why, given.stamps())
 
     def _pair_us(self) -> float:
         import torch

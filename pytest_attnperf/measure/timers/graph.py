@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_attnperf.measure.timers.base import Call, calls_per_block
+from pytest_attnperf.measure.timers.base import Call, Given, Timer, calls_per_block
 from pytest_attnperf.measure.timers.capture import capture, warm_up_for_capture
 from pytest_attnperf.measure.timers.replay import CAPTURES, ReplayTimer, long_enough
 from pytest_attnperf.measure.timers.stream import side_stream
@@ -12,7 +12,12 @@ class GraphTimer(ReplayTimer):
     """The same call over and over: its inputs are in the last-level cache as far as they fit."""
 
     name = "graph"
-    cache_state = "hot"
+    substitute = "event"
+
+    @classmethod
+    def make(cls, given: Given) -> Timer:
+        """As `TimerKind.make`."""
+        return cls(given.stamps())
 
     def prepare(self, call: Call, block_us: float) -> None:
         """Capture one call, learn its time from replays, and capture blocks of about `block_us`.

@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from pytest_attnperf.measure.timers.base import MAX_CALLS_PER_BLOCK, Call, calls_per_block
+from pytest_attnperf.measure.timers.base import MAX_CALLS_PER_BLOCK, Call, Given, Timer, calls_per_block
 from pytest_attnperf.measure.timers.capture import capture, warm_up_for_capture
 from pytest_attnperf.measure.timers.pair_clocks import Stamps
 from pytest_attnperf.measure.timers.replay import CAPTURES, ReplayTimer, long_enough
@@ -38,6 +38,12 @@ class GraphColdTimer(ReplayTimer):
         self.note = note
         self._others = tuple(others)
         self._first: Any = None
+
+    @classmethod
+    def make(cls, given: Given) -> Timer:
+        """As `TimerKind.make`."""
+        own = given.made_copies()
+        return cls(own.calls, own.note, given.stamps())
 
     def prepare(self, call: Call, block_us: float) -> None:
         """Capture one round, learn its time from replays, and capture as many rounds as fill `block_us`.

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_attnperf.measure.timers.base import Call, calls_per_block
+from pytest_attnperf.measure.timers.base import Call, Given, Setup, Timer, calls_per_block
 from pytest_attnperf.measure.timers.capture import capture, warm_up_for_capture
-from pytest_attnperf.measure.timers.host_fresh import FRESH_MOST, Setup
+from pytest_attnperf.measure.timers.host_fresh import FRESH_MOST
 from pytest_attnperf.measure.timers.pair_clocks import Stamps
 from pytest_attnperf.measure.timers.replay import CAPTURES, ReplayTimer, long_enough
 from pytest_attnperf.measure.timers.stream import elapsed_us, event_pair, hold_stream, side_stream
@@ -27,7 +27,8 @@ class GraphFreshTimer(ReplayTimer):
     """Blocks of `work(*setup())`: setups and calls in a graph each."""
 
     name = "graph_fresh"
-    cache_state = "hot"
+    in_parts = True
+    substitute = "event_fresh"
 
     def __init__(self, setup: Setup, work: Call, stamps: Stamps | None = None) -> None:
         super().__init__(stamps)
@@ -35,6 +36,12 @@ class GraphFreshTimer(ReplayTimer):
         self._work = work
         self._before: Any = None
         self._ready: list[tuple[Any, ...]] = []
+
+    @classmethod
+    def make(cls, given: Given) -> Timer:
+        """As `TimerKind.make`."""
+        parts = given.own_parts()
+        return cls(parts.setup, parts.work, given.stamps())
 
     def prepare(self, call: Call, block_us: float) -> None:
         """Capture one call, learn its time and its memory, and capture blocks of about `block_us`.

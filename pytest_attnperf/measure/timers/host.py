@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from pytest_attnperf.measure import clocks
-from pytest_attnperf.measure.timers.base import MAX_CALLS_PER_BLOCK, WARM_UP_CALLS, Call, calls_per_block
+from pytest_attnperf.measure.timers.base import MAX_CALLS_PER_BLOCK, WARM_UP_CALLS, Call, TimerKind, calls_per_block
 
 RUNS = 4
 """Of a block that is short; the fastest of them counts. Other programs only ever add to a time, and hardly to all."""
@@ -45,7 +45,7 @@ def one_or_none() -> int:
     return _CHANCE.getrandbits(1)
 
 
-class HostTimer:
+class HostTimer(TimerKind):
     """Blocks of calls between two readings of a clock (see `clocks.TwoClocks`), without what they waited for a core.
 
     last     what the last call of the last block returned
@@ -53,11 +53,7 @@ class HostTimer:
     """
 
     name = "host"
-    cache_state = "hot"
     note = ""
-    replays = False
-    max_pairs = 1
-    clock_mhz: tuple[float, ...] = ()
     calls_most = MAX_CALLS_PER_BLOCK
     on_cpu = True
 

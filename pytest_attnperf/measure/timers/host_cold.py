@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytest_attnperf.measure import clocks
-from pytest_attnperf.measure.timers.base import Call
+from pytest_attnperf.measure.timers.base import Call, Given, Timer
 from pytest_attnperf.measure.timers.host import HostTimer
 
 
@@ -33,6 +33,12 @@ class HostColdTimer(HostTimer):
         self.note = note
         self._others = tuple(others)
         self._own: Call | None = None
+
+    @classmethod
+    def make(cls, given: Given) -> Timer:
+        """As `TimerKind.make`."""
+        own = given.made_copies()
+        return cls(own.calls, own.note)
 
     def prepare(self, call: Call, block_us: float) -> None:
         """As `HostTimer.prepare`, with calls that take turns."""

@@ -10,14 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from pytest_attnperf.measure import clocks
-from pytest_attnperf.measure.timers.base import Call
+from pytest_attnperf.measure.timers.base import Call, Given, Setup, Timer
 from pytest_attnperf.measure.timers.host import HostTimer
 
 FRESH_MOST = 64
 """Inputs made ready at once: all are in memory together."""
-
-Setup = Callable[[], tuple[Any, ...]]
-"""Makes what one call takes, untimed."""
 
 
 class HostFreshTimer(HostTimer):
@@ -27,6 +24,7 @@ class HostFreshTimer(HostTimer):
     """
 
     name = "host_fresh"
+    in_parts = True
     calls_most = FRESH_MOST
 
     def __init__(
@@ -41,6 +39,12 @@ class HostFreshTimer(HostTimer):
         self._setup = setup
         self._work = work
         self._wait = wait
+
+    @classmethod
+    def make(cls, given: Given) -> Timer:
+        """As `TimerKind.make`."""
+        parts = given.own_parts()
+        return cls(parts.setup, parts.work)
 
     def run_once(self, *, poisoned: bool = True) -> Any:
         """One call on inputs made ready for it, finished."""
@@ -66,4 +70,13 @@ class HostSyncTimer(HostFreshTimer):
 
     name = "host_sync"
     on_cpu = False
+    waits = True
     note = "timed by the host's clock, launches and waiting included: the call waits for the device (host_sync)"
+
+    @classmethod
+    def make(cls, given: Given) -> Timer:
+        """As `TimerKind.make`."""
+        import torch
+
+        parts = given.own_parts()
+        return cls(parts.setup, parts.work, torch.cuda.synchronize)

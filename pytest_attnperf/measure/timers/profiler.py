@@ -13,7 +13,7 @@ from typing import Any
 
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import trace
-from pytest_attnperf.measure.timers.base import WARM_UP_CALLS, Call, calls_per_block
+from pytest_attnperf.measure.timers.base import WARM_UP_CALLS, Call, TimerKind, calls_per_block
 from pytest_attnperf.measure.timers.stream import hold_stream
 
 MAX_PROFILED_CALLS = 100
@@ -24,18 +24,14 @@ _HOLD_KERNEL = "spin_kernel"
 """Part of the name of the kernel that `torch.cuda._sleep` launches, on CUDA and ROCm alike."""
 
 
-class ProfilerTimer:
+class ProfilerTimer(TimerKind):
     """Profiles an unmeasured and a measured block together and adds up what ran in the second.
 
     A process in which it was used may not be timed by any other timer afterwards (see `trace`).
     """
 
     name = "profiler"
-    cache_state = "hot"
     note = "time in kernels, copies and memory sets alone, without the gaps between them"
-    replays = False
-    max_pairs = 1
-    clock_mhz: tuple[float, ...] = ()
 
     def __init__(self) -> None:
         self.calls_per_block = 1

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.correctness import poison
 from pytest_attnperf.measure import graph_nodes
+from pytest_attnperf.measure.timers.base import TimerKind
 from pytest_attnperf.measure.timers.pair_clocks import PairClocks, Stamps
 from pytest_attnperf.measure.timers.stream import elapsed_us, event_pair, hold_stream
 
@@ -27,7 +28,7 @@ def long_enough(wanted: int, calls: int) -> bool:
     return _ENOUGH[0] <= wanted / calls <= _ENOUGH[1]
 
 
-class ReplayTimer:
+class ReplayTimer(TimerKind):
     """One graph of `calls_per_block` calls, replayed. The result of the last call stays in the same memory.
 
     call_us   microseconds per call of the last estimate, known after `prepare`
@@ -41,7 +42,6 @@ class ReplayTimer:
     def __init__(self, stamps: Stamps | None = None) -> None:
         self.calls_per_block = 1
         self.call_us = 0.0
-        self.clock_mhz: tuple[float, ...] = ()
         self._clocks = PairClocks(stamps)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._result: Any = None

@@ -1,4 +1,4 @@
-"""A folder of reports: report.html, report.md, junit.xml, and the results they were made from."""
+"""A folder of reports: report.html, a file of each form, and the results they were made from."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.records.histories import CaseHistory
 from pytest_attnperf.records.rooflines import Ceiling
-from pytest_attnperf.reports.files import json_results
+from pytest_attnperf.reports.files import forms, json_results
 from pytest_attnperf.reports.run.joined import Joined
 
-HTML, MARKDOWN, JUNIT, RESULTS = "report.html", "report.md", "junit.xml", "results.json"
+HTML, RESULTS = "report.html", "results.json"
 
 Ceilings = Mapping[str, Sequence[Ceiling]]
 
@@ -26,15 +26,12 @@ def write(
     would not belong to them, and the reason is said. Several runs leave their results as results-1.json,
     results-2.json, in the order of their start.
     """
-    from pytest_attnperf.reports.files.junit_xml import junit
-    from pytest_attnperf.reports.files.markdown import summary
-
     names = [RESULTS] if len(joined.runs) == 1 else [f"results-{n}.json" for n in range(1, len(joined.runs) + 1)]
     for name, run in zip(names, joined.runs, strict=True):
         json_results.write(folder / name, run)
-    write_atomically(folder / MARKDOWN, summary(joined).encode("utf-8", "replace"))
-    write_atomically(folder / JUNIT, junit(joined))
-    written = [*names, MARKDOWN, JUNIT]
+    for form in forms.FORMS:
+        write_atomically(folder / form.filename, form.content(joined))
+    written = [*names, *(form.filename for form in forms.FORMS)]
     said: list[str] = []
     try:
         write_html(folder / HTML, joined, histories=histories, ceilings=ceilings)

@@ -55,13 +55,13 @@ from pytest_attnperf.records import (
     ErrorFigures,
     FinalReport,
     Fingerprint,
-    KernelObject,
     Launch,
     NotProvenRightError,
     Rotation,
     Samples,
     Tolerance,
 )
+from pytest_attnperf.records.code import KernelObject
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.records.profiles import CaseProfile, KernelShape, LiveKernel
 from pytest_attnperf.records.stages import Breakdown, StageTime

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from pytest_attnperf.measure.timers import TIMER_NAMES, TIMERS
-from pytest_attnperf.measure.timers.base import MAX_CALLS_PER_BLOCK, calls_per_block
-from pytest_attnperf.plugin.launching import TIMER_CHOICES
+from pytest_attnperf.errors import CaseFailedError
+from pytest_attnperf.measure import timers
+from pytest_attnperf.measure.timers import TIMERS, choose, timer_names
+from pytest_attnperf.measure.timers.base import MAX_CALLS_PER_BLOCK, Given, Parts, TimerKind, calls_per_block
+from pytest_attnperf.measure.timers.host import HostTimer
 
 
 @pytest.mark.parametrize(
@@ -27,10 +31,58 @@ def test_calls_per_block(block_us: float, call_us: float, calls: int) -> None:
 def test_timer_names() -> None:
     """Every timer has a name of its own, because the name decides what is comparable."""
     names = [timer.name for timer in TIMERS]
-    assert len(set(names)) == len(names) == 10
-    assert ("auto", *(timer.name for timer in TIMERS)) == TIMER_NAMES
+    assert len(set(names)) == len(names)
+    assert timer_names() == ("auto", *names)
 
 
-def test_the_command_line_offers_every_timer() -> None:
-    """The names that --attnperf-timer takes, which are written down where torch is not imported, are these."""
-    assert TIMER_CHOICES == TIMER_NAMES
+class WallTimer(HostTimer):
+    """Made as CONTRIBUTING.md says."""
+
+    name = "wall"
+
+
+@pytest.fixture
+def wall(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line in the one list."""
+    monkeypatch.setattr(timers, "TIMERS", (*TIMERS, WallTimer))
+
+
+@pytest.mark.usefixtures("wall")
+def test_a_new_timer_is_one_class_and_one_line() -> None:
+    """It is used where it is asked for by name and offered among the names; the rule goes on to choose the usual."""
+    assert isinstance(choose("cpu", lambda: 1, 10.0, asked="wall"), WallTimer)
+    assert choose("cpu", lambda: 1, 10.0).name == "host"
+    assert timer_names()[-1] == "wall"
+
+
+@pytest.mark.usefixtures("wall")
+@pytest.mark.parametrize(
+    ("torch_device", "cache_state", "message"),
+    [("cuda", "hot", "a GPU's work goes on after"), ("cpu", "cold", "measures with a hot cache")],
+)
+def test_a_new_timer_is_refused_by_what_its_class_says(torch_device: str, cache_state: str, message: str) -> None:
+    """On another device than its own, and with another cache."""
+    with pytest.raises(CaseFailedError, match=message):
+        choose(torch_device, lambda: 1, 10.0, cache_state, "wall")
+
+
+@pytest.mark.parametrize("name", ["sundial", ""])
+def test_a_name_in_no_table_is_refused(name: str) -> None:
+    """With the names that there are, whatever the device: no timer takes its place."""
+    for torch_device in ("cpu", "cuda"):
+        with pytest.raises(CaseFailedError, match=f"unknown timer '{name}'; there are: {', '.join(timer_names())}"):
+            choose(torch_device, lambda: 1, 10.0, asked=name)
+
+
+@pytest.mark.parametrize("kind", TIMERS)
+def test_every_timer_of_the_table_says_what_it_needs(kind: type[TimerKind]) -> None:
+    """Its class makes it of what there is, its substitute is a timer, and the page of timers describes it."""
+    if kind.cache_state == "cold":
+        with pytest.raises(CaseFailedError, match="a cold time needs copies"):
+            kind.make(Given(lambda: None))
+    else:
+        made = kind.make(Given(lambda: None, parts=Parts(tuple, int) if kind.in_parts else None))
+        assert (type(made), made.name, made.cache_state) == (kind, kind.name, kind.cache_state)
+    assert kind.substitute in {"", *timer_names()}
+    page = Path(__file__).parents[3].joinpath("docs/how-a-number-is-made.md").read_text()
+    assert f"| `{kind.name}` | {kind.cache_state} |" in page

@@ -10,7 +10,8 @@ from pytest_attnperf.backends import Prepared
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import timers
 from pytest_attnperf.measure.copies import Copies
-from pytest_attnperf.measure.timers import TIMER_NAMES, CopiesMaker, choose
+from pytest_attnperf.measure.timers import choose, timer_names
+from pytest_attnperf.measure.timers.base import CopiesMaker
 from pytest_attnperf.measure.timers.capture import CaptureFailedError
 
 
@@ -90,7 +91,7 @@ def test_a_cold_time_needs_copies() -> None:
 @pytest.mark.parametrize(
     ("torch_device", "cache_state", "asked", "message"),
     [
-        ("cpu", "hot", "sundial", f"unknown timer 'sundial'; there are: {', '.join(TIMER_NAMES)}"),
+        ("cpu", "hot", "sundial", f"unknown timer 'sundial'; there are: {', '.join(timer_names())}"),
         (
             "cpu",
             "hot",

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from pytest_attnperf.errors import CaseFailedError
-from pytest_attnperf.measure.timers import Parts, choose
+from pytest_attnperf.measure.timers import choose
+from pytest_attnperf.measure.timers.base import Parts
 from pytest_attnperf.measure.timers.event_fresh import EventFreshTimer
 from pytest_attnperf.measure.timers.graph_fresh import GraphFreshTimer
 from pytest_attnperf.measure.timers.host_fresh import FRESH_MOST, HostFreshTimer

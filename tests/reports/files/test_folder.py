@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.reports.files import folder, json_results
+from pytest_attnperf.cli.program import main
+from pytest_attnperf.reports.files import folder, forms, json_results
 from pytest_attnperf.reports.run.joined import join, of_one
 from pytest_attnperf.testing.sample_runs import sample_run
 
@@ -53,3 +54,23 @@ def test_text_that_utf8_cannot_hold(tmp_path: Path) -> None:
     object.__setattr__(run.cases[0], "summary", "half \ud800 a character")
     folder.write_html(tmp_path / "report.html", of_one(run))
     assert (tmp_path / "report.html").stat().st_size > 1000
+
+
+def test_a_new_form_is_one_line_of_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is in every folder, has an option of its own that the help lists, and is printed as -."""
+    listed = forms.Form("csv", "report.csv", "a table of cases", lambda joined: f"cases,{len(joined.cases)}\n")
+    monkeypatch.setattr(forms, "FORMS", (*forms.FORMS, listed))
+    (said,) = folder.write(tmp_path, of_one(sample_run(3)))
+    assert said.endswith("junit.xml, report.csv")
+    assert (tmp_path / "report.csv").read_text() == "cases,3\n"
+    results = str(tmp_path / "results.json")
+    assert main(["report", results, "--csv", str(tmp_path / "own.csv")]) == 0
+    assert (tmp_path / "own.csv").read_text() == "cases,3\n"
+    assert main(["report", results, "--csv", "-"]) == 0
+    assert capsys.readouterr().out == "cases,3\n"
+    for command in ("report", "merge", "gate"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        assert "write a table of cases; - prints it" in " ".join(capsys.readouterr().out.split())

@@ -1,0 +1,37 @@
+"""The forms in which reports are written. A new one is one file, and one line of `FORMS`: option, folder and help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pytest_attnperf.reports.files.junit_xml import junit
+from pytest_attnperf.reports.files.markdown import summary
+from pytest_attnperf.reports.run.joined import Joined
+
+
+@dataclass(frozen=True)
+class Form:
+    """One form. The page stands beside them: it takes more than runs, and libraries of an extra.
+
+    name      of the option `--NAME FILE`
+    filename  in a folder of reports
+    title     what the help calls it
+    render    the whole file, as text or bytes
+    """
+
+    name: str
+    filename: str
+    title: str
+    render: Callable[[Joined], str | bytes]
+
+    def content(self, joined: Joined) -> bytes:
+        """The whole file; what UTF-8 cannot hold is replaced."""
+        made = self.render(joined)
+        return made if isinstance(made, bytes) else made.encode("utf-8", "replace")
+
+
+FORMS = (
+    Form("markdown", "report.md", "Markdown for a pull request", summary),
+    Form("junit", "junit.xml", "JUnit XML", junit),
+)
