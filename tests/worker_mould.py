@@ -156,7 +156,8 @@ def become(asked: dict[str, Any], fds: list[int], base_path: list[str]) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(fds[1], 1)
     os.dup2(fds[1], 2)
-    os.dup2(fds[0], asked["fd"], inheritable=False)
+    if fds[0] != asked["fd"]:  # which the kernel refuses
+        os.dup2(fds[0], asked["fd"], inheritable=False)
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2 and int(name) != asked["fd"]:
             with contextlib.suppress(OSError):
