@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import pytest
@@ -55,6 +55,7 @@ class Progress(Feature):
         self._config = config
         self._timed = frozenset(timed)
         self._uncompiled = uncompiled
+        self._priors = {CODE_SUITE: COMPILED_S} if self._timed else {}
         self._total = total
         self._compiling = compiling
         self._clock = clock
@@ -160,16 +161,15 @@ class Progress(Feature):
         planned, uncompiled = self._planned_left(), self._uncompiled()
         if uncompiled is not None:  # one that is compiled is judged in no time
             planned = Counter({**planned, CODE_SUITE: min(planned[CODE_SUITE], uncompiled)})
-        return time_left(tuple(self._took), planned, now - self._ended, step_left, self._priors(planned))
+        return time_left(tuple(self._took), planned, now - self._ended, step_left, self._priors)
 
     def _kind(self, key: CaseKey) -> str:
         """Its suite; beside timed cases, those of it that are only proven are another one."""
-        as_ever = not self._timed or key in self._timed or key.suite == CODE_SUITE
-        return key.suite if as_ever else f"{key.suite}{ONLY_PROVEN}"
-
-    def _priors(self, planned: Iterable[str]) -> dict[str, float]:
-        proven = {kind: PROVEN_S for kind in planned if kind.endswith(ONLY_PROVEN)}
-        return {**proven, CODE_SUITE: COMPILED_S} if self._timed else {}
+        if not self._timed or key in self._timed or key.suite == CODE_SUITE:
+            return key.suite
+        kind = f"{key.suite}{ONLY_PROVEN}"
+        self._priors[kind] = PROVEN_S
+        return kind
 
     def _planned_left(self) -> Counter[str]:
         if self._left is None:
