@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
 import random
 import secrets
-import statistics
 import sys
 import tempfile
 import time
@@ -30,9 +28,20 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks" / "figures")]
 
 from figures_records import Collection, Pair, Pass, Process, Record, TrueSize, append, device_seconds, hashed, read  # noqa: E402
 
+from benchmarks.quality.forks import forked, preload  # noqa: E402
 from benchmarks.quality.page import render_plot, render_table  # noqa: E402
+from benchmarks.quality.processes import (  # noqa: E402
+    DO_BENCH,
+    METHODS,
+    Case,
+    Measured,
+    Variant,
+    measure_pair,
+    measure_process,
+)
 from benchmarks.quality.rules import LEVELS, PLAIN  # noqa: E402
-from benchmarks.slowdowns import EDITS, make_tree  # noqa: E402
+from benchmarks.quality.sizing import Trees, chosen, sized, strengths_of  # noqa: E402
+from pytest_attnperf.workers.interleave import InterleavePlan  # noqa: E402
 
 GPU_CASES = (
     ("triton.flash", "prefill-b4-s1024-h8-d64-f16-causal", "flash_rescale"),
@@ -54,7 +63,6 @@ CPU_CASES = (
 PLAIN_EACH_ROUND = 3
 """A decision against the store takes eleven unchanged processes and four slowed ones."""
 
-SIZE_PROCESSES = 2
 FIRST_SECONDS = 6.0
 """What a process or a pair is taken to need until one has been measured."""
 
@@ -151,13 +159,11 @@ def _plan(given: argparse.Namespace, folder: Path) -> Plan:
 
 def _measure(plan: Plan) -> int:
     """Every pass; what was measured is in the file as soon as it was."""
-    from benchmarks.quality import processes  # what is forked has imported everything
-
     identify(plan)
-    processes.preload(plan.device)
+    preload(plan.device)  # what is forked has imported everything
     known = read(plan.json) if plan.json.exists() else Collection()
     chosen = GPU_CASES if plan.device == "gpu" else CPU_CASES
-    cases = [processes.Case(*one) for one in chosen if plan.only in f"{one[0]}/{one[1]}"]
+    cases = [Case(*one) for one in chosen if plan.only in f"{one[0]}/{one[1]}"]
     if not cases:
         sys.exit(
             f"--only={plan.only}: no case's name holds this; there are {', '.join(f'{a}/{b}' for a, b, _ in chosen)}"
@@ -176,7 +182,6 @@ def _measure(plan: Plan) -> int:
 
 def identify(plan: Plan) -> None:
     """Ask a child what this machine is; the parent never touches the device."""
-    from benchmarks.quality.processes import DO_BENCH, METHODS, forked
 
     def asked() -> tuple[str, str, str]:
         import torch
@@ -207,56 +212,26 @@ def _installed(name: str) -> bool:
 class Measuring:
     """The passes over one machine. `known` is what the file held; sizes of the same product are taken from there."""
 
-    def __init__(self, plan: Plan, cases: Sequence, known: Collection) -> None:  # type: ignore[type-arg]
+    def __init__(self, plan: Plan, cases: Sequence[Case], known: Collection) -> None:
         self._plan, self._cases, self._known = plan, list(cases), known
-        self._trees: dict[tuple[tuple[str, int], ...], Path] = {}
-        self._strengths: dict[str, dict[str, int]] = {}
+        self._trees = Trees(plan.folder, plan.device)
+        self._strengths = strengths_of(_sizes_for(known, plan.product, cases))
 
     def sizes(self) -> list[str]:
         """Choose strengths for every label and measure what they do; nothing where the file says it."""
-        self._strengths = _strengths_of(self._known, self._plan.product, self._cases)
         if self._strengths:
             print("sizes: those in the file", flush=True)
             return []
         began = time.monotonic()
-        sizes = self._edited() if self._plan.device == "gpu" else self._spun()
+        self._strengths = chosen(self._trees, self._cases, LEVELS)
+        sizes = sized(self._trees, self._cases, self._strengths, LEVELS, self._plan.run)
         for size in sizes:
             print(f"  {size.case} {size.label}: {100 * size.size:+.2f} % ({size.how})", flush=True)
         self._add("sizes", len(LEVELS), began, sizes, [])
         return []
 
-    def _edited(self) -> list[TrueSize]:
-        """Of edited kernels: probed at a few strengths, and measured at those that come nearest to each level."""
-        curves = self._curves()
-        for label, level in LEVELS.items():
-            self._strengths[label] = {edit: strength_for(curve, level) for edit, curve in curves.items()}
-        found = self._ratios([self._strengths[label] for label in LEVELS], SIZE_PROCESSES)
-        sizes = []
-        for (index, (label, level)), case in itertools.product(enumerate(LEVELS.items()), self._cases):
-            measured = [process[index][case.name][0] - 1 for process in found]
-            sd = statistics.stdev(measured)
-            how = f"{case.edit} {self._strengths[label][case.edit]}"
-            size = round(statistics.fmean(measured), 6)
-            sizes.append(TrueSize(self._plan.run, case.name, label, level, size, round(sd, 6), how))
-        return sizes
-
-    def _spun(self) -> list[TrueSize]:
-        """Of calls that spin: exactly the level's share of what an unchanged call takes."""
-        found = self._ratios([{}], 3)
-        sizes = []
-        for (label, level), case in itertools.product(LEVELS.items(), self._cases):
-            call_us = statistics.median(process[0][case.name][1] for process in found)
-            spin_ns = self._strengths.setdefault(label, {})[case.name] = round(1000 * level * call_us)
-            size = spin_ns / (1000 * call_us)
-            sizes.append(
-                TrueSize(self._plan.run, case.name, label, level, round(size, 6), 0.0, f"{case.edit} {spin_ns}")
-            )
-        return sizes
-
     def processes(self) -> list[str]:
         """Rounds of fresh processes until each label has enough, or the time is over."""
-        from benchmarks.quality.processes import forked, measure_process
-
         plan, failed = self._plan, []
         counts = dict.fromkeys((PLAIN, *plan.labels), 0)
         for record in self._known.processes:
@@ -282,15 +257,12 @@ class Measuring:
 
     def pairs(self) -> list[str]:
         """Fresh pairs, of each label in turn."""
-        from benchmarks.quality.processes import measure_pair
-        from pytest_attnperf.workers.interleave import InterleavePlan
-
         plan, failed, longest = self._plan, [], FIRST_SECONDS
         counts = dict.fromkeys(plan.pair_labels, 0)
         for record in self._known.pairs:
             if record.run == plan.run and record.label in counts:
                 counts[record.label] = max(counts[record.label], record.unit + 1)
-        self._compile([PLAIN, *plan.pair_labels])
+        self._trees.compile([self._variant(label) for label in dict.fromkeys((PLAIN, *plan.pair_labels))], self._cases)
         while any(count < plan.pairs for count in counts.values()) and plan.minutes_left * 60 > longest:
             label = min(counts, key=lambda name: counts[name])
             began = time.monotonic()
@@ -309,62 +281,10 @@ class Measuring:
             print(f"  pair {label} {counts[label]}: {time.monotonic() - began:.1f} s", flush=True)
         return failed
 
-    def _curves(self) -> dict[str, list[tuple[int, float]]]:
-        """Edit -> (strength, slowdown) at each probe, of the first case that it slows."""
-        owners = {case.edit: case for case in reversed(self._cases)}
-        most = max(len(EDITS[edit].strengths) for edit in owners)
-        asked = [
-            {edit: EDITS[edit].strengths[min(at, len(EDITS[edit].strengths) - 1)] for edit in owners}
-            for at in range(most)
-        ]
-        (found,) = self._ratios(asked, 1)
-        return {
-            edit: [(asked[at][edit], found[at][case.name][0] - 1) for at in range(len(EDITS[edit].strengths))]
-            for edit, case in owners.items()
-        }
-
-    def _ratios(self, strengths: Sequence[Mapping[str, int]], count: int) -> list[list[dict[str, tuple[float, float]]]]:
-        """What `count` fresh processes say of variants of these strengths; all are compiled before."""
-        from benchmarks.quality.processes import forked, ratios
-
-        variants = [self._variant_of(one) for one in strengths]
-        base = self._variant_of({})
-        self._compile_all([base, *variants])
-        return [forked(lambda: ratios(base, variants, self._plan.device, self._cases)) for _ in range(count)]
-
-    def _variant(self, label: str):  # type: ignore[no-untyped-def]
-        if label != PLAIN and label not in self._strengths:
-            self._strengths = self._strengths or _strengths_of(self._known, self._plan.product, self._cases)
+    def _variant(self, label: str) -> Variant:
         if label != PLAIN and label not in self._strengths:
             sys.exit(f"{self._plan.json} says no strengths of {label} for {self._plan.product}: add --passes=sizes,...")
-        return self._variant_of({} if label == PLAIN else self._strengths[label])
-
-    def _variant_of(self, strengths: Mapping[str, int]):  # type: ignore[no-untyped-def]
-        from benchmarks.quality.processes import Variant
-
-        edits = tuple(sorted((name, strength) for name, strength in strengths.items() if name in EDITS))
-        if self._plan.device == "gpu" and edits not in self._trees:
-            self._trees[edits] = make_tree(self._plan.folder / f"tree{len(self._trees)}", dict(edits))
-        spin_ns = {name: strength for name, strength in strengths.items() if name not in EDITS}
-        return Variant(self._trees.get(edits, ROOT), spin_ns)
-
-    def _compile(self, labels: Sequence[str]) -> None:
-        self._compile_all([self._variant(label) for label in dict.fromkeys(labels)])
-
-    def _compile_all(self, variants: Sequence) -> None:  # type: ignore[type-arg]
-        """Compile variants side by side, so that measuring finds them in the compiler's cache."""
-        from benchmarks.quality.processes import Forked, compiled
-
-        if self._plan.device != "gpu":
-            return
-        at_once = max(1, (os.cpu_count() or 2) // 2)
-        for start in range(0, len(variants), at_once):
-            some = [
-                Forked(lambda one=one: compiled(one, self._plan.device, self._cases))  # type: ignore[misc]
-                for one in variants[start : start + at_once]
-            ]
-            for child in some:
-                child.result()
+        return self._trees.variant({} if label == PLAIN else self._strengths[label])
 
     def _add(self, kind: str, units: int, began: float, records: Sequence[Record], failed: Sequence[str]) -> None:
         plan = self._plan
@@ -387,37 +307,15 @@ def rounds(counts: Mapping[str, int], labels: Sequence[str], most: int) -> Itera
                 yield label
 
 
-def strength_for(curve: Sequence[tuple[int, float]], level: float) -> int:
-    """The strength that slows by `level`, between the probes (strength, slowdown) that lie around it; at least 1.
-
-    Beyond the last probe its slope goes on, to four times that strength at most: an edit that shows nothing is not
-    made stronger without end.
-    """
-    points = [(0, 0.0), *curve]
-    for (low, below), (high, above) in itertools.pairwise(points):
-        if above >= level > below:
-            return max(1, round(low + (level - below) / (above - below) * (high - low)))
-    strongest, slowdown = points[-1]
-    if slowdown >= level:
-        return max(1, round(strongest * level / slowdown))
-    return max(1, round(strongest * min(4.0, level / slowdown if slowdown > 0 else 4.0)))
-
-
-def _strengths_of(known: Collection, product: str, cases: Sequence) -> dict[str, dict[str, int]]:  # type: ignore[type-arg]
-    """Label -> knob -> strength, as a run on this product has chosen; nothing unless it is there for every case."""
+def _sizes_for(known: Collection, product: str, cases: Sequence[Case]) -> list[TrueSize]:
+    """Sizes that runs on this product have measured; nothing unless they are of every case and label."""
     runs = {one.run for one in known.passes if one.product == product}
-    found: dict[str, dict[str, int]] = {}
-    seen: dict[str, set[str]] = {}
-    for size in known.sizes:
-        if size.run in runs:
-            knob, strength = size.how.rsplit(" ", 1)
-            found.setdefault(size.label, {})[knob if knob in EDITS else size.case] = int(strength)
-            seen.setdefault(size.label, set()).add(size.case)
-    wanted = {case.name for case in cases}
-    return found if found and all(wanted <= names for names in seen.values()) else {}
+    found = [size for size in known.sizes if size.run in runs]
+    have = {(size.case, size.label) for size in found}
+    return found if all((case.name, label) in have for case in cases for label in LEVELS) else []
 
 
-def process_records(run: str, label: str, unit: int, measured) -> list[Record]:  # type: ignore[no-untyped-def]
+def process_records(run: str, label: str, unit: int, measured: Measured) -> list[Record]:
     """What one process measured, a line for each method and case."""
     records: list[Record] = [
         Process(run, method, case, label, unit, float(f"{number.us:.6g}"), 0.0,

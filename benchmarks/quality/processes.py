@@ -11,9 +11,7 @@ import os
 import random
 import statistics
 import sys
-import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
@@ -21,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.quality import peers
+from benchmarks.quality.forks import LIMIT_S, answered, end, fork, received
 from pytest_attnperf.backends import Registry
 from pytest_attnperf.measure.seeds import timed_seed
 from pytest_attnperf.measure.timers import choose
@@ -36,23 +35,7 @@ from pytest_attnperf.workers.local import LocalPool
 from pytest_attnperf.workers.look import take_look
 from pytest_attnperf.workloads.families import parse_workload
 
-LIMIT_S = 240.0
-"""For one process's answer. A child that needs longer is ended."""
-
 SEED_MOST = 2**31
-
-_NOISE = tempfile.NamedTemporaryFile(prefix="attnperf-quality-", suffix=".log")  # noqa: SIM115
-"""What children write to stderr: torch's profiler writes lines that say nothing. Shown where a child has died."""
-
-
-def preload(device: str) -> None:
-    """Import what children need, so that forking one is all that it costs to start."""
-    import pytest  # noqa: F401
-    import pytest_benchmark.plugin  # noqa: F401
-    import torch  # noqa: F401
-
-    if device == "gpu":
-        import triton.testing  # noqa: F401
 
 
 @dataclass(frozen=True)
@@ -73,6 +56,8 @@ class Case:
         """As workers name it."""
         return CaseKey("gate_quality", self.backend, self.workload, "")
 
+
+END = "end"
 
 SPIN = "spin"
 """Slows a case on a CPU: after each call the host spins for a known time."""
@@ -122,34 +107,13 @@ def backend_of(variant: Variant, case: Case) -> Any:
     return Spun(backend, spin_ns) if spin_ns else backend
 
 
-def forked(work: Callable[[], Any], limit_s: float = LIMIT_S) -> Any:
-    """What `work` returns in a fresh process. Raises RuntimeError with its traceback, or when it takes too long."""
-    return Forked(work).result(limit_s)
-
-
-class Forked:
-    """A fresh process that computes something; several may run at once where nothing is timed."""
-
-    def __init__(self, work: Callable[[], Any]) -> None:
-        self._receiving, sending = multiprocessing.Pipe(duplex=False)
-        self._pid = _fork(lambda: sending.send(_answered(work)))
-        sending.close()
-
-    def result(self, limit_s: float = LIMIT_S) -> Any:
-        """Wait for it."""
-        try:
-            return _received(self._receiving, limit_s)
-        finally:
-            _end(self._pid)
-
-
 class Served:
     """A fresh process that measures in turns with another one: a Pool of one place, for `take_pair`."""
 
     def __init__(self, variant: Variant, device: str) -> None:
         self._pipe, theirs = multiprocessing.Pipe()
         ours = self._pipe
-        self._pid = _fork(lambda: (ours.close(), _serve(theirs, variant, device)))
+        self._pid = fork(lambda: (ours.close(), _serve(theirs, variant, device)))
         theirs.close()
         self._ready: Ready | None = None
 
@@ -167,12 +131,13 @@ class Served:
     def asked(self, method: str, *arguments: Any, **named: Any) -> Any:
         """The answer to one question. Raises RuntimeError with the traceback that the process had."""
         self._pipe.send((method, arguments, named))
-        return _received(self._pipe, LIMIT_S)
+        return received(self._pipe, LIMIT_S)
 
     def close(self) -> None:
-        """End it."""
+        """End it. It is told so: a process that was forked later holds a copy of this pipe, and keeps it open."""
+        self._pipe.send((END, (), {}))
         self._pipe.close()
-        _end(self._pid)
+        end(self._pid)
 
 
 class _Remote:
@@ -188,12 +153,11 @@ class _Remote:
 def _serve(pipe: Connection, variant: Variant, device: str) -> None:
     pool, case = LocalPool(TorchDevice.open(device, interpreted=False)), None
     while True:
-        try:
-            method, arguments, named = pipe.recv()
-        except EOFError:
+        method, arguments, named = pipe.recv()
+        if method == END:
             return
         if method == "ready":
-            pipe.send(_answered(lambda: pool.ready(0)))
+            pipe.send(answered(lambda: pool.ready(0)))
         elif method == "case":
             request = arguments[0]
 
@@ -204,57 +168,9 @@ def _serve(pipe: Connection, variant: Variant, device: str) -> None:
                 pool.bound = (backend, parse_workload(key.workload))
                 case = pool.case(0, request).__enter__()
 
-            pipe.send(_answered(opened))
+            pipe.send(answered(opened))
         else:
-            pipe.send(_answered(lambda: getattr(case, method)(*arguments, **named)))  # noqa: B023
-
-
-def _fork(work: Callable[[], Any]) -> int:
-    """Run `work` in a child, which then ends without what the parent would do at its own end; the child's pid."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        os.dup2(_NOISE.fileno(), 2)
-        work()
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
-
-
-def _answered(work: Callable[[], Any]) -> tuple[bool, Any]:
-    try:
-        return True, work()
-    except BaseException:
-        return False, traceback.format_exc()
-
-
-def _received(pipe: Connection, limit_s: float) -> Any:
-    if not pipe.poll(limit_s):
-        raise RuntimeError(f"a measuring process has not answered within {limit_s:g} s")
-    try:
-        good, answer = pipe.recv()
-    except EOFError:
-        said = Path(_NOISE.name).read_text(errors="replace")[-2000:]
-        raise RuntimeError(f"a measuring process has ended without an answer; it said:\n{said}") from None
-    if not good:
-        raise RuntimeError(f"a measuring process failed:\n{answer}")
-    return answer
-
-
-def _end(pid: int) -> None:
-    """Wait a little for a child that should have ended, then end it."""
-    for _ in range(200):
-        if os.waitpid(pid, os.WNOHANG)[0]:
-            return
-        time.sleep(0.01)
-    os.kill(pid, 9)
-    os.waitpid(pid, 0)
+            pipe.send(answered(lambda: getattr(case, method)(*arguments, **named)))  # noqa: B023
 
 
 @dataclass(frozen=True)
@@ -280,6 +196,7 @@ def measure_process(
     Runs in a child. A case that failed is named, and has no numbers.
     """
     opened = TorchDevice.open(device, interpreted=False)
+    pool = LocalPool(opened)
     order = [*methods[first % len(methods) :], *methods[: first % len(methods)]]
     numbers: dict[str, dict[str, peers.Number]] = {}
     ours: dict[str, ProcessSummary] = {}
@@ -289,7 +206,7 @@ def measure_process(
         began = time.perf_counter()
         if method == OURS:
             for case in cases:
-                answer = _answered(lambda: our_summary(variant, opened, case))  # noqa: B023
+                answer = answered(lambda: our_summary(variant, pool, case))  # noqa: B023
                 if answer[0]:
                     ours[case.name] = answer[1]
                 else:
@@ -318,10 +235,9 @@ def waiting(device: DeviceInfo) -> Callable[[], None]:
     return torch.cuda.synchronize
 
 
-def our_summary(variant: Variant, device: TorchDevice, case: Case) -> ProcessSummary:
+def our_summary(variant: Variant, pool: LocalPool, case: Case) -> ProcessSummary:
     """One look as a worker takes it: proven, blocks, proven again. Raises RuntimeError for a case that is not right."""
-    backend = backend_of(variant, case)
-    pool = LocalPool(device, (backend, parse_workload(case.workload)))
+    pool.bound = (backend_of(variant, case), parse_workload(case.workload))
     look = take_look(pool, 0, request_of(case), BlockPlan(), profiled=False)
     if look.summary is None:
         raise RuntimeError(f"{look.ending.value}: {'; '.join(look.reasons) or look.note}")
@@ -403,7 +319,7 @@ def measure_pair(
     try:
         base_side, new_side = Side(sides[0], "base"), Side(sides[1], "candidate")  # type: ignore[arg-type]
         for case in cases:
-            good, look = _answered(
+            good, look = answered(
                 lambda: take_pair(base_side, new_side, place, request_of(case), plan, at_once=False)  # noqa: B023
             )
             if good and look.pair is not None:
