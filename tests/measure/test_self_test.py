@@ -54,7 +54,7 @@ def test_places_in_memory_are_different_ones(monkeypatch: pytest.MonkeyPatch) ->
         seen.extend(tensor.data_ptr() for tensor in tensors)
         return Samples((1.0,) * blocks, 1, "graph")
 
-    def choose(_device: str, call: Any, block_us: float) -> PlacesTimer:
+    def choose(_device: str, call: Any, block_us: float, split: int) -> PlacesTimer:
         timer = PlacesTimer()
         timer.prepare(call, block_us)
         return timer
