@@ -14,6 +14,7 @@ from pytest_attnperf.workers.command_plan import CommandPlan
 from pytest_attnperf.workers.controller import Ready, Worker
 from pytest_attnperf.workers.conversation import Conversation, OpenRequest, RemoteCase
 from pytest_attnperf.workers.launch import LaunchPlan
+from pytest_attnperf.workers.template import Template
 
 START_LIMIT_SECONDS = 180.0
 START_ATTEMPTS = 2
@@ -66,6 +67,7 @@ class WorkerPool:
     _known: Ready | None = None
     _places: dict[int, Worker] = field(default_factory=dict)
     _started: int = 0
+    _template: Template = field(default_factory=Template)
     _failed_starts: list[WorkerError] = field(default_factory=list)
     _canaries: dict[str, dict[str, ProcessSummary]] = field(default_factory=dict)
 
@@ -156,6 +158,7 @@ class WorkerPool:
     def shutdown(self) -> None:
         """End every process; also after an interrupt."""
         self._retire(list(self._places))
+        self._template.close()
 
     def _leave(self, place: int, case: RemoteCase) -> None:
         """Bring the worker back to idle, or drop it."""
@@ -228,4 +231,4 @@ class WorkerPool:
     def _launch(self, place: int) -> Worker:
         self._started += 1
         name = f"{self.prefix}{place}-{self._started}"
-        return Worker(self.plan, name, self._token(place))
+        return Worker(self.plan, name, self._token(place), template=self._template)
