@@ -19,6 +19,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -34,6 +35,9 @@ MESSAGE_BYTES = 1 << 16
 FDS = 4
 CUDA_NOT_INITIALIZED = 3
 TRIAL_SECONDS = 5.0
+IDLE_THREADS = ("pytest_rerunfailures",)
+"""Modules whose threads, in a worker, only wait for what never comes: their loss behind a fork is none."""
+
 AMD_NODE = "/dev/kfd"
 BAD_FORK, OUTLIVED = 1, 2
 """Exit statuses of a trial."""
@@ -186,9 +190,19 @@ def find_obstacle(loaded: Mapping[str, Any] = sys.modules) -> Obstacle | None:
     if status == BAD_FORK:
         return Obstacle.DRIVER
     # Counted behind a fork: libraries that can be forked (OpenBLAS) have ended their threads for it.
-    if len(os.listdir("/proc/self/task")) > 1:
+    if _threads():
         return Obstacle.THREADS
     return None if status == -signal.SIGKILL else Obstacle.KERNEL
+
+
+def _threads() -> set[int]:
+    """Ids of this process's threads that would be missed: neither this one nor of IDLE_THREADS."""
+    known = {
+        thread.native_id
+        for thread in threading.enumerate()
+        if getattr(getattr(thread, "_target", None), "__module__", "") in IDLE_THREADS
+    }
+    return {int(name) for name in os.listdir("/proc/self/task")} - known - {threading.get_native_id()}
 
 
 def driver_touched(loaded: Mapping[str, Any] = sys.modules, cuda: Callable[[], Any] | None = None) -> bool:
