@@ -23,7 +23,7 @@ from pytest_attnperf.workers.conversation import OpenRequest
 from pytest_attnperf.workers.doing import DOING, Unit
 from pytest_attnperf.workers.interleave import InterleavePlan, PairLook, Side, SideFailedError, take_pair
 from pytest_attnperf.workers.look import Ending, take_look
-from pytest_attnperf.workers.pool import Pool
+from pytest_attnperf.workers.pool import Pool, start_ahead, wait_for
 
 PAIR_PLACES = 1000
 """First place, on both sides, of the processes of pairs: none of them has made a first look."""
@@ -112,14 +112,22 @@ class Against:
         Raises WorkerError and SideFailedError as `take_pair` does.
         """
         places = range(PAIR_PLACES, PAIR_PLACES + (pairs or self.plan.pairs))
-        for pool in (new, self.pool):  # pairs beyond the plan's start in their turn: starting disturbs what is timed
-            pool.start(places[: self.plan.pairs])
+        sides = (new, self.pool)
+        # Pairs beyond the plan's start in their turn: the clock may end the look before they are needed.
+        ahead = [start_ahead(pool, places[: self.plan.pairs], bytes_min, len(sides)) for pool in sides]
+
+        def settle() -> None:
+            """While the first pair opens its case the others start; none does while it is timed."""
+            for pool, started in zip(sides, ahead, strict=True):
+                wait_for(pool, started)
+
         looks: list[PairLook] = []
         base, ours = Side(self.pool, self.name), Side(new, "this side")
         for place in DOING.steps(Unit.PAIR, places, len(places)):
             if looks and go_on is not None and not go_on():
                 break
-            looks.append(take_pair(base, ours, place, request, self.plan, at_once=bytes_min < LARGE_BYTES))
+            at_once = bytes_min < LARGE_BYTES
+            looks.append(take_pair(base, ours, place, request, self.plan, at_once=at_once, settle=settle))
             if looks[-1].pair is None or _wrong(looks[-1]):
                 break
         return looks
