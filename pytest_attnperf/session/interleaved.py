@@ -23,7 +23,7 @@ from pytest_attnperf.workers.conversation import OpenRequest
 from pytest_attnperf.workers.doing import DOING, Unit
 from pytest_attnperf.workers.interleave import InterleavePlan, PairLook, Side, SideFailedError, take_pair
 from pytest_attnperf.workers.look import Ending, take_look
-from pytest_attnperf.workers.pool import Pool, start_ahead, wait_for
+from pytest_attnperf.workers.pool import Pool, WorkerPool, start_ahead, wait_for
 
 PAIR_PLACES = 1000
 """First place, on both sides, of the processes of pairs: none of them has made a first look."""
@@ -57,6 +57,7 @@ class Against:
     vanished: tuple[str, ...] = ()
     _measured: dict[CaseKey, tuple[PairSummary, ...]] = field(default_factory=dict)
     _bounds: dict[CaseKey, str] = field(default_factory=dict)
+    _begun: bool = False
 
     @property
     def name(self) -> str:
@@ -67,6 +68,19 @@ class Against:
     def started(self) -> bool:
         """Whether the base side has answered in this run."""
         return self.pool.known() is not None
+
+    def begin(self, new: Pool, place: int) -> None:
+        """Let the side's template collect while this side's does, before the process at `place` times anything.
+
+        Once, and only where workers are forked: the first pair would wait for it. Starting one afresh is for nothing
+        where no case is left open.
+        """
+        if self._begun or self.empty or not (isinstance(self.pool, WorkerPool) and self.pool.forks):
+            return
+        self._begun = True
+        new.start([place])
+        self.pool.start([PAIR_PLACES])
+        wait_for(self.pool, [PAIR_PLACES])
 
     def has(self, key: CaseKey) -> bool:
         """Whether the base side has this case. Raises WorkerError, naming the side, when it cannot start."""

@@ -14,7 +14,7 @@ from pytest_attnperf.workers.command_plan import CommandPlan
 from pytest_attnperf.workers.controller import Ready, Worker
 from pytest_attnperf.workers.conversation import Conversation, OpenRequest, RemoteCase
 from pytest_attnperf.workers.launch import LaunchPlan
-from pytest_attnperf.workers.template import Template
+from pytest_attnperf.workers.template import Template, may_fork
 
 START_LIMIT_SECONDS = 180.0
 START_ATTEMPTS = 2
@@ -107,6 +107,11 @@ class WorkerPool:
     _template: Template = field(default_factory=Template)
     _failed_starts: list[WorkerError] = field(default_factory=list)
     _canaries: dict[str, dict[str, ProcessSummary]] = field(default_factory=dict)
+
+    @property
+    def forks(self) -> bool:
+        """Whether its workers are forked from a template, as far as is known."""
+        return may_fork(self.plan) and self._template.serves
 
     def start(self, places: Sequence[int]) -> None:
         """Begin starting processes without waiting for them."""
