@@ -105,7 +105,7 @@ class Worker:
         self._next_id = 0
         self._ready: Ready | None = None
         self._channel, self._process = _start(plan, name, gpu, self.log, template)
-        self._pidfd = open_pidfd(self._process.pid) if isinstance(self._process, subprocess.Popen) else None
+        self._pidfd = None if isinstance(self._process, ForkedProcess) else open_pidfd(self._process.pid)
         DOING.started(self, name)
 
     @property
