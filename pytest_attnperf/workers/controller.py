@@ -143,7 +143,7 @@ class Worker:
 
     def _first_message(self, limit_seconds: float) -> dict[str, Any]:
         began = time.monotonic()
-        if isinstance(self._process, ForkedProcess) and not self._process.settled:
+        if isinstance(self._process, ForkedProcess):
             with DOING.waiting(Waiting(self.name, self._role, "start")):
                 self._process.settle(limit_seconds)
             self._pidfd = self._process.open_pidfd()

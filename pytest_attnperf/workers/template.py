@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -23,7 +22,7 @@ from typing import Any
 
 from pytest_attnperf.records import Role
 from pytest_attnperf.workers.command_plan import CommandPlan
-from pytest_attnperf.workers.forking import SWITCH, Obstacle
+from pytest_attnperf.workers.forking import SWITCH, Obstacle, readable
 from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.protocol import Channel, open_pidfd
 
@@ -57,7 +56,9 @@ class ForkedProcess:
     returncode   as a Popen's, or LOST_STATUS
     """
 
-    def __init__(self, template: Template, answers: socket.socket, life: int, channel: socket.socket, start: Start):
+    def __init__(
+        self, template: Template, answers: socket.socket, life: int, channel: socket.socket, start: Start
+    ) -> None:
         self.returncode: int | None = None
         self._template, self._answers, self._life, self._channel, self._start = template, answers, life, channel, start
         self._popen: subprocess.Popen[bytes] | None = None
@@ -73,9 +74,9 @@ class ForkedProcess:
         """Process id, also the id of its process group; 0 while no process is known."""
         return self._popen.pid if self._popen is not None else max(0, self._pid)
 
-    def settle(self, limit_seconds: float) -> None:
-        """Wait until there is a process. The limit may pass without one."""
-        if not self.settled and select.select([self._answers], [], [], limit_seconds)[0]:
+    def settle(self, limit_seconds: float | None) -> None:
+        """Wait until there is a process. The limit may pass without one; None waits for ever."""
+        if not self.settled and readable(self._answers.fileno(), limit_seconds):
             self._hear()
 
     def open_pidfd(self) -> int | None:
@@ -92,12 +93,12 @@ class ForkedProcess:
         """The exit status, as soon as there is one. Raises subprocess.TimeoutExpired."""
         began = time.monotonic()
         if not self.settled:
-            self.settle(3600.0 if timeout is None else timeout)
+            self.settle(timeout)
         left = None if timeout is None else max(0.0, timeout - (time.monotonic() - began))
         if self.returncode is None and self._popen is not None:
             self.returncode = self._popen.wait(left)
         elif self.returncode is None:
-            if self._pidfd < 0 or not select.select([self._pidfd], [], [], left)[0]:
+            if self._pidfd < 0 or not readable(self._pidfd, left):
                 raise subprocess.TimeoutExpired(f"worker {self._pid}", timeout or 0.0)
             self.returncode = self._status()
             self._release()
@@ -117,7 +118,9 @@ class ForkedProcess:
 
     def _hear(self) -> None:
         """Take the template's first answer; without one it has ended, or forks nothing."""
-        message, fds, _, _ = socket.recv_fds(self._answers, ANSWER_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
+        message, fds = b"", [-1]
+        with contextlib.suppress(OSError):
+            message, fds, _, _ = socket.recv_fds(self._answers, ANSWER_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
         if not message:
             self._popen = self._start(self._channel.fileno())
         else:
@@ -127,10 +130,12 @@ class ForkedProcess:
             else:
                 self._pid, self._pidfd = answer["pid"], fds[0]
         self._channel.close()
+        if self._popen is not None:
+            self._answers.close()
         self._template.heard(self, gave_up=self._popen is not None)
 
     def _status(self) -> int:
-        if select.select([self._answers], [], [], STATUS_SECONDS)[0]:
+        if readable(self._answers.fileno(), STATUS_SECONDS):
             with contextlib.suppress(OSError, ValueError, KeyError):
                 return int(json.loads(self._answers.recv(ANSWER_BYTES))["status"])
         return LOST_STATUS

@@ -390,3 +390,20 @@ def test_only_workers_on_a_gpu_are_forked(make_pool: MakePool) -> None:
     assert isinstance(plan, LaunchPlan)
     assert [role for role in Role if template.may_fork(replace(plan, role=role), {})] == [Role.DEVICE]
     assert not template.may_fork(plan, {SWITCH: "0"})
+
+
+def test_a_forked_worker_whose_channel_a_grandchild_holds(attnperf_project: FakeProject, make_pool: MakePool) -> None:
+    """Its end is seen by its own descriptor, also where it was asked whether it lives before it was ready."""
+    (attnperf_project.path / "suites" / "conftest.py").write_text(
+        "import os, time\n\ndef pytest_runtest_setup(item):\n    if os.fork() == 0:\n        time.sleep(600)\n"
+    )
+    attnperf_project.backend("fake.b", time_us=1.0, fault="kill")
+    pool = make_pool()
+    pool.start(range(2))
+    pool.ready(0)
+    time.sleep(0.5)
+    assert pool._places[1].alive
+    began = time.monotonic()
+    with pytest.raises(WorkerError, match="died during 'check': killed by SIGKILL"):
+        measured(pool, 1, request("fake.b"))
+    assert time.monotonic() - began < 20.0
