@@ -133,11 +133,13 @@ def take_pair(
     at_once: bool = True,
     clock: Callable[[], float] = time.monotonic,
     base_request: OpenRequest | None = None,
+    settle: Callable[[], None] = lambda: None,
 ) -> PairLook:
     """Open and prove the case on both sides, measure in turns, prove both again and close.
 
     at_once        prove both sides at the same time, which takes twice the memory
     base_request   what the base side opens where it is not the same, e.g. the case with another configuration
+    settle         called when both are proven, before anything is timed
 
     Raises WorkerError when a process died or hung, SideFailedError when the case raised on a side.
     """
@@ -149,6 +151,7 @@ def take_pair(
         # Who comes first alternates from pair to pair: what that makes of memory then differs between pairs.
         in_order = (ours, theirs) if place % 2 else (theirs, ours)
         if all(side.look.ending is Ending.RIGHT and not side.look.note for side in (ours, theirs)):
+            settle()
             for side in in_order:  # one after the other: each learns here how long a call takes
                 _ready_for_turns(side, plan)
         problems, sides = _incomparable(theirs, ours), (theirs.ready, ours.ready)

@@ -27,7 +27,8 @@ be timed), crossing (one goes through the host), prepare, finish (raises there),
 chatter, unprofiled (the profiler sees nothing), profile_crash, profile_hang; and those of `fake.faults`, which strike
 where `fault_at` says: open, check (unless said), block, turn or finish: crash, segfault, kill, exit, hang, stuck (in
 C, signals ignored), raise, oom and unsupported (in open unless said), poison and assert (which leave no device
-behind). `device.canary_fault` is one of these for the process named by `device.canary_worker`.
+behind). `device.canary_fault` is one of these for the process named by `device.canary_worker`. `device.forks` says that
+workers may be forked, in a run with `--attnperf-device=gpu`.
 """
 
 from __future__ import annotations
@@ -293,6 +294,11 @@ class FakeDevice:
     worker: str
     poisoned: bool = False
     profiled: list[bool] = field(default_factory=list)
+
+    @property
+    def forks(self) -> bool:
+        """Scripted under `device.forks`; False unless said."""
+        return bool(self._script().get("device", {}).get("forks"))
 
     def info(self) -> DeviceInfo:
         """Scripted identity."""
