@@ -10,7 +10,6 @@ import pytest
 
 from pytest_attnperf.cli.program import main
 from pytest_attnperf.gate.policy import Policy
-from pytest_attnperf.plugin import ending
 from pytest_attnperf.plugin.cases import CaseCollector
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.results import EXPIRED
@@ -385,17 +384,6 @@ def test_a_worker_of_xdist_tells_what_it_left_out() -> None:
     controller.pytest_testnodedown(SimpleNamespace(workeroutput=json.loads(json.dumps(told))))
     controller.pytest_testnodedown(SimpleNamespace())
     assert controller.left_to_nightly == (key,)
-
-
-def test_what_is_left_to_nightly_runs_has_not_gone_from_the_base_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of cases that only the base side has judged, those that this run leaves to nightly ones are no finding."""
-    left, gone = CaseKey("prefill", "fake.a", WORKLOAD, "long"), CaseKey("prefill", "fake.b", WORKLOAD)
-    collector = SimpleNamespace(left_to_nightly=(left,))
-    against: Any = SimpleNamespace(name="base side", only_there=lambda _results: [left, gone], vanished=())
-    config: Any = SimpleNamespace(pluginmanager=SimpleNamespace(get_plugin=lambda _name: collector))
-    monkeypatch.setattr(ending, "is_unfiltered", lambda _config: True)
-    (finding,) = ending.only_on_base(config, against, {})
-    assert finding == f"{gone} exists on base side and not here: it was removed or renamed"
 
 
 def test_policies_that_are_stored_say_tier_and_quarantine(attnperf_project: FakeProject) -> None:

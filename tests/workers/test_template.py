@@ -353,14 +353,6 @@ def test_a_start_that_takes_too_long(
     assert gone(template_of(pool))
 
 
-def test_the_switch_turns_it_off(make_pool: MakePool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ATTNPERF_FORK=0 starts every worker afresh."""
-    monkeypatch.setenv(SWITCH, "0")
-    pool = make_pool()
-    assert fresh(pool, 0, 1)
-    assert pool._template.process is None
-
-
 DRAWING = """
 import random, pytest
 {seeding}
@@ -384,12 +376,15 @@ def test_random_numbers_are_those_of_a_fresh_process(
     assert len(drawn) == different
 
 
-def test_only_workers_on_a_gpu_are_forked(make_pool: MakePool) -> None:
-    """On a CPU processes that are forked would agree for the wrong reason."""
-    plan = make_pool().plan
+def test_only_workers_on_a_gpu_are_forked(make_pool: MakePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU processes that are forked would agree for the wrong reason; ATTNPERF_FORK=0 starts all afresh."""
+    pool = make_pool()
+    plan = pool.plan
     assert isinstance(plan, LaunchPlan)
     assert [role for role in Role if template.may_fork(replace(plan, role=role), {})] == [Role.DEVICE]
     assert not template.may_fork(plan, {SWITCH: "0"})
+    monkeypatch.setenv(SWITCH, "0")
+    assert fresh(pool, 0, 1)
 
 
 def test_a_forked_worker_whose_channel_a_grandchild_holds(attnperf_project: FakeProject, make_pool: MakePool) -> None:
