@@ -36,9 +36,6 @@ MEMORY_ADVICE = "; the idle processes of other pairs hold memory: try --attnperf
 UNKNOWN = "unknown ("
 """Begins a fact of a fingerprint that could not be had: a container may lack the vendor's tool."""
 
-ASKED_ELSEWHERE = "method"
-"""Of what must match: a worker says its method in its first message, too, where it is compared."""
-
 OF_THE_MACHINE = ("driver", "kernel")
 """Named beside stored times; but in one minute a machine has one of each, whatever runs in containers on it. An AMD
 card is known by its PCI address only, which another machine's card has as well."""
@@ -324,7 +321,7 @@ def _known(fact: tuple[str, str, str]) -> bool:
 
 def _machine(base: Ready, new: Ready) -> list[tuple[str, str, str]]:
     theirs, ours = base.fingerprint.must_match, new.fingerprint.must_match
-    keys = sorted((theirs.keys() | ours.keys()) - {ASKED_ELSEWHERE})
+    keys = sorted(theirs.keys() | ours.keys())
     facts = [(key, theirs.get(key, ""), ours.get(key, "")) for key in keys]
     return [(key, there, here) for key, there, here in facts if there != here]
 

@@ -1,5 +1,6 @@
 """Workers that are forked from a template, on the fake device; how a worker starts afresh is tested in test_pool.py."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -83,21 +84,18 @@ def parent_of(pid: int) -> int:
 def gone(pid: int, limit_seconds: float = 10.0) -> bool:
     """Whether a process ends within the limit; one that nobody has asked for its status has ended."""
     until = time.monotonic() + limit_seconds
-    while time.monotonic() < until:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        time.sleep(0.01)
-    return False
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.01)
+    return True
 
 
 def template_of(pool: WorkerPool) -> int:
     """Process id of a pool's template."""
-    process = pool._template.process
-    assert process is not None
-    return process.pid
+    assert pool._template.process is not None
+    return pool._template.process.pid
 
 
 def fresh(pool: WorkerPool, *places: int) -> bool:

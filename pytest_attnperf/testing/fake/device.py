@@ -50,7 +50,6 @@ from pytest_attnperf.backends import Backend, Registry
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure.pinned_backend import AS_STORED, PINNED_KEY, PinnedBackend
 from pytest_attnperf.records import (
-    METHOD_VERSION,
     CheckReport,
     DeviceInfo,
     ErrorFigures,
@@ -320,7 +319,7 @@ class FakeDevice:
     def fingerprint(self) -> Fingerprint:
         """Scripted fingerprint; `device.must_match` and `device.named` add to it."""
         info, device = self.info(), self._script().get("device", {})
-        must = {"arch": info.arch, "product": info.product, "method": str(METHOD_VERSION)}
+        must = {"arch": info.arch, "product": info.product}
         return Fingerprint({**must, **device.get("must_match", {})}, {"torch": "none", **device.get("named", {})})
 
     def subject(self, backend: Backend, workload: Workload, seeds: CheckSeeds) -> FakeSubject:
