@@ -11,7 +11,7 @@ memory draws anew (`benchmarks/l2_draws.py`). So FILL_BYTES are written before e
 block brings the inputs back, and the mean is over draws as well as places. In use, too, inputs come from other kernels.
 
 A power-capped GPU lowers its clock under load, in steps and after a time that differs from process to process. So the
-device idles for GAP_US before each pair: the clock stays near its highest, and what is left of its changes averages.
+device idles before each pair: the clock stays near its highest, and what is left of its changes averages.
 
 The same case at other places in memory: copies of its inputs, each with a graph of its own, each proven right.
 
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
     from pytest_attnperf.measure.proving import Prover
     from pytest_attnperf.measure.timers.graph import GraphTimer
 
-MOST = 10
+MOST = 15
 LEAST = 2
-AVERAGING_US = 1000.0
+AVERAGING_US = 1500.0
 """A call of this length averages over enough memory; a shorter one is measured at AVERAGING_US / its time places."""
 
-SPLIT = 2
+SPLIT = 3
 """Blocks here are so many times shorter than those of other timers, and as many times as many: each is one draw."""
 
 BLOCKS_LEAST = 3
@@ -62,8 +62,9 @@ LONG_US, BLOCKS_OF_LONG = 1500.0, 4
 FILL_BYTES = 256 << 20
 """As much as the largest last-level cache of a GPU holds (MI300). 32 MiB sufficed on an H100, 2 MiB did not."""
 
-GAP_US = 3000.0
-"""With 60 draws on an H100 processes agreed to 0.1 to 0.4 % behind gaps of 3 ms, to 0.2 to 0.5 % behind 1 ms."""
+GAP_SHARE, GAP_MOST_US = 5.0, 20_000.0
+"""The device idles so many times as long as a pair of blocks takes. With 60 draws on an H100 processes agreed to 0.1 to
+0.4 % behind gaps of 3 ms (5 times the pair), to 0.2 to 0.5 % behind 1 ms."""
 
 TURN_PLACES_MOST = 40
 """`triton.flash` at (4, 512, 8, 256), whose inputs nearly fill the last-level cache of an H200, differs by 2.3 %
@@ -114,9 +115,10 @@ def measure(timers: Sequence[GraphTimer], blocks: int, rest: Callable[[float], N
     fill = _allocate_fill()
 
     def draw() -> None:
-        idle_stream(GAP_US)
+        idle_stream(gap_us)
         fill.zero_()
 
+    gap_us = min(GAP_MOST_US, GAP_SHARE * 2 * timers[0].call_us * timers[0].calls_per_block)
     rest(REST_SECONDS)
     with CompileWatch() as watch:
         parts = [_sample_drawn(timer, StoppingRule(blocks, blocks), watch, draw) for timer in timers]

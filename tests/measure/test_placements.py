@@ -16,10 +16,10 @@ from pytest_attnperf.stats.summaries import summarise
 
 @pytest.mark.parametrize(
     ("call_us", "places", "blocks"),
-    [(5.0, 10, 6), (30.0, 10, 6), (100.0, 10, 6), (200.0, 5, 6), (480.0, 2, 6), (5000.0, 2, 4)],
+    [(5.0, 15, 6), (30.0, 15, 6), (100.0, 15, 6), (200.0, 8, 6), (480.0, 3, 6), (5000.0, 2, 4)],
 )
 def test_short_calls_are_measured_at_more_places(call_us: float, places: int, blocks: int) -> None:
-    """Ten places for what is too short to average over memory by itself, two for what is long."""
+    """Fifteen places for what is too short to average over memory by itself, two for what is long."""
     plan = placements.plan_for(call_us, max_blocks=30)
     assert plan == placements.Plan(places, blocks)
 
@@ -40,10 +40,10 @@ def test_large_calls_take_turns_at_fewer_places() -> None:
 
 
 @pytest.mark.parametrize(
-    ("max_blocks", "places", "blocks"), [(1, 2, 1), (3, 2, 3), (5, 3, 3), (12, 8, 3), (300, 10, 6)]
+    ("max_blocks", "places", "blocks"), [(1, 2, 1), (3, 3, 3), (5, 5, 3), (12, 12, 3), (300, 15, 6)]
 )
 def test_a_plan_keeps_to_the_blocks_that_were_asked_for(max_blocks: int, places: int, blocks: int) -> None:
-    """Twice as many of half the length are their measured time; two places and one block at each are the least."""
+    """Three times as many of a third of the length take as long; two places and one block at each are the least."""
     assert placements.plan_for(5.0, max_blocks) == placements.Plan(places, blocks)
     assert places * blocks <= placements.SPLIT * max_blocks
 
@@ -88,7 +88,7 @@ class OnePlace:
     """A timer of one place, whose blocks all take `us` and ran at `mhz`, if that is known."""
 
     name, cache_state, note = "graph", "hot", ""
-    replays, max_pairs, calls_per_block = True, 64, 5
+    replays, max_pairs, calls_per_block, call_us = True, 64, 5, 40.0
 
     def __init__(self, us: float, mhz: float | None) -> None:
         self.us, self.mhz = us, mhz
@@ -132,7 +132,7 @@ def test_each_pair_finds_another_state_of_the_cache(queued: list[str]) -> None:
     """Before each pair the device idles and memory is written; a timer that is used again elsewhere draws nothing."""
     timers = [OnePlace(10.0, None), OnePlace(11.0, None)]
     placements.measure(places_of(*timers), 2, rest=lambda _: None)
-    assert queued == ["idle 3000", "fill"] * 4
+    assert queued == ["idle 2000", "fill"] * 4
     assert [timer.before for timer in timers] == [None, None]
 
 
