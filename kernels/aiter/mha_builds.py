@@ -100,7 +100,7 @@ class AiterMhaKernel(Kernel):
         return []
 
 
-KERNELS = (AiterMhaKernel(),)
+KERNEL = AiterMhaKernel()
 
 
 def shipped(root: Path, arch: str, workload: Prefill | Varlen) -> dict[str, Any]:

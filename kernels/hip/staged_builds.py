@@ -43,10 +43,10 @@ class HipStagedKernel(HipKernelBuilds):
         return tuple(found.values())
 
 
-BACKENDS = ("hip.staged",)
+LAUNCHED_BY = ("hip.staged",)
 KERNELS = (
-    HipStagedKernel("hip.qk_scores", BACKENDS, "qk_scores", ("HEAD_DIM", "ELEMENT_BF16")),
-    HipStagedKernel("hip.causal_mask", BACKENDS, "causal_mask"),
-    HipStagedKernel("hip.row_softmax", BACKENDS, "row_softmax", ("ELEMENT_BF16", "WITH_LSE")),
-    HipStagedKernel("hip.weighted_values", BACKENDS, "weighted_values", ("HEAD_DIM", "ELEMENT_BF16")),
+    HipStagedKernel("hip.qk_scores", LAUNCHED_BY, "qk_scores", ("HEAD_DIM", "ELEMENT_BF16")),
+    HipStagedKernel("hip.causal_mask", LAUNCHED_BY, "causal_mask"),
+    HipStagedKernel("hip.row_softmax", LAUNCHED_BY, "row_softmax", ("ELEMENT_BF16", "WITH_LSE")),
+    HipStagedKernel("hip.weighted_values", LAUNCHED_BY, "weighted_values", ("HEAD_DIM", "ELEMENT_BF16")),
 )

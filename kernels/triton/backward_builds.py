@@ -123,9 +123,9 @@ class BackwardDeltaKernel(TritonKernel):
         )
 
 
-BACKENDS = ("triton.flash_backward",)
+LAUNCHED_BY = ("triton.flash_backward",)
 KERNELS = (
-    BackwardDeltaKernel("triton.backward_delta", BACKENDS, DELTA),
-    BackwardKernel("triton.backward_dkv", BACKENDS, DKV, ("dk_ptr", "dv_ptr"), "EVEN_M"),
-    BackwardKernel("triton.backward_dq", BACKENDS, DQ, ("dq_ptr",), "EVEN_N"),
+    BackwardDeltaKernel("triton.backward_delta", LAUNCHED_BY, DELTA),
+    BackwardKernel("triton.backward_dkv", LAUNCHED_BY, DKV, ("dk_ptr", "dv_ptr"), "EVEN_M"),
+    BackwardKernel("triton.backward_dq", LAUNCHED_BY, DQ, ("dq_ptr",), "EVEN_N"),
 )

@@ -158,3 +158,6 @@ def _constants(workload: Decode) -> dict[str, object]:
 def _one_split(workload: Decode) -> bool:
     """A short window is one split in every shipped rule."""
     return 0 < workload.window <= 128
+
+
+KERNELS = (DecodeKernel(), DecodeReduceKernel())

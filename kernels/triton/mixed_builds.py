@@ -117,3 +117,6 @@ def _constants(variant: Variant) -> dict[str, object]:
         "PRECISION": "ieee",
         "IN_FP32": False,
     }
+
+
+KERNELS = (MixedKernel(),)

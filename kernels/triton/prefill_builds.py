@@ -183,3 +183,6 @@ def built(
         divisible_by_16=(*aligned, *(LENGTHS if variant.even else ())),
         matrix=has_matrix_instructions(arch, variant.bits),
     )
+
+
+KERNELS = (PrefillForwardKernel(), PrefillPersistentKernel())

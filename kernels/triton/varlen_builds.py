@@ -65,3 +65,6 @@ class VarlenForwardKernel(TritonKernel):
             divisible_by_16=tuple(pointers),
             matrix=has_matrix_instructions(arch, 16),
         )
+
+
+KERNELS = (VarlenForwardKernel(),)
