@@ -67,7 +67,7 @@ def layers_over(backends: Iterable[Backend]) -> tuple[Layer, ...]:
 
     A layer is named 'layer.' and the attention backend's name, and has its limits on CPUs and its error budget.
     """
-    attending = (backend for backend in backends if backend.families & {"prefill", "decode"})
+    attending = (backend for backend in backends if {"prefill", "decode"}.intersection(backend.families))
     return (PLAIN, *map(layer_over, attending))
 
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from kernels.configs import Choice, Space
 from kernels.configured import Configured
-from kernels.family_backend import FamilyBackend
-from kernels.prefill_backend import own_copies
+from kernels.layouts import own_copies
 from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
-from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads.backward import Backward
 from pytest_attnperf.workloads.varlen_backward import VarlenBackward
 
@@ -30,28 +29,21 @@ DQ = Space("backward_dq", {"BLOCK_M": int, "BLOCK_N": int, "SPLIT": bool}, PROPE
 
 
 @dataclass(frozen=True)
-class TritonFlashBackward(Configured, FamilyBackend[Backward | VarlenBackward]):
+class TritonFlashBackward(Configured, Backend[Backward | VarlenBackward]):
     """FlashAttention-2's backward pass in three kernels without atomics: dense and packed sequences, causal
     (bottom-right), grouped K/V heads, rows without keys, any lengths, head dimensions to 256."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """Dense and packed sequences."""
-        return frozenset({"backward", "varlen_backward"})
+    families = ("backward", "varlen_backward")
+    spaces = (DELTA, DKV, DQ)
 
-    @property
-    def spaces(self) -> tuple[Space, ...]:
-        """Those of the three kernels."""
-        return (DELTA, DKV, DQ)
-
-    def reasons(self, workload: Backward | VarlenBackward, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Backward | VarlenBackward, device: DeviceInfo) -> list[str]:
         """Needs Triton and, without a GPU, its interpreter."""
         found = missing_triton(device)
         if workload.head_dim > HEAD_DIM_MAX:
             found.append(f"head_dim {workload.head_dim} is above {HEAD_DIM_MAX}, the largest these kernels take")
         return found
 
-    def bind(self, workload: Backward | VarlenBackward, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Backward | VarlenBackward, inputs: Tensors) -> Prepared:
         """Pick the configurations for this architecture from the data files, or the pinned ones, and compile; nothing
         is tuned here."""
         from kernels.triton.backward import flash_backward

@@ -5,12 +5,12 @@ Names and values only, so that listing them needs no Triton.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernels.configs import Rule, Space, padded
+from kernels.configs import Rule, padded
 from kernels.triton.backward_backend import DELTA, DKV, DQ
-from kernels.triton.builds import build, has_matrix_instructions
+from kernels.triton.builds import TritonKernel, build, has_matrix_instructions
 from pytest_attnperf.kernel_builds import KernelBuild
 
 INPUTS = ("q_ptr", "k_ptr", "v_ptr", "dout_ptr")
@@ -45,37 +45,18 @@ ELEMENTS = {"f16": "*fp16", "bf16": "*bf16", "f32": "*fp32"}
 
 
 @dataclass(frozen=True)
-class BackwardKernel:
+class BackwardKernel(TritonKernel):
     """`backward_dkv_kernel` or `backward_dq_kernel`, at the largest head dimension of each rule.
 
-    space     of which of the two
     outputs   names of the pointers it writes to
     even      the constant that says whether the lengths of its loop are whole tiles
     """
 
-    space: Space
     outputs: tuple[str, ...]
     even: str
-    backends: tuple[str, ...] = ("triton.flash_backward",)
 
-    @property
-    def name(self) -> str:
-        """As registered, e.g. 'triton.backward_dq'."""
-        return f"triton.{self.space.kernel}"
-
-    def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """One build per rule of `arch` (or of 'default') and variant that it takes."""
-        found: dict[str, KernelBuild] = {}
-        for rule in self.space.rules(arch):
-            for one in self._builds_of(arch, rule):
-                found.setdefault(one.config, one)  # as `choose`: the first rule that takes the problem
-        return list(found.values())
-
-    def unsupported_reasons(self, arch: str) -> list[str]:
-        """Every architecture that Triton has is taken; a compiler that lacks one says so itself."""
-        return []
-
-    def _builds_of(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+    def builds_under(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+        """One per variant that the rule takes."""
         head_dim, bits = int(rule.when["head_dim_max"]), int(rule.when["element_bits"])
         for variant in VARIANTS.get(head_dim, ()) if bits == 16 else WIDE_VARIANTS:
             if rule.when.get("causal", variant.causal) != variant.causal:
@@ -117,26 +98,15 @@ class BackwardKernel:
 
 
 @dataclass(frozen=True)
-class BackwardDeltaKernel:
+class BackwardDeltaKernel(TritonKernel):
     """`backward_delta_kernel`, at the largest head dimension of each rule."""
 
-    space: Space = DELTA
-    name: str = "triton.backward_delta"
-    backends: tuple[str, ...] = ("triton.flash_backward",)
-
-    def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """One build per rule of `arch` (or of 'default')."""
-        return [self._build_of(arch, rule) for rule in self.space.rules(arch)]
-
-    def unsupported_reasons(self, arch: str) -> list[str]:
-        """Every architecture that Triton has is taken; a compiler that lacks one says so itself."""
-        return []
-
-    def _build_of(self, arch: str, rule: Rule) -> KernelBuild:
+    def builds_under(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+        """One."""
         head_dim = int(rule.when["head_dim_max"])
         dtype = "f32" if rule.when["element_bits"] == 32 else "bf16"
         pointers = ("dout_ptr", "out_ptr")
-        return build(
+        yield build(
             self.name,
             arch,
             f"d{head_dim}-{dtype}",
@@ -153,8 +123,9 @@ class BackwardDeltaKernel:
         )
 
 
+LAUNCHED_BY = ("triton.flash_backward",)
 KERNELS = (
-    BackwardDeltaKernel(),
-    BackwardKernel(DKV, ("dk_ptr", "dv_ptr"), "EVEN_M"),
-    BackwardKernel(DQ, ("dq_ptr",), "EVEN_N"),
+    BackwardDeltaKernel("triton.backward_delta", LAUNCHED_BY, DELTA),
+    BackwardKernel("triton.backward_dkv", LAUNCHED_BY, DKV, ("dk_ptr", "dv_ptr"), "EVEN_M"),
+    BackwardKernel("triton.backward_dq", LAUNCHED_BY, DQ, ("dq_ptr",), "EVEN_N"),
 )

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from kernels.configs import Problem, Space
 from kernels.configured import Configured
-from kernels.family_backend import FamilyBackend
-from kernels.prefill_backend import own_copies
+from kernels.layouts import own_copies
 from kernels.triton.rows_backend import INTERPRETED_FLOPS_MAX
 from kernels.triton.triton_backend import arch_of, compile_ahead, missing_triton
-from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads.bandwidth import SCALAR, Bandwidth, canonical_outputs
 
 if TYPE_CHECKING:
@@ -25,24 +24,17 @@ SPACE = Space("bandwidth", {"BLOCK": int, "STREAM": bool}, ("kind", "element_bit
 
 
 @dataclass(frozen=True)
-class TritonBandwidth(Configured, FamilyBackend[Bandwidth]):
+class TritonBandwidth(Configured, Backend[Bandwidth]):
     """One kernel for each kind; the output is allocated by every call."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """'bandwidth'."""
-        return frozenset({"bandwidth"})
+    families = ("bandwidth",)
+    spaces = (SPACE,)
 
-    @property
-    def spaces(self) -> tuple[Space, ...]:
-        """Of all kinds."""
-        return (SPACE,)
-
-    def reasons(self, workload: Bandwidth, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Bandwidth, device: DeviceInfo) -> list[str]:
         """Needs Triton and, without a GPU, its interpreter."""
         return missing_triton(device)
 
-    def bind(self, workload: Bandwidth, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Bandwidth, inputs: Tensors) -> Prepared:
         """Pick the configuration for this architecture from the data files, or the pinned one, and compile."""
         tensors = own_copies(inputs)
         problem: Problem = {"kind": workload.kind, "element_bits": tensors[0].element_size() * 8}

@@ -5,12 +5,12 @@ Names and values only, so that listing them needs no Triton.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernels.configs import Rule, Space
 from kernels.triton.bandwidth_backend import SPACE
-from kernels.triton.builds import build
+from kernels.triton.builds import TritonKernel, build
 from kernels.triton.rows_builds import ELEMENTS
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.workloads.bandwidth import KINDS, PATTERN, WORDS
@@ -26,26 +26,15 @@ CONSTANTS = {"copy": {}, "read": {"WORDS": WORDS}, "write": {"PATTERN": PATTERN}
 
 
 @dataclass(frozen=True)
-class BandwidthKernel:
+class BandwidthKernel(TritonKernel):
     """`bandwidth_copy_kernel` and its siblings, for counts that 16 divides."""
 
     space: Space = SPACE
     name: str = "triton.bandwidth"
     backends: tuple[str, ...] = ("triton.bandwidth",)
 
-    def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """One build per rule of `arch` (or of 'default'), kind and width; `read` sees 32-bit words only."""
-        found: dict[str, KernelBuild] = {}
-        for rule in self.space.rules(arch):
-            for one in self._builds_of(arch, rule):
-                found.setdefault(one.config, one)  # as `choose`: the first rule that takes the problem
-        return list(found.values())
-
-    def unsupported_reasons(self, arch: str) -> list[str]:
-        """Every architecture that Triton has is taken; a compiler that lacks one says so itself."""
-        return []
-
-    def _builds_of(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+    def builds_under(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+        """One per kind and width; `read` sees 32-bit words only."""
         for kind in KINDS:
             for dtype in ("f32", "f16"):
                 element, bits = ELEMENTS[dtype]

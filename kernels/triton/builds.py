@@ -5,10 +5,11 @@ Names and values only, so that listing them needs no Triton.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from kernels.configs import Choice, Rule, Space
-from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
+from pytest_attnperf.kernel_builds import Kernel, KernelBuild, TritonSource
 
 CDNA = frozenset({"gfx908", "gfx90a", "gfx942", "gfx950"})
 
@@ -20,6 +21,28 @@ def has_matrix_instructions(arch: str, element_bits: int) -> bool:
     fewer. NVIDIA's tensor cores round 32-bit inputs to TF32, which 'ieee' forbids.
     """
     return element_bits <= 16 or arch in CDNA
+
+
+@dataclass(frozen=True)
+class TritonKernel(Kernel):
+    """A kernel of this folder; a subclass gives `builds_under`, or `builds` where it is compiled for certain problems.
+
+    space    what it is configured by
+    """
+
+    space: Space
+
+    def builds(self, arch: str) -> Sequence[KernelBuild]:
+        """Those under each rule of `arch`, or of 'default'; of one configuration the first, as `Space.choose` does."""
+        found: dict[str, KernelBuild] = {}
+        for rule in self.space.rules(arch):
+            for one in self.builds_under(arch, rule):
+                found.setdefault(one.config, one)
+        return list(found.values())
+
+    def builds_under(self, arch: str, rule: Rule) -> Iterable[KernelBuild]:
+        """What is compiled under one rule, for every kind of problem that the rule takes."""
+        raise NotImplementedError(f"{type(self).__name__} has neither builds() nor builds_under()")
 
 
 def build(

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernels.configs import Space
 from kernels.configured import Configured
-from kernels.family_backend import FamilyBackend
-from kernels.prefill_backend import own_copies
+from kernels.layouts import own_copies
 from kernels.triton.decode_checks import HEAD_DIM_MAX, ROWS_MAX
 from kernels.triton.decode_space import REDUCE_SPACE, SPACE, problem_of
 from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
-from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads.decode import Decode
 from pytest_attnperf.workloads.paged_cache import require_block_table
 
@@ -24,20 +22,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TritonFlashDecode(Configured, FamilyBackend[Decode]):
+class TritonFlashDecode(Configured, Backend[Decode]):
     """Split over the keys, and a second kernel that joins the splits; every feature, 64 rows a program."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """Decode alone."""
-        return frozenset({"decode"})
+    families = ("decode",)
+    spaces = (SPACE, REDUCE_SPACE)
 
-    @property
-    def spaces(self) -> tuple[Space, ...]:
-        """The splits' and the reduction's."""
-        return (SPACE, REDUCE_SPACE)
-
-    def reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
         """Needs Triton and, without a GPU, its interpreter."""
         found = missing_triton(device)
         rows = workload.heads // workload.kv_heads * workload.queries
@@ -52,7 +43,7 @@ class TritonFlashDecode(Configured, FamilyBackend[Decode]):
             found.append("Triton has no f8e4m3fnuz on NVIDIA GPUs")
         return found
 
-    def bind(self, workload: Decode, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
         """Check the block table, pick the configurations for this architecture or the pinned ones, and compile."""
         from kernels.triton.decode import flash_decode
 

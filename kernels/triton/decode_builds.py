@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kernels.configs import Space, padded
-from kernels.triton.builds import build, has_matrix_instructions
+from kernels.triton.builds import TritonKernel, build, has_matrix_instructions
 from kernels.triton.decode_space import LAUNCH_CONSTANTS, REDUCE_SPACE, SPACE, problem_of
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.workloads.decode import Decode
@@ -42,7 +42,7 @@ within one split; eight speculated tokens of sixteen heads; Gemma 2's caps (arXi
 
 
 @dataclass(frozen=True)
-class DecodeKernel:
+class DecodeKernel(TritonKernel):
     """`decode_kernel` for the problems of `LINES`, with lengths that need not be multiples of anything."""
 
     space: Space = SPACE
@@ -52,10 +52,6 @@ class DecodeKernel:
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """One build per problem."""
         return [self.build_of(arch, problem(line, arch)) for line in LINES]
-
-    def unsupported_reasons(self, arch: str) -> list[str]:
-        """Every architecture that Triton has is taken; a compiler that lacks one says so itself."""
-        return []
 
     def build_of(self, arch: str, workload: Decode) -> KernelBuild:
         """The build of a problem under the rule that takes it."""
@@ -77,7 +73,7 @@ class DecodeKernel:
 
 
 @dataclass(frozen=True)
-class DecodeReduceKernel:
+class DecodeReduceKernel(TritonKernel):
     """`decode_reduce_kernel` for three head dimensions, with sinks and lse."""
 
     space: Space = REDUCE_SPACE
@@ -87,10 +83,6 @@ class DecodeReduceKernel:
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """One build per head dimension, for bf16."""
         return [self.build_of(arch, head_dim) for head_dim in (64, 128, 256)]
-
-    def unsupported_reasons(self, arch: str) -> list[str]:
-        """As `DecodeKernel`."""
-        return []
 
     def build_of(self, arch: str, head_dim: int) -> KernelBuild:
         """The build for a head dimension."""
@@ -166,3 +158,6 @@ def _constants(workload: Decode) -> dict[str, object]:
 def _one_split(workload: Decode) -> bool:
     """A short window is one split in every shipped rule."""
     return 0 < workload.window <= 128
+
+
+KERNELS = (DecodeKernel(), DecodeReduceKernel())

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from kernels.configs import Choice, Space
 from kernels.configured import Configured
-from kernels.family_backend import FamilyBackend
+from kernels.layouts import own_copies
 from kernels.native.gemm import fp8_formats
-from kernels.prefill_backend import own_copies
 from kernels.triton.gemm_space import (
     MULTIPLY_REDUCE_SIZE_M_MAX,
     MULTIPLY_REDUCE_SPACE,
@@ -21,7 +20,7 @@ from kernels.triton.gemm_space import (
     properties,
 )
 from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
-from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.backends import Backend, Declares, Prepared
 
 if TYPE_CHECKING:
     import torch
@@ -34,16 +33,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TritonGemm(Configured, FamilyBackend["Gemm"]):
+class TritonGemm(Configured, Backend["Gemm"]):
     """One schedule of matrix multiplication; subclasses give its space, `launch` and what it declares.
 
     All take every dtype and layout of the family, and any sizes.
     """
 
-    @property
-    def families(self) -> frozenset[str]:
-        """'gemm'."""
-        return frozenset({"gemm"})
+    families = ("gemm",)
 
     @property
     def spaces(self) -> tuple[Space, ...]:
@@ -59,7 +55,7 @@ class TritonGemm(Configured, FamilyBackend["Gemm"]):
     def launch(self, workload: Gemm, tensors: Tensors, choice: Choice) -> tuple[Call, tuple[str, ...], dict[str, str]]:
         """The timed call, a function of `tensors`; names of the kernels that it runs; and what else is recorded."""
 
-    def reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
         """Needs Triton and, without a GPU, its interpreter; fp8 only in formats that the device multiplies."""
         found = missing_triton(device)
         if workload.scaled and device.kind != "cpu" and workload.dtype not in (formats := fp8_formats(device)):
@@ -67,7 +63,7 @@ class TritonGemm(Configured, FamilyBackend["Gemm"]):
             found.append(f"{device.arch} multiplies {held} in hardware, not {workload.dtype}")
         return found
 
-    def bind(self, workload: Gemm, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Gemm, inputs: Tensors) -> Prepared:
         """Pick the configuration for this architecture from the data files, or the pinned one, and compile."""
         tensors = own_copies(inputs)
         choice = self.choose(self.space, arch_of(tensors[0].device), properties(workload))
@@ -153,9 +149,9 @@ class MultiplyReduce(TritonGemm):
         """Of `gemm_multiply_reduce_kernel`."""
         return MULTIPLY_REDUCE_SPACE
 
-    def reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
         """At most MULTIPLY_REDUCE_SIZE_M_MAX rows; fp8 is converted, so a format that the device converts will do."""
-        found = super().reasons(workload, device)
+        found = super().unsupported_reasons(workload, device)
         if workload.size_m > MULTIPLY_REDUCE_SIZE_M_MAX:
             found.append(
                 f"m {workload.size_m} is above {MULTIPLY_REDUCE_SIZE_M_MAX}, the most rows that it takes: past it, "

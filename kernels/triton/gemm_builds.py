@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kernels.configs import Rule, Space
+from kernels.configs import Rule
 from kernels.native.gemm import fp8_formats
-from kernels.triton.builds import build, has_matrix_instructions
+from kernels.triton.builds import TritonKernel, build, has_matrix_instructions
 from kernels.triton.gemm_space import DESCRIPTOR_BYTES, MULTIPLY_REDUCE_SPACE, SPACE, STREAM_K_SPACE, properties
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.records import DeviceInfo
@@ -71,22 +71,16 @@ MULTIPLY_REDUCE_PROBLEMS = (
 
 
 @dataclass(frozen=True)
-class GemmKernel:
+class GemmKernel(TritonKernel):
     """One kernel on the problems that stand for what a user runs; every rule of every architecture takes one of them.
 
     f8e4m3 stands for whichever 8-bit format the architecture multiplies; where it has none, no such build exists.
 
-    space       what the kernel is configured by
-    name        as registered
-    backends    that launch it
     problems    ids of workloads
     function    name of the `@triton.jit` function
     matrix      whether its products run on matrix units where there are some
     """
 
-    space: Space
-    name: str
-    backends: tuple[str, ...]
     problems: tuple[str, ...]
     function: str
     matrix: bool = True
@@ -96,10 +90,6 @@ class GemmKernel:
         chosen = (_native(Gemm.parse(text), arch) for text in self.problems)
         rules = self.space.choose
         return [self.under(arch, each, rules(arch, properties(each)).rule) for each in chosen if each is not None]
-
-    def unsupported_reasons(self, arch: str) -> list[str]:
-        """Every architecture that Triton has is taken; a compiler that lacks one says so itself."""
-        return []
 
     def under(self, arch: str, workload: Gemm, rule: Rule) -> KernelBuild:
         """The build of a problem under a rule, which need not be a shipped one."""
@@ -176,26 +166,26 @@ def _native(workload: Gemm, arch: str) -> Gemm | None:
 
 
 KERNELS = (
-    GemmKernel(SPACE, "triton.gemm", ("triton.gemm",), GEMM_PROBLEMS, "gemm_kernel"),
+    GemmKernel("triton.gemm", ("triton.gemm",), SPACE, GEMM_PROBLEMS, "gemm_kernel"),
     GemmKernel(
-        STREAM_K_SPACE,
         "triton.gemm_stream_k",
         ("triton.gemm_stream_k", "triton.gemm_data_parallel"),
+        STREAM_K_SPACE,
         STREAM_K_PROBLEMS,
         "gemm_stream_k_kernel",
     ),
     GemmKernel(
-        STREAM_K_SPACE,
         "triton.gemm_fix_up",
         ("triton.gemm_stream_k",),
+        STREAM_K_SPACE,
         FIX_UP_PROBLEMS,
         FIX_UP,
         matrix=False,
     ),
     GemmKernel(
-        MULTIPLY_REDUCE_SPACE,
         "triton.gemm_multiply_reduce",
         ("triton.gemm_multiply_reduce",),
+        MULTIPLY_REDUCE_SPACE,
         MULTIPLY_REDUCE_PROBLEMS,
         "gemm_multiply_reduce_kernel",
         matrix=False,

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from kernels.configs import Space
 from kernels.configured import Configured
-from kernels.family_backend import FamilyBackend
 from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
-from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads.mixed import Mixed
 from pytest_attnperf.workloads.paged_cache import require_block_table
 
@@ -34,7 +33,7 @@ SPACE = Space(
 
 
 @dataclass(frozen=True)
-class TritonUnified(Configured, FamilyBackend[Mixed]):
+class TritonUnified(Configured, Backend[Mixed]):
     """Every feature of the family, head dimensions to 256, up to 64 query heads per K/V head.
 
     All keys of a block of rows are walked over by one program: a step of few sequences that each add a token to very
@@ -42,17 +41,10 @@ class TritonUnified(Configured, FamilyBackend[Mixed]):
     and the longest query; lengths are read on the device.
     """
 
-    @property
-    def families(self) -> frozenset[str]:
-        """'mixed'."""
-        return frozenset({"mixed"})
+    families = ("mixed",)
+    spaces = (SPACE,)
 
-    @property
-    def spaces(self) -> tuple[Space, ...]:
-        """The one kernel's."""
-        return (SPACE,)
-
-    def reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
         """Needs Triton and, without a GPU, its interpreter."""
         found = missing_triton(device)
         if workload.head_dim > HEAD_DIM_MAX:
@@ -61,7 +53,7 @@ class TritonUnified(Configured, FamilyBackend[Mixed]):
             found.append(f"{group} query heads per K/V head are more than {GROUP_MAX}, the most this kernel takes")
         return found
 
-    def bind(self, workload: Mixed, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Mixed, inputs: Tensors) -> Prepared:
         """Pick the configuration for this architecture from the data files, or the pinned one, and compile; nothing is
         tuned here. Raises UsageError for a block table or lengths out of range."""
         from kernels.triton.mixed import mixed_attention

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kernels.configs import Rule, Space, padded
-from kernels.triton.builds import build, has_matrix_instructions
+from kernels.triton.builds import TritonKernel, build, has_matrix_instructions
 from kernels.triton.mixed_backend import SPACE
 from pytest_attnperf.kernel_builds import KernelBuild
 
@@ -58,7 +58,7 @@ VARIANTS = (
 
 
 @dataclass(frozen=True)
-class MixedKernel:
+class MixedKernel(TritonKernel):
     """`mixed_kernel` in each variant, under the rule that would take it."""
 
     space: Space = SPACE
@@ -68,10 +68,6 @@ class MixedKernel:
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """One build per variant."""
         return list(self._builds(arch))
-
-    def unsupported_reasons(self, arch: str) -> list[str]:
-        """Every architecture that Triton has is taken; a compiler that lacks one says so itself."""
-        return []
 
     def _builds(self, arch: str) -> Iterator[KernelBuild]:
         for variant in VARIANTS:
@@ -121,3 +117,6 @@ def _constants(variant: Variant) -> dict[str, object]:
         "PRECISION": "ieee",
         "IN_FP32": False,
     }
+
+
+KERNELS = (MixedKernel(),)

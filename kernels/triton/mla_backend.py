@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from kernels.configs import Choice, Space
 from kernels.configured import Configured
-from kernels.family_backend import FamilyBackend
-from kernels.prefill_backend import own_copies
+from kernels.layouts import own_copies
 from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
-from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads.mla import Mla
 
 if TYPE_CHECKING:
@@ -43,20 +42,13 @@ DECODE_KERNELS = ("mla_absorb_kernel", "mla_split_kernel", "mla_combine_kernel")
 
 
 @dataclass(frozen=True)
-class TritonMla(Configured, FamilyBackend[Mla]):
+class TritonMla(Configured, Backend[Mla]):
     """Absorbed, causal (bottom-right), any lengths and heads, latents to 512, log-sum-exp."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """Latent attention."""
-        return frozenset({"mla"})
+    families = ("mla",)
+    spaces = (PREFILL, DECODE)
 
-    @property
-    def spaces(self) -> tuple[Space, ...]:
-        """That of prefill, and that of decoding; a workload uses one of them."""
-        return (PREFILL, DECODE)
-
-    def reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
         """Needs Triton and, without a GPU, its interpreter; and registers that RDNA does not have."""
         found = missing_triton(device) + too_few_registers(device.arch)
         if workload.latent_dim > LATENT_DIM_MAX:
@@ -66,7 +58,7 @@ class TritonMla(Configured, FamilyBackend[Mla]):
                 found.append(f"{name} {size} is above {HEAD_DIM_MAX}, the largest this kernel takes")
         return found
 
-    def bind(self, workload: Mla, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Mla, inputs: Tensors) -> Prepared:
         """Pick the configuration for this architecture from the data files, or the pinned one, and compile."""
         from kernels.triton.mla import mla_prefill
         from kernels.triton.mla_decode import mla_decode

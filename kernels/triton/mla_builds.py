@@ -5,11 +5,11 @@ Names and values only, so that listing them needs no Triton.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from kernels.configs import Rule, Space, padded
-from kernels.triton.builds import build, has_matrix_instructions
+from kernels.configs import Rule, padded
+from kernels.triton.builds import TritonKernel, build, has_matrix_instructions
 from kernels.triton.mla_backend import DECODE, PREFILL, too_few_registers
 from pytest_attnperf.kernel_builds import KernelBuild
 
@@ -27,7 +27,7 @@ Constants = dict[str, object]
 
 
 @dataclass(frozen=True)
-class MlaKernel:
+class MlaKernel(TritonKernel):
     """One of the kernels, for each rule and element type of its space; bf16 also with the other mask.
 
     function    its name
@@ -36,27 +36,17 @@ class MlaKernel:
     masks       whether it is built causal, first the one for all element types; (None,) where it knows no mask
     """
 
-    name: str
     function: str
-    space: Space
     arguments: Callable[[str, int, int, int], tuple[Signature, Constants]]
     used: tuple[str, ...]
     masks: tuple[bool | None, ...] = (None,)
-    backends: tuple[str, ...] = ("triton.mla",)
-
-    def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """One build per rule of `arch` (or of 'default') and element type, and one per further mask in bf16."""
-        found: dict[str, KernelBuild] = {}
-        for rule in self.space.rules(arch):
-            for one in self._builds_of(arch, rule):
-                found.setdefault(one.config, one)  # as `choose`: the first rule that takes the problem
-        return list(found.values())
 
     def unsupported_reasons(self, arch: str) -> list[str]:
         """RDNA is left out, see `too_few_registers`."""
         return too_few_registers(arch)
 
-    def _builds_of(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+    def builds_under(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+        """One per element type, and one per further mask in bf16."""
         latent, bits = int(rule.when["latent_dim_max"]), int(rule.when["element_bits"])
         nope, rope = SHAPES[latent]
         rows = f"-rows{rule.when.get('rows_max', MANY_ROWS)}" if "rows" in self.space.properties else ""
@@ -118,9 +108,19 @@ def _combine(element: str, nope: int, rope: int, latent: int) -> tuple[Signature
 
 KERNELS = (
     MlaKernel(
-        "triton.mla", "mla_kernel", PREFILL, _prefill, ("BLOCK_M", "BLOCK_N", "BLOCK_D", "RELOAD"), (True, False)
+        "triton.mla",
+        ("triton.mla",),
+        PREFILL,
+        "mla_kernel",
+        _prefill,
+        ("BLOCK_M", "BLOCK_N", "BLOCK_D", "RELOAD"),
+        (True, False),
     ),
-    MlaKernel("triton.mla_absorb", "mla_absorb_kernel", DECODE, _absorb, ("BLOCK_T", "BLOCK_K")),
-    MlaKernel("triton.mla_split", "mla_split_kernel", DECODE, _split, ("BLOCK_M", "BLOCK_N"), (False, True)),
-    MlaKernel("triton.mla_combine", "mla_combine_kernel", DECODE, _combine, ("BLOCK_T", "BLOCK_K", "BLOCK_V")),
+    MlaKernel("triton.mla_absorb", ("triton.mla",), DECODE, "mla_absorb_kernel", _absorb, ("BLOCK_T", "BLOCK_K")),
+    MlaKernel(
+        "triton.mla_split", ("triton.mla",), DECODE, "mla_split_kernel", _split, ("BLOCK_M", "BLOCK_N"), (False, True)
+    ),
+    MlaKernel(
+        "triton.mla_combine", ("triton.mla",), DECODE, "mla_combine_kernel", _combine, ("BLOCK_T", "BLOCK_K", "BLOCK_V")
+    ),
 )

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernels.configs import Choice, Space
+from kernels.configs import Choice
 from kernels.configured import Configured
-from kernels.prefill_backend import FLOATS, Limits, PrefillBackend, own_copies
+from kernels.layouts import own_copies
+from kernels.limits import FLOATS, Limits, refusals
 from kernels.triton.prefill_launch import HEAD_DIM_MAX, dtype_name, multiplies_8_bits, transposed_values
 from kernels.triton.prefill_space import FLOAT_8, FNUZ, OCP, PERSISTENT, SPACE, problem_of
 from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
-from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.backends import Backend, Declares, Prepared
 
 if TYPE_CHECKING:
     import torch
@@ -26,23 +27,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TritonFlash(Configured, PrefillBackend):
+class TritonFlash(Configured, Backend["Prefill"]):
     """Online softmax, causal (bottom-right), sliding windows, grouped K/V heads, any lengths, head dimensions to 256
     (Dv may differ), ALiBi, matrix bias, 8 bits, log-sum-exp. tf32 is multiplied as fp32.
     """
 
-    @property
-    def spaces(self) -> tuple[Space, ...]:
-        """The one kernel's."""
-        return (SPACE,)
+    families = ("prefill",)
+    spaces = (SPACE,)
 
-    def limits(self, device: DeviceInfo) -> Limits:
-        """Of fp8 only what the device multiplies; its log-sum-exp not on NVIDIA's, whose sums of fp8 are too short."""
-        eight = OCP | FNUZ if device.kind == "cpu" else FLOAT_8.get(device.arch, frozenset())
-        return Limits(self.name, dtypes=FLOATS | {"i8"} | eight)
-
-    def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Needs Triton and, without a GPU, its interpreter."""
+    def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
+        """Needs Triton and, without a GPU, its interpreter; of fp8 only what the device multiplies, and its log-sum-exp
+        not on NVIDIA's, whose sums of fp8 are too short."""
         found = missing_triton(device)
         for name in ("head_dim", "head_dim_v"):
             if (size := getattr(workload, name)) > HEAD_DIM_MAX:
@@ -53,9 +48,10 @@ class TritonFlash(Configured, PrefillBackend):
                 f"a log-sum-exp of {workload.dtype} is held to fp32, and the tensor cores add fp8 products with some "
                 "14 bits (arXiv:2412.19437, section 3.3.2)"
             )
-        return found
+        eight = OCP | FNUZ if device.kind == "cpu" else FLOAT_8.get(device.arch, frozenset())
+        return found + refusals(workload, Limits(self.name, dtypes=FLOATS | {"i8"} | eight))
 
-    def bind(self, workload: Prefill, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
         """Pick the configuration for this architecture from the data files, or the pinned one, and compile; nothing is
         tuned here. Values that are multiplied in 8 bits are stored transposed, untimed."""
         (space,) = self.spaces
@@ -94,10 +90,7 @@ class TritonFlash(Configured, PrefillBackend):
 class TritonFlashPersistent(TritonFlash):
     """The same with a fixed number of programs, see `prefill_persistent`."""
 
-    @property
-    def spaces(self) -> tuple[Space, ...]:
-        """The one kernel's."""
-        return (PERSISTENT,)
+    spaces = (PERSISTENT,)
 
     def function(self, device: torch.device) -> Callable[..., Any]:
         """The launcher for a device, with its number of multiprocessors; three where it is interpreted."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernels.configs import Problem, Space
-from kernels.triton.builds import build, has_matrix_instructions
+from kernels.triton.builds import TritonKernel, build, has_matrix_instructions
 from kernels.triton.prefill_launch import head_dims
 from kernels.triton.prefill_space import FLOAT_8, PERSISTENT, SPACE
 from pytest_attnperf.kernel_builds import KernelBuild
@@ -111,7 +111,7 @@ FEATURES = (
 
 
 @dataclass(frozen=True)
-class PrefillForwardKernel:
+class PrefillForwardKernel(TritonKernel):
     """`prefill_forward_kernel` at the largest head dimension of each rule for 16 and 32 bits, with log-sum-exp, and
     every feature once at a head dimension of 128.
 
@@ -128,10 +128,6 @@ class PrefillForwardKernel:
         lengths; then one per feature."""
         return [built(self.name, arch, self.space, each) for each in (*self._plain(arch), *features(arch))]
 
-    def unsupported_reasons(self, arch: str) -> list[str]:
-        """Every architecture that Triton has is taken; a compiler that lacks one says so itself."""
-        return []
-
     def _plain(self, arch: str) -> Iterator[Variant]:
         sizes = {
             (int(rule.when["head_dim_max"]), int(rule.when["element_bits"])): None
@@ -147,7 +143,7 @@ class PrefillForwardKernel:
 
 
 @dataclass(frozen=True)
-class PrefillPersistentKernel:
+class PrefillPersistentKernel(TritonKernel):
     """`prefill_persistent_kernel` at a head dimension of 128 with log-sum-exp, causal, for both kinds of lengths."""
 
     space: Space = PERSISTENT
@@ -159,10 +155,6 @@ class PrefillPersistentKernel:
         variants = (Variant("d128-bf16-causal-ragged"), Variant("d128-bf16-causal-even", even=True))
         further = {"batch_heads": "i32", "multiprocessors": "i32"}
         return [built(self.name, arch, self.space, each, further) for each in variants]
-
-    def unsupported_reasons(self, arch: str) -> list[str]:
-        """As the other kernel's."""
-        return []
 
 
 def features(arch: str) -> Iterator[Variant]:
@@ -191,3 +183,6 @@ def built(
         divisible_by_16=(*aligned, *(LENGTHS if variant.even else ())),
         matrix=has_matrix_instructions(arch, variant.bits),
     )
+
+
+KERNELS = (PrefillForwardKernel(), PrefillPersistentKernel())

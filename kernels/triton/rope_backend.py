@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from kernels.configs import Space
 from kernels.configured import Configured
-from kernels.family_backend import FamilyBackend
-from kernels.prefill_backend import own_copies
+from kernels.layouts import own_copies
 from kernels.triton.rows_backend import INTERPRETED_FLOPS_MAX
 from kernels.triton.triton_backend import arch_of, compile_ahead, missing_triton
-from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads.rope import Rope
 
 if TYPE_CHECKING:
@@ -24,24 +23,17 @@ SPACE = Space("rope", {"BLOCK_S": int, "BLOCK_H": int}, ("head_dim", "interleave
 
 
 @dataclass(frozen=True)
-class TritonRope(Configured, FamilyBackend[Rope]):
+class TritonRope(Configured, Backend[Rope]):
     """q and k in one launch, in fp32, rounded once."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """'rope'."""
-        return frozenset({"rope"})
+    families = ("rope",)
+    spaces = (SPACE,)
 
-    @property
-    def spaces(self) -> tuple[Space, ...]:
-        """The one kernel's."""
-        return (SPACE,)
-
-    def reasons(self, workload: Rope, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Rope, device: DeviceInfo) -> list[str]:
         """Needs Triton and, without a GPU, its interpreter."""
         return missing_triton(device)
 
-    def bind(self, workload: Rope, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Rope, inputs: Tensors) -> Prepared:
         """Pick the configuration for this architecture from the data files, or the pinned one, and compile."""
         from kernels.triton.rope import rope
 

@@ -5,11 +5,11 @@ Names and values only, so that listing them needs no Triton.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernels.configs import Rule, Space
-from kernels.triton.builds import build
+from kernels.triton.builds import TritonKernel, build
 from kernels.triton.rope_backend import SPACE
 from kernels.triton.rows_builds import ELEMENTS
 from pytest_attnperf.kernel_builds import KernelBuild
@@ -20,26 +20,15 @@ SIZES = ("tokens", "seq", "heads", "kv_heads")
 
 
 @dataclass(frozen=True)
-class RopeKernel:
+class RopeKernel(TritonKernel):
     """`rope_kernel` at the largest head dimension of each rule, a power of two, for both kinds of pairs."""
 
     space: Space = SPACE
     name: str = "triton.rope"
     backends: tuple[str, ...] = ("triton.rope",)
 
-    def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """One build per rule of `arch` (or of 'default'), dtype and kind of pairs."""
-        found: dict[str, KernelBuild] = {}
-        for rule in self.space.rules(arch):
-            for one in self._builds_of(arch, rule):
-                found.setdefault(one.config, one)  # as `choose`: the first rule that takes the problem
-        return list(found.values())
-
-    def unsupported_reasons(self, arch: str) -> list[str]:
-        """Every architecture that Triton has is taken; a compiler that lacks one says so itself."""
-        return []
-
-    def _builds_of(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+    def builds_under(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+        """One per dtype and kind of pairs."""
         head_dim = int(rule.when["head_dim_max"])
         for dtype in ("bf16", "f32"):
             element, bits = ELEMENTS[dtype]

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernels.configs import Space
 from kernels.configured import Configured
-from kernels.family_backend import FamilyBackend
-from kernels.prefill_backend import own_copies
+from kernels.layouts import own_copies
 from kernels.triton.rows_space import LAYERNORM, RMSNORM, SOFTMAX, problem_of
 from kernels.triton.triton_backend import arch_of, compile_ahead, missing_triton
-from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads import layernorm, rmsnorm
 from pytest_attnperf.workloads.layernorm import LayerNorm
 from pytest_attnperf.workloads.rmsnorm import RmsNorm
@@ -35,13 +34,13 @@ INTERPRETED_FLOPS_MAX = 5e6
 
 
 @dataclass(frozen=True)
-class RowsBackend(Configured, FamilyBackend[P]):
+class RowsBackend(Configured, Backend[P]):
     """One kernel over rows of any length; subclasses give its space and its launch."""
 
     @property
-    def families(self) -> frozenset[str]:
+    def families(self) -> tuple[str, ...]:
         """The one of the same name as the kernel."""
-        return frozenset({self.space.kernel})
+        return (self.space.kernel,)
 
     @property
     @abc.abstractmethod
@@ -62,11 +61,11 @@ class RowsBackend(Configured, FamilyBackend[P]):
     def launch(self, workload: P, config: dict[str, int | bool]) -> Callable[..., Any]:
         """The call on the workload's inputs: gives 'out', or ('out', 'residual_out' or None)."""
 
-    def reasons(self, workload: P, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: P, device: DeviceInfo) -> list[str]:
         """Needs Triton and, without a GPU, its interpreter."""
         return missing_triton(device)
 
-    def bind(self, workload: P, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: P, inputs: Tensors) -> Prepared:
         """Pick the configuration for this architecture from the data files, or the pinned one, and compile."""
         tensors = own_copies(inputs)
         choice = self.choose(self.space, arch_of(tensors[0].device), problem_of(workload))

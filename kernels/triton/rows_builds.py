@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kernels.configs import Rule, Space
-from kernels.triton.builds import build
+from kernels.configs import Rule
+from kernels.triton.builds import TritonKernel, build
 from kernels.triton.rows_space import LAYERNORM, RMSNORM, SOFTMAX
 from pytest_attnperf.kernel_builds import KernelBuild
 
@@ -18,31 +18,20 @@ ELEMENTS = {"f32": ("*fp32", 32), "f16": ("*fp16", 16), "bf16": ("*bf16", 16)}
 
 
 @dataclass(frozen=True)
-class RowsKernel:
+class RowsKernel(TritonKernel):
     """One kernel over rows at the longest rows of each rule, of columns that 16 divides; norms with a residual.
 
-    space       what it is configured by
     pointers    its tensors, of one element type
     norm        whether it takes eps and a residual
     dtypes      what it is compiled for
     """
 
-    space: Space
-    name: str
-    backends: tuple[str, ...]
     pointers: tuple[str, ...]
     norm: bool
     dtypes: tuple[str, ...]
 
-    def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """One build per rule of `arch` (or of 'default') and dtype."""
-        return [one for rule in self.space.rules(arch) for one in self._builds_of(arch, rule)]
-
-    def unsupported_reasons(self, arch: str) -> list[str]:
-        """Every architecture that Triton has is taken; a compiler that lacks one says so itself."""
-        return []
-
-    def _builds_of(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+    def builds_under(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+        """One per dtype."""
         longest = rule.when.get("columns_max")
         columns = "long" if longest is None else f"c{longest}"
         one_pass = longest is not None and int(longest) <= rule.constants["BLOCK_C"]
@@ -93,19 +82,19 @@ class RowsKernel:
 
 
 KERNELS = (
-    RowsKernel(SOFTMAX, "triton.softmax", ("triton.softmax",), ("x_ptr", "out_ptr"), False, ("f16", "f32")),
+    RowsKernel("triton.softmax", ("triton.softmax",), SOFTMAX, ("x_ptr", "out_ptr"), False, ("f16", "f32")),
     RowsKernel(
-        RMSNORM,
         "triton.rmsnorm",
         ("triton.rmsnorm",),
+        RMSNORM,
         ("x_ptr", "residual_ptr", "weight_ptr", "out_ptr", "sum_ptr"),
         True,
         ("bf16", "f32"),
     ),
     RowsKernel(
-        LAYERNORM,
         "triton.layernorm",
         ("triton.layernorm",),
+        LAYERNORM,
         ("x_ptr", "residual_ptr", "weight_ptr", "bias_ptr", "out_ptr", "sum_ptr"),
         True,
         ("bf16", "f32"),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kernels.configs import Choice, Problem, Space
 from kernels.configured import Configured
-from kernels.prefill_backend import FLOATS
+from kernels.limits import FLOATS
 from kernels.staged_backend import StagedBackend, StagedWorkload, StageKernel, StageProblem
 from kernels.triton.prefill_launch import HEAD_DIM_MAX
 from kernels.triton.staged_checks import KEYS_MAX
@@ -48,15 +48,8 @@ class TritonStaged(Configured, StagedBackend):
     v may be views of any strides whose heads are whole.
     """
 
-    @property
-    def spaces(self) -> tuple[Space, ...]:
-        """Those of the four kernels."""
-        return SPACES
-
-    @property
-    def dtypes(self) -> frozenset[str]:
-        """Ordinary floats."""
-        return FLOATS
+    spaces = SPACES
+    dtypes = FLOATS
 
     def missing(self, device: DeviceInfo) -> list[str]:
         """Triton and, without a GPU, its interpreter."""
@@ -87,9 +80,9 @@ class TritonStaged(Configured, StagedBackend):
             ),
         )
 
-    def bind(self, workload: StagedWorkload, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: StagedWorkload, inputs: Tensors) -> Prepared:
         """As `StagedBackend`; what another kernel has computed is read where it lies."""
-        return dataclasses.replace(super().bind(workload, inputs), arguments=_as_they_lie)
+        return dataclasses.replace(super().prepare(workload, inputs), arguments=_as_they_lie)
 
 
 def chosen_by(stage: str, problem: StageProblem) -> Problem:

@@ -4,11 +4,11 @@ that 16 and every tile divide. Names and values only, so that listing them needs
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernels.configs import Rule, Space
-from kernels.triton.builds import build, has_matrix_instructions
+from kernels.triton.builds import TritonKernel, build, has_matrix_instructions
 from kernels.triton.staged_spaces import CAUSAL_MASK, QK_SCORES, ROW_SOFTMAX, WEIGHTED_VALUES
 from pytest_attnperf.kernel_builds import KernelBuild
 
@@ -19,10 +19,9 @@ HEAD_DIM = 128
 
 
 @dataclass(frozen=True)
-class TritonStagedKernel:
+class TritonStagedKernel(TritonKernel):
     """One kernel of the pipeline, causal where that matters, with log-sum-exp where it has one.
 
-    space       what it is configured by
     pointers    its tensors and their types, '' for the dtype of the attention
     integers    its sizes and strides that 16 divides
     others      its further numbers and their types
@@ -30,31 +29,17 @@ class TritonStagedKernel:
     product     whether it multiplies matrices
     """
 
-    space: Space
     pointers: Mapping[str, str]
     integers: Sequence[str]
     others: Mapping[str, str]
     constants: Mapping[str, object]
     product: bool = False
-    backends: tuple[str, ...] = ("triton.staged",)
 
-    @property
-    def name(self) -> str:
-        """'triton.' and the space's name."""
-        return f"triton.{self.space.kernel}"
-
-    def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """One build per rule of `arch`, or of 'default'."""
-        return [self._built(arch, rule) for rule in self.space.rules(arch)]
-
-    def unsupported_reasons(self, arch: str) -> list[str]:
-        """Every architecture that Triton has is taken; a compiler that lacks one says so itself."""
-        return []
-
-    def _built(self, arch: str, rule: Rule) -> KernelBuild:
+    def builds_under(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+        """One."""
         bits = int(rule.when.get("element_bits", 16))
         once = {"ONE_PASS": "columns_max" in rule.when} if self.space is ROW_SOFTMAX else {}
-        return build(
+        yield build(
             self.name,
             arch,
             _config(self.space, ELEMENTS[bits][0], rule),
@@ -84,6 +69,8 @@ def _config(space: Space, dtype: str, rule: Rule) -> str:
 
 KERNELS = (
     TritonStagedKernel(
+        "triton.staged_qk_scores",
+        ("triton.staged",),
         QK_SCORES,
         pointers={"q_ptr": "", "k_ptr": "", "scores_ptr": "*fp32"},
         integers=("q_batch", "q_token", "q_head", "k_batch", "k_token", "k_head", "seq_q", "seq_kv"),
@@ -92,6 +79,8 @@ KERNELS = (
         product=True,
     ),
     TritonStagedKernel(
+        "triton.staged_causal_mask",
+        ("triton.staged",),
         CAUSAL_MASK,
         pointers={"scores_ptr": "*fp32"},
         integers=("seq_q", "seq_kv"),
@@ -99,6 +88,8 @@ KERNELS = (
         constants={},
     ),
     TritonStagedKernel(
+        "triton.staged_row_softmax",
+        ("triton.staged",),
         ROW_SOFTMAX,
         pointers={"scores_ptr": "*fp32", "weights_ptr": "", "lse_ptr": "*fp32"},
         integers=("rows", "seq_q", "columns"),
@@ -106,6 +97,8 @@ KERNELS = (
         constants={"CAUSAL": True},
     ),
     TritonStagedKernel(
+        "triton.staged_weighted_values",
+        ("triton.staged",),
         WEIGHTED_VALUES,
         pointers={"weights_ptr": "", "v_ptr": "", "out_ptr": ""},
         integers=("v_batch", "v_token", "v_head", "seq_q", "seq_kv"),

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from kernels.configs import Space
 from kernels.configured import Configured
-from kernels.prefill_backend import HALVES, Limits, PrefillBackend
+from kernels.limits import HALVES, Limits, refusals
 from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
-from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.backends import Backend, Declares, Prepared
 
 if TYPE_CHECKING:
     import torch
@@ -24,38 +24,28 @@ SPACE = Space("trans_v", {"BLOCK_M": int, "BLOCK_N": int, "PRELOAD_V": bool}, ("
 
 
 @dataclass(frozen=True)
-class TritonTransV(Configured, PrefillBackend):
+class TritonTransV(Configured, Backend["Prefill"]):
     """Online softmax over values stored (B, Hk, D, Skv), which are transposed before anything is timed.
 
     Head dimensions 64 and 128, f16 and bf16, causal (bottom-right), grouped K/V heads, any lengths, log-sum-exp. The
     kernel relies on every row seeing key 0.
     """
 
-    @property
-    def spaces(self) -> tuple[Space, ...]:
-        """The one kernel's."""
-        return (SPACE,)
+    families = ("prefill",)
+    spaces = (SPACE,)
 
-    def limits(self, device: DeviceInfo) -> Limits:
-        """Plain scores, one head dimension, and every row must see a key."""
-        return Limits(
-            self.name,
-            dtypes=HALVES,
-            window=False,
-            rows_without_keys=False,
-            head_dim_v=False,
-            alibi=False,
-            bias=False,
-        )
-
-    def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Needs Triton and, without a GPU, its interpreter; and a head dimension that it has tiles for."""
+    def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
+        """Needs Triton and, without a GPU, its interpreter; one head dimension, which it has tiles for; plain scores,
+        and every row must see a key."""
         found = missing_triton(device)
         if workload.head_dim not in HEAD_DIMS:
             found.append(f"head_dim {workload.head_dim} is none of {', '.join(map(str, HEAD_DIMS))}")
-        return found
+        limits = Limits(
+            self.name, HALVES, window=False, rows_without_keys=False, head_dim_v=False, alibi=False, bias=False
+        )
+        return found + refusals(workload, limits)
 
-    def bind(self, workload: Prefill, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
         """Transpose v, untimed; pick the configuration for this architecture from the data files, or the pinned one,
         and compile. Nothing is tuned here."""
         from kernels.triton.trans_v import trans_v

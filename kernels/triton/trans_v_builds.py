@@ -5,11 +5,11 @@ Names and values only, so that listing them needs no Triton.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernels.configs import Rule, Space
-from kernels.triton.builds import build, has_matrix_instructions
+from kernels.triton.builds import TritonKernel, build, has_matrix_instructions
 from kernels.triton.trans_v_backend import SPACE
 from pytest_attnperf.kernel_builds import KernelBuild
 
@@ -22,26 +22,15 @@ at."""
 
 
 @dataclass(frozen=True)
-class TransVKernel:
+class TransVKernel(TritonKernel):
     """`trans_v_kernel` at the head dimension of each rule."""
 
     space: Space = SPACE
     name: str = "triton.trans_v"
     backends: tuple[str, ...] = ("triton.flash_trans_v",)
 
-    def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """One build per rule of `arch` (or of 'default') and variant that it takes."""
-        found: dict[str, KernelBuild] = {}
-        for rule in self.space.rules(arch):
-            for one in self._builds_of(arch, rule):
-                found.setdefault(one.config, one)  # as `choose`: the first rule that takes the problem
-        return list(found.values())
-
-    def unsupported_reasons(self, arch: str) -> list[str]:
-        """Every architecture that Triton has is taken; a compiler that lacks one says so itself."""
-        return []
-
-    def _builds_of(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+    def builds_under(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+        """One per variant that the rule takes."""
         head_dim = int(rule.when["head_dim"])
         for dtype, causal, with_lse in VARIANTS:
             if rule.when.get("causal", causal) != causal:

@@ -8,14 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernels.configs import Space
 from kernels.configured import Configured
-from kernels.family_backend import FamilyBackend
-from kernels.prefill_backend import own_copies
+from kernels.layouts import own_copies
 from kernels.triton.prefill_launch import HEAD_DIM_MAX, check_lengths
 from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
 from kernels.triton.varlen_space import SPACE, problem_of
-from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.backends import Backend, Declares, Prepared
 
 if TYPE_CHECKING:
     import torch
@@ -26,27 +24,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TritonFlashVarlen(Configured, FamilyBackend["Varlen"]):
+class TritonFlashVarlen(Configured, Backend["Varlen"]):
     """As `triton.flash` for every sequence of a batch in one launch; tf32 is multiplied as fp32."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """'varlen'."""
-        return frozenset({"varlen"})
+    families = ("varlen",)
+    spaces = (SPACE,)
 
-    @property
-    def spaces(self) -> tuple[Space, ...]:
-        """The one kernel's."""
-        return (SPACE,)
-
-    def reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
         """Needs Triton and, without a GPU, its interpreter."""
         found = missing_triton(device)
         if workload.head_dim > HEAD_DIM_MAX:
             found.append(f"head_dim {workload.head_dim} is above {HEAD_DIM_MAX}, the largest this kernel takes")
         return found
 
-    def bind(self, workload: Varlen, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Varlen, inputs: Tensors) -> Prepared:
         """Check the cumulative lengths, pick the configuration from the data files, or the pinned one, and compile."""
         from kernels.triton.varlen_forward import varlen_forward
 

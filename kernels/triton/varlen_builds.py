@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernels.configs import Space
-from kernels.triton.builds import build, has_matrix_instructions
+from kernels.triton.builds import TritonKernel, build, has_matrix_instructions
 from kernels.triton.prefill_launch import head_dims
 from kernels.triton.varlen_space import SPACE
 from pytest_attnperf.kernel_builds import KernelBuild
@@ -19,7 +19,7 @@ HEAD_DIM = 128
 
 
 @dataclass(frozen=True)
-class VarlenForwardKernel:
+class VarlenForwardKernel(TritonKernel):
     """`varlen_forward_kernel` in f16 and bf16 for both masks, with log-sum-exp."""
 
     space: Space = SPACE
@@ -29,10 +29,6 @@ class VarlenForwardKernel:
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """One build per element type and mask."""
         return [self.build_of(arch, dtype, causal) for dtype in TYPES for causal in (True, False)]
-
-    def unsupported_reasons(self, arch: str) -> list[str]:
-        """Every architecture that Triton has is taken; a compiler that lacks one says so itself."""
-        return []
 
     def build_of(
         self, arch: str, dtype: str, causal: bool, head_dim: int = HEAD_DIM, *, windowed: bool = False
@@ -69,3 +65,6 @@ class VarlenForwardKernel:
             divisible_by_16=tuple(pointers),
             matrix=has_matrix_instructions(arch, 16),
         )
+
+
+KERNELS = (VarlenForwardKernel(),)

@@ -63,6 +63,7 @@ class CaseCollector:
         """Ask every conftest for its backends and families."""
         self.config.hook.pytest_attnperf_register_backends(registry=self.registry)
         self.config.hook.pytest_attnperf_register_workloads(families=self.families)
+        self.registry.require_families({family.name for family in self.families})
         _ = self._model  # a file that cannot be read is an error also where no test asks for its workloads
 
     @functools.cached_property

@@ -103,7 +103,7 @@ class _CollectingProject(Collecting):
         workloads = _workloads_of(items)
         others = [
             item
-            for name in sorted(backend.families - {family.name})
+            for name in sorted({*backend.families} - {family.name})
             for item in session.items
             if _is_case_of(item, backend, name)
         ]
@@ -143,7 +143,7 @@ def _largest_first(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 def _only_family(backend: Backend) -> str:
     if len(backend.families) != 1:
         raise UsageError(f"{backend.name} implements {_listed(backend.families)}; choose one with --family")
-    return next(iter(backend.families))
+    return backend.families[0]
 
 
 def _listed(names: Sequence[str] | frozenset[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import re
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 import kernels
 from kernels.aiter import package
 from pytest_attnperf.backends import Registry
+from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.base import DTYPE_BYTES, QUANTISED
 from pytest_attnperf.workloads.families import FAMILIES, Family, place_of
@@ -57,38 +59,45 @@ print("torch._inductor" in sys.modules)
 """
 
 
-def test_every_backend_is_registered_under_its_documented_name() -> None:
-    """The registry holds exactly the backends the suites are parametrised from, in table order."""
-    registry = Registry()
-    kernels.register(registry)
-    assert [backend.name for backend in registry.for_family("prefill")] == [
-        "native.eager",
-        "native.eager_fp32",
-        "native.sdpa_flash",
-        "native.sdpa_efficient",
-        "native.sdpa_cudnn",
-        "native.sdpa_math",
-        "native.flex",
-        "native.compiled",
-        "triton.flash",
-        "triton.flash_persistent",
-        "ck",
-        "aiter.asm",
-        "aiter.auto",
-        "aiter.triton",
-        "aiter.triton_dao",
-        "triton.flash_trans_v",
-        "hip.naive",
-        "hip.lds_tiles",
-        "hip.flash",
-        "hip.vectorised",
-        "hip.matrix",
-        "hip.prefetch",
-        "hip.best",
-        "hip.staged",
-        "native.staged",
-        "triton.staged",
-    ]
+def unlisted(root: Path) -> list[str]:
+    """'file:line: what to do' for every BACKENDS and KERNELS below `root` that no line of MODULES names."""
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        name = ".".join(path.relative_to(root).with_suffix("").parts)
+        for node in ast.parse(path.read_text()).body:
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            given = {getattr(target, "id", "") for target in targets} & {"BACKENDS", "KERNELS"}
+            if given and name not in kernels.MODULES:
+                found.append(f"{path}:{node.lineno}: add {name!r} to MODULES in {root / '__init__.py'}")
+    return found
+
+
+def test_every_module_with_backends_or_kernels_is_listed() -> None:
+    """None is left out, and none is listed twice."""
+    assert unlisted(ROOT / "kernels") == []
+    assert len(set(kernels.MODULES)) == len(kernels.MODULES)
+
+
+def test_an_unlisted_module_is_named_with_its_line(tmp_path: Path) -> None:
+    """Where BACKENDS stands, and where its line belongs; a private name needs none."""
+    (tmp_path / "mine.py").write_text('"""Mine."""\n\nBACKENDS: tuple[str, ...] = ()\n_OTHER = 1\n')
+    (finding,) = unlisted(tmp_path)
+    assert finding == f"{tmp_path}/mine.py:3: add 'mine' to MODULES in {tmp_path}/__init__.py"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("native.mine", r"names 'native\.mine', and there is no kernels/native/mine\.py"),
+        ("nowhere.mine", r"names 'nowhere\.mine', and there is no kernels/nowhere/mine\.py"),
+        ("native.prefill_eager", r"names '.*', and .*/prefill_eager\.py has neither BACKENDS nor KERNELS"),
+    ],
+)
+def test_a_line_that_names_nothing_is_refused(name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """File and line of the list, and what is not there."""
+    monkeypatch.setattr(kernels, "MODULES", (name,))
+    with pytest.raises(UsageError, match=rf"kernels/__init__\.py:\d+ {said}"):
+        kernels.register(Registry())
 
 
 def lacking_backends(registry: Registry, families: Iterable[Family]) -> list[str]:
@@ -139,7 +148,7 @@ def test_every_attention_backend_has_its_layer() -> None:
     """Family block holds the plain layer, and one over each backend of prefill or decode, under its name."""
     registry = Registry()
     kernels.register(registry)
-    attending = [backend.name for backend in registry if backend.families & {"prefill", "decode"}]
+    attending = [backend.name for backend in registry if {"prefill", "decode"}.intersection(backend.families)]
     layers = [backend.name for backend in registry.for_family("block")]
     assert layers == ["layer.plain", *(f"layer.{name}" for name in attending)]
 

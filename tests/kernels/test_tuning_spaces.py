@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from kernels.triton import decode_backend, gemm_backend, prefill, rows_backend, varlen
+import kernels
+from kernels.configured import Configured
 from kernels.triton.gemm_builds import KERNELS as GEMMS
 from kernels.triton.prefill_builds import PrefillForwardKernel
 from kernels.triton.rows_builds import KERNELS as ROWS
 from kernels.tuning import declared_by_kernel
 from kernels.tuning_spaces.target import Target
+from pytest_attnperf.backends import Registry
 from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
 from pytest_attnperf.records.code import KernelCode
 from pytest_attnperf.tools.tuner.compiling import CompiledCandidate
@@ -26,8 +28,9 @@ from pytest_attnperf.workloads.rmsnorm import RmsNorm
 from pytest_attnperf.workloads.softmax import Softmax
 from pytest_attnperf.workloads.varlen import Varlen
 
-MODULES = (prefill, varlen, decode_backend, gemm_backend, rows_backend)
-BACKENDS: dict[str, Any] = {each.name: each for module in MODULES for each in module.BACKENDS}
+REGISTRY = Registry()
+kernels.register(REGISTRY)
+BACKENDS: dict[str, Any] = {each.name: each for each in REGISTRY if isinstance(each, Configured)}
 D256 = Prefill.parse("prefill-b4-s512-h8-d256-f16-causal-lse")
 
 

@@ -1,19 +1,12 @@
-"""What every prefill backend shares: its description, what it refuses, and the step from `Workload` to `Prefill`."""
+"""Which properties of attention a backend takes, and one wording for what it refuses."""
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
-
-from pytest_attnperf.records import DeviceInfo, Tolerance
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import torch
-
-    from pytest_attnperf.backends import Prepared, Tensors
-    from pytest_attnperf.workloads.base import Workload
     from pytest_attnperf.workloads.prefill import Prefill
 
 
@@ -92,59 +85,3 @@ def _modes(modes: Iterable[str]) -> str:
 def listed(names: Iterable[str]) -> str:
     """'bf16, f16': in alphabetical order, for reasons."""
     return ", ".join(sorted(names))
-
-
-@dataclass(frozen=True)
-class PrefillBackend(abc.ABC):
-    """One way to do dense attention prefill; subclasses give `limits`, `reasons` and `bind`.
-
-    name             as registered, e.g. 'native.eager'
-    cpu_flops_max    largest workload offered where there is no GPU, in useful floating-point operations; 0 means none
-    times_on_cpu     whether a time taken without a GPU says anything
-    tolerance        error budget against the plain computation's own error
-    """
-
-    name: str
-    cpu_flops_max: float = 0.0
-    times_on_cpu: bool = True
-    tolerance: Tolerance = field(default_factory=Tolerance)
-    families: frozenset[str] = frozenset({"prefill"})
-
-    def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
-        """Why this workload cannot run on this device; empty means it can. Imports nothing."""
-        prefill = cast("Prefill", workload)
-        return self.reasons(prefill, device) + refusals(prefill, self.limits(device))
-
-    def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """Bind to one workload; `inputs` are as `Prefill` states them, contiguous, on the device."""
-        return self.bind(cast("Prefill", workload), inputs)
-
-    @abc.abstractmethod
-    def limits(self, device: DeviceInfo) -> Limits:
-        """What it takes on this device."""
-
-    @abc.abstractmethod
-    def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Why this workload cannot run on this device, beyond `limits`."""
-
-    @abc.abstractmethod
-    def bind(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """As `prepare`, for the one family these backends have."""
-
-
-def heads_first(inputs: Tensors) -> Tensors:
-    """(B, S, H, D) to contiguous (B, H, S, D), each in its own memory; scales, slopes and a bias are copied."""
-    import torch
-
-    ordered = (tensor.transpose(1, 2) if tensor.dim() == 4 else tensor for tensor in inputs)
-    return tuple(tensor.clone(memory_format=torch.contiguous_format) for tensor in ordered)
-
-
-def heads_last(out: torch.Tensor) -> torch.Tensor:
-    """(B, H, S, D) to the canonical (B, S, H, D), a view."""
-    return out.transpose(1, 2)
-
-
-def own_copies(inputs: Tensors) -> Tensors:
-    """The canonical layout in memory of the backend's own, so that nobody else's writes reach the timed call."""
-    return tuple(tensor.clone() for tensor in inputs)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernels.prefill_backend import FLOATS, Limits, refusals
+from kernels.limits import FLOATS, Limits, refusals
 from pytest_attnperf.workloads.prefill import Prefill
 
 
