@@ -55,7 +55,8 @@ class Pass:
 class Process:
     """One process of one case: `us` per call is what the method reports, `device_s` how long it held the device.
 
-    `method` is attnperf, do_bench or pytest_benchmark; `unit` numbers the processes of a run from 0.
+    `method` is attnperf, do_bench, pytest_benchmark or nvbench. `unit` numbers the processes of a run from 0, `noise`
+    is nvbench's relative standard deviation of single calls.
     """
 
     run: str
@@ -70,6 +71,7 @@ class Process:
     calls_per_block: int = 0
     placements: int = 1
     clock_mhz: float | None = None
+    noise: float | None = None
 
     def summary(self) -> ProcessSummary:
         """As the gate takes it."""
