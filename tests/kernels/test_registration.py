@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -16,8 +18,9 @@ from pytest_attnperf.backends import Registry
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.base import DTYPE_BYTES, QUANTISED
-from pytest_attnperf.workloads.families import FAMILIES
+from pytest_attnperf.workloads.families import FAMILIES, Family, place_of
 from pytest_attnperf.workloads.prefill import Prefill
+from pytest_attnperf.workloads.rope import Rope
 
 ROOT = Path(__file__).parents[2]
 CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu")
@@ -105,13 +108,48 @@ def test_a_line_that_names_nothing_is_refused(name: str, said: str, monkeypatch:
         kernels.register(Registry())
 
 
-def test_every_family_has_a_native_and_a_triton_backend() -> None:
-    """What a suite compares is there for each op family, under names that say whose it is."""
+def lacking_backends(registry: Registry, families: Iterable[Family]) -> list[str]:
+    """'file:line: what to do' for each family without what its suite compares, or with a reason that has gone."""
+    problems = []
+    for family in families:
+        assert family.kind
+        names = {backend.name.removeprefix("layer.") for backend in registry.for_family(family.name)}
+        groups = {name.partition(".")[0] for name in names}
+        where = f"{place_of(family.kind)}: family {family.name}"
+        if "native" not in groups:
+            problems.append(f"{where} has no backend native.*: add kernels/native/{family.name}.py")
+        if "triton" not in groups and not family.kind.NO_TRITON_YET:
+            problems.append(f"{where} has no backend triton.*: add one, or say why in NO_TRITON_YET of the class")
+        if "triton" in groups and family.kind.NO_TRITON_YET:
+            problems.append(f"{where} has a backend triton.*: take NO_TRITON_YET out of the class")
+    return problems
+
+
+def test_every_family_has_its_backends() -> None:
+    """What a suite compares is there for each op family, whose class is whole, under names that say whose it is."""
     registry = Registry()
     kernels.register(registry)
-    for family in FAMILIES:
-        names = {backend.name.removeprefix("layer.") for backend in registry.for_family(family.name)}
-        assert {"native", "triton"} <= {name.partition(".")[0] for name in names}, family.name
+    assert lacking_backends(registry, [FAMILIES.get(family.name) for family in FAMILIES]) == []
+
+
+class Reasoned(Rope):
+    """A family that says why it has no Triton backend."""
+
+    NO_TRITON_YET = "nobody has written it"
+
+
+def test_a_family_without_a_backend_is_named_with_its_file_and_line() -> None:
+    """One that lacks a native or a Triton backend, and one whose reason for the latter has gone."""
+    registry, empty = Registry(), Registry()
+    kernels.register(registry)
+    silent, reasoned = Family.of(Rope, ""), Family.of(Reasoned, "")
+    assert lacking_backends(registry, [silent]) == []
+    (native,) = lacking_backends(empty, [reasoned])
+    assert re.fullmatch(r".*test_registration\.py:\d+: family rope has no backend native\.\*: add kernels.*", native)
+    _, triton = lacking_backends(empty, [silent])
+    assert re.fullmatch(r".*workloads/rope\.py:\d+: family rope has no backend triton\.\*: add one, or say.*", triton)
+    (gone,) = lacking_backends(registry, [reasoned])
+    assert gone.endswith("family rope has a backend triton.*: take NO_TRITON_YET out of the class")
 
 
 def test_every_attention_backend_has_its_layer() -> None:
