@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import UsageError
+from pytest_attnperf.records.listing import listed_module, place_in
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Registry
@@ -18,37 +19,26 @@ MODULES = (
     "native.backward",
     "native.varlen",
     "triton.prefill",
-    "triton.prefill_builds",
     "triton.varlen",
-    "triton.varlen_builds",
     "native.decode",
-    "triton.decode_backend",
-    "triton.decode_builds",
+    "triton.decode",
     "aiter.backends",
     "native.gemm",
-    "triton.gemm_backend",
-    "triton.gemm_builds",
+    "triton.gemm",
     "native.rows",
     "native.rope",
     "native.bandwidth",
-    "triton.rows_backend",
-    "triton.rows_builds",
-    "triton.rope_backend",
-    "triton.rope_builds",
-    "triton.bandwidth_backend",
-    "triton.bandwidth_builds",
+    "triton.rows",
+    "triton.rope",
+    "triton.bandwidth",
     "native.mixed",
-    "triton.mixed_backend",
-    "triton.mixed_builds",
+    "triton.mixed",
     "native.mla",
-    "triton.mla_backend",
-    "triton.mla_builds",
+    "triton.mla",
     "native.backward_flash",
     "native.varlen_backward",
-    "triton.backward_backend",
-    "triton.backward_builds",
-    "triton.trans_v_backend",
-    "triton.trans_v_builds",
+    "triton.backward",
+    "triton.trans_v",
     "hip.prefill",
     "hip.prefill_builds",
     "hip.staged",
@@ -59,9 +49,8 @@ MODULES = (
     "hip.rope_builds",
     "native.staged",
     "triton.staged",
-    "triton.staged_builds",
 )
-"""Every module with BACKENDS or KERNELS, in the order of tables."""
+"""Every module with BACKENDS or KERNELS, in the order of tables; a folder stands for its `backend` and its `builds`."""
 
 
 def register(registry: Registry) -> None:
@@ -80,21 +69,16 @@ def register_kernels(kernels: KernelRegistry) -> None:
 def _all(attribute: str) -> Iterator[Any]:
     """What the modules have under this name. Raises UsageError for a line that names none, or one without either."""
     for name in MODULES:
-        full = f"{__name__}.{name}"
-        try:
-            module = import_module(full)
-        except ModuleNotFoundError as error:
-            if not full.startswith(str(error.name)):
-                raise  # something that it imports
-            file = f"kernels/{name.replace('.', '/')}.py"
-            raise UsageError(f"{_place(name)} names {name!r}, and there is no {file}") from None
-        if not (hasattr(module, "BACKENDS") or hasattr(module, "KERNELS")):
-            raise UsageError(f"{_place(name)} names {name!r}, and {module.__file__} has neither BACKENDS nor KERNELS")
-        yield from getattr(module, attribute, ())
+        for module in _modules(name):
+            if not (hasattr(module, "BACKENDS") or hasattr(module, "KERNELS")):
+                where = place_in(__file__, f'"{name}"')
+                raise UsageError(f"{module.__file__}:1: has neither BACKENDS nor KERNELS, and {where} lists it")
+            yield from getattr(module, attribute, ())
 
 
-def _place(name: str) -> str:
-    """'kernels/__init__.py:20': where a module is listed."""
-    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
-    numbers = (number for number, line in enumerate(lines, 1) if line.strip() == f'"{name}",')
-    return f"{__file__}:{next(numbers, 1)}"
+def _modules(name: str) -> Iterator[ModuleType]:
+    """The module of a line, or the two of a folder."""
+    full = f"{__name__}.{name}"
+    is_folder = (Path(__file__).parent / name.replace(".", "/")).is_dir()
+    for one in (f"{full}.backend", f"{full}.builds") if is_folder else (full,):
+        yield listed_module(one, __file__, f'"{name}"')

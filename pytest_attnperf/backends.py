@@ -12,8 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, runtime_checkable
 
-from pytest_attnperf.errors import UnknownNameError, UsageError, known_names, place_of
+from pytest_attnperf.errors import UnknownNameError, UsageError, known_names
 from pytest_attnperf.records import DeviceInfo, Tolerance
+from pytest_attnperf.records.listing import place_of
 
 if TYPE_CHECKING:
     import torch

@@ -30,16 +30,6 @@ class UnknownNameError(UsageError):
         super().__init__(f"unknown {kind} {name[:300]!r}; {known_names(name, known)}")
 
 
-def place_of(kind: type) -> str:
-    """'perf/conftest.py:12': where a class begins; its module where no source is known."""
-    import inspect
-
-    try:
-        return f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
-    except (OSError, TypeError):
-        return kind.__module__
-
-
 def known_names(name: str, known: Iterable[str]) -> str:
     """'known: a, b' with what is spelt most like `name` first; of many names the nearest, and the groups of all."""
     import difflib

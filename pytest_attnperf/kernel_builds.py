@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from pytest_attnperf.errors import UnknownNameError, UsageError, place_of
+from pytest_attnperf.errors import UnknownNameError, UsageError
+from pytest_attnperf.records.listing import place_of
 
 DEFAULT_ARCHS = ("gfx942",)
 """Compiled for where nothing else is asked for (an AMD GPU that is present adds its own)."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kernels.triton.prefill import TritonFlash
+from kernels.triton.prefill.backend import TritonFlash
 from pytest_attnperf.backends import Around, Backend, Pinnable, Prepared, Registry, Tensors, pinned
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo, Tolerance

@@ -20,7 +20,7 @@ from pytest_attnperf.kernel_builds import (
 )
 
 TRITON = TritonSource(
-    module="kernels.triton.prefill_forward",
+    module="kernels.triton.prefill.forward",
     function="prefill_forward_kernel",
     signature={"q_ptr": "*fp16"},
     constants={"BLOCK_M": 64, "CAUSAL": True, "SCALE": 0.5, "PRECISION": "ieee", "BIAS": None, "TILE": (16, 16)},

@@ -14,6 +14,10 @@ from pytest_attnperf.kernel_builds import Kernel, KernelBuild, TritonSource
 CDNA = frozenset({"gfx908", "gfx90a", "gfx942", "gfx950"})
 
 
+ELEMENTS = {"f16": ("*fp16", 16), "bf16": ("*bf16", 16), "f32": ("*fp32", 32)}
+"""Workload dtype -> its pointer type as Triton writes it, and bits."""
+
+
 def has_matrix_instructions(arch: str, element_bits: int) -> bool:
     """16-bit products run on matrix units everywhere, exact 32-bit ones on CDNA only.
 
@@ -52,16 +56,18 @@ def build(
     space: Space,
     rule: Rule,
     *,
+    module: str,
     function: str,
     signature: Mapping[str, str],
     constants: Mapping[str, object],
     divisible_by_16: Sequence[str] = (),
     matrix: bool = False,
 ) -> KernelBuild:
-    """One build of `kernels.triton.<space.kernel>.<function>` under a rule of `space`.
+    """One build of `kernels.triton.<module>.<function>` under a rule of `space`.
 
     kernel       registered name, e.g. 'triton.gemm'
     config       id of the configuration, see `KernelBuild`
+    module       e.g. 'gemm.kernel'
     constants    values of the `tl.constexpr` arguments that the rule does not give
     """
     return KernelBuild(
@@ -69,7 +75,7 @@ def build(
         config=config,
         arch=arch,
         source=TritonSource(
-            module=f"kernels.triton.{space.kernel}",
+            module=f"kernels.triton.{module}",
             function=function,
             signature=signature,
             constants={**constants, **rule.constants},

@@ -16,7 +16,7 @@ from kernels import tuning
 from kernels.configs import FOLDER, Space
 from kernels.configured import Configured
 from kernels.hip.prefill import BACKENDS as HIP
-from kernels.triton.prefill_space import SPACE, problem_of
+from kernels.triton.prefill.space import SPACE, problem_of
 from pytest_attnperf.backends import Registry
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.tuning_records import Candidate, Tunable, TuningSpace

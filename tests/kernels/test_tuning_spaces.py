@@ -9,9 +9,9 @@ import pytest
 
 import kernels
 from kernels.configured import Configured
-from kernels.triton.gemm_builds import KERNELS as GEMMS
-from kernels.triton.prefill_builds import PrefillForwardKernel
-from kernels.triton.rows_builds import KERNELS as ROWS
+from kernels.triton.gemm.builds import KERNELS as GEMMS
+from kernels.triton.prefill.builds import PrefillForwardKernel
+from kernels.triton.rows.builds import KERNELS as ROWS
 from kernels.tuning import declared_by_kernel
 from kernels.tuning_spaces.target import Target
 from pytest_attnperf.backends import Registry
@@ -127,8 +127,8 @@ def test_a_candidate_s_values_are_compiled() -> None:
 def test_every_feature_gives_the_kernel_all_its_arguments(name: str, text: str) -> None:
     """Whatever a workload asks for, each argument of the kernel has a type or a value, once."""
     pytest.importorskip("triton")
-    from kernels.triton.prefill_forward import prefill_forward_kernel
-    from kernels.triton.prefill_persistent import prefill_persistent_kernel
+    from kernels.triton.prefill.forward import prefill_forward_kernel
+    from kernels.triton.prefill.persistent import prefill_persistent_kernel
 
     kernel = prefill_forward_kernel if name == "triton.flash" else prefill_persistent_kernel
     workload = Prefill.parse(text)
@@ -141,9 +141,9 @@ def test_every_feature_gives_the_kernel_all_its_arguments(name: str, text: str) 
 def test_other_families_give_their_kernels_all_arguments() -> None:
     """The same of packed sequences with a window, decoding and rows without a residual."""
     pytest.importorskip("triton")
-    from kernels.triton.decode import decode_kernel
-    from kernels.triton.rmsnorm import rmsnorm_kernel
-    from kernels.triton.varlen_forward import varlen_forward_kernel
+    from kernels.triton.decode.kernel import decode_kernel
+    from kernels.triton.rows.rmsnorm import rmsnorm_kernel
+    from kernels.triton.varlen.kernel import varlen_forward_kernel
 
     packed = source_of("triton.flash_varlen", Varlen.parse("varlen-q512-h8-d64-w32-bf16-causal"))
     assert arguments(packed) == set(varlen_forward_kernel.arg_names)

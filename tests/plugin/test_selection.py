@@ -109,7 +109,7 @@ def pytest_attnperf_register_workloads(families):
     families.add(Family.of(Spin, "rotation"))
 
 def pytest_attnperf_register_backends(registry):
-    registry.add(FakeBackend("mine.spin", families=frozenset({"spin"})))
+    registry.add(FakeBackend("mine.spin", families=("spin",)))
 """
 SPIN_SUITE = """
 import pytest

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 INTERPRETED = """
 import torch
 from slowed_flash import slowed_call
-from kernels.triton.prefill import TritonFlash
+from kernels.triton.prefill.backend import TritonFlash
 from pytest_attnperf.workloads.prefill import Prefill
 
 for text in ("prefill-b1-s40-h2-hk1-d16-f32-causal", "prefill-b1-s32-kv70-h2-d16-f32"):

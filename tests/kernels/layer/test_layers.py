@@ -14,8 +14,8 @@ from kernels.layer.layers import PinnableLayer, layer_over, layers_over, own_set
 from kernels.native.decode import BACKENDS as NATIVE_DECODE
 from kernels.native.prefill import BACKENDS as NATIVE_PREFILL
 from kernels.native.rows import BACKENDS as NATIVE_ROWS
-from kernels.triton.decode_backend import BACKENDS as TRITON_DECODE
-from kernels.triton.prefill import BACKENDS as TRITON_PREFILL
+from kernels.triton.decode.backend import BACKENDS as TRITON_DECODE
+from kernels.triton.prefill.backend import BACKENDS as TRITON_PREFILL
 from pytest_attnperf.backends import Backend, Pinnable, Prepared, Registry, Tensors, pinned
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo, Tolerance
