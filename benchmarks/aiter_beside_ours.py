@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from kernels.aiter.mha_builds import HEAD_DIMS, build_with, shipped
 from kernels.aiter.mha_source import SOURCE_VARIABLE, config_file, kernel_arguments, kernel_file
-from kernels.triton.prefill_builds import Variant, built
-from kernels.triton.prefill_space import SPACE
+from kernels.triton.prefill.builds import Variant, built
+from kernels.triton.prefill.space import SPACE
 from pytest_attnperf.codeobject.analysis import Analyser
 from pytest_attnperf.codeobject.building import build
 from pytest_attnperf.codeobject.occupancy import occupancy_of

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_attnperf.backends import Prepared, Registry, Tensors
+from pytest_attnperf.backends import Backend, Prepared, Registry, Tensors
 from pytest_attnperf.measure import flight_recorder
-from pytest_attnperf.records import DeviceInfo, Tolerance
 from pytest_attnperf.workloads.softmax import Softmax
 
 FILE = Path(__file__).with_name("faults.json")
@@ -99,20 +98,13 @@ def in_words(fault: str) -> None:
 
 
 @dataclass(frozen=True)
-class Toy:
+class Toy(Backend[Softmax]):
     """torch.softmax, behind a fault."""
 
-    name: str
-    fault: str
-    dry: bool
-    families: frozenset[str] = frozenset({"softmax"})
+    families = ("softmax",)
     cpu_flops_max: float = float("inf")
-    times_on_cpu: bool = True
-    tolerance: Tolerance = field(default_factory=Tolerance)
-
-    def unsupported_reasons(self, workload: Softmax, device: DeviceInfo) -> list[str]:
-        """None."""
-        return []
+    fault: str = field(kw_only=True)
+    dry: bool = field(kw_only=True)
 
     def prepare(self, workload: Softmax, inputs: Tensors) -> Prepared:
         """The call on copies of the inputs."""

@@ -102,7 +102,9 @@ class House:
             for part in ast.walk(value):
                 module = origin.get(part.id) if isinstance(part, ast.Name) else None
                 if isinstance(part, ast.Constant) and isinstance(part.value, str):
-                    module = self._known(f"{folder}.{part.value}") if part.value.isidentifier() else None
+                    named = part.value if all(map(str.isidentifier, part.value.split("."))) else ""
+                    # 'budgeting', or 'features.budgeting' in a list that also names files beside the folder
+                    module = self._known(f"{folder}.{named}") or self._known(f"{folder.rpartition('.')[0]}.{named}")
                 if module:
                     yield module
 

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kernels.family_backend import FamilyBackend
-from kernels.prefill_backend import Limits, listed, refusals
-from pytest_attnperf.backends import Declares, Pipeline, Prepared, Stage
+from kernels.limits import Limits, listed, refusals
+from pytest_attnperf.backends import Backend, Declares, Pipeline, Prepared, Stage
 from pytest_attnperf.workloads.attention_stages import SCORE_BYTES
 from pytest_attnperf.workloads.base import DTYPE_BYTES
 from pytest_attnperf.workloads.causal_mask import CausalMask
@@ -88,13 +87,10 @@ class StageKernel:
 
 
 @dataclass(frozen=True)
-class StagedBackend(FamilyBackend[StagedWorkload]):
+class StagedBackend(Backend[StagedWorkload]):
     """Attention as kernels that keep whole matrices in memory; subclasses give `dtypes` and `stage_kernel`."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """Prefill, and each stage."""
-        return frozenset({"prefill", *STAGES})
+    families = ("prefill", *STAGES)
 
     @property
     @abc.abstractmethod
@@ -124,7 +120,7 @@ class StagedBackend(FamilyBackend[StagedWorkload]):
         if tensors[0].is_cuda:
             call(*tensors)
 
-    def reasons(self, workload: StagedWorkload, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: StagedWorkload, device: DeviceInfo) -> list[str]:
         """What is missing or a stage needs, its dtypes, and on `prefill` plain masks and memory for both matrices."""
         found = self.missing(device)
         for stage in stages_of(workload):
@@ -140,7 +136,7 @@ class StagedBackend(FamilyBackend[StagedWorkload]):
             found.append(f"{self.name} takes {listed(self.dtypes)}, not {workload.dtype}")
         return found
 
-    def bind(self, workload: StagedWorkload, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: StagedWorkload, inputs: Tensors) -> Prepared:
         """Every stage bound, in order, and called once on a GPU."""
         device = inputs[0].device
         kernels = {

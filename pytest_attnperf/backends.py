@@ -6,18 +6,27 @@ machine that has neither torch nor a compiler. Everything heavy happens inside `
 
 from __future__ import annotations
 
+import abc
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, runtime_checkable
 
-from pytest_attnperf.errors import UnknownNameError, UsageError
+from pytest_attnperf.errors import UnknownNameError, UsageError, known_names
 from pytest_attnperf.records import DeviceInfo, Tolerance
+from pytest_attnperf.records.listing import place_of
 
 if TYPE_CHECKING:
     import torch
+    from typing_extensions import TypeVar  # Python 3.13's, with a default: `Backend` alone takes any workload
 
     from pytest_attnperf.workloads.base import Workload
+
+    W = TypeVar("W", default=Any)
+else:
+    from typing import TypeVar
+
+    W = TypeVar("W")
 
 Tensors = tuple["torch.Tensor", ...]
 Outputs = dict[str, "torch.Tensor"]
@@ -170,33 +179,66 @@ def put(own: torch.Tensor, new: torch.Tensor) -> None:
     own.copy_(new)
 
 
-@runtime_checkable
-class Backend(Protocol):
-    """One implementation of one or more op families.
+@dataclass(frozen=True)
+class Backend(abc.ABC, Generic[W]):
+    """One implementation of one or more op families, and the base of all: a subclass gives `families` and `prepare`.
+
+        @dataclass(frozen=True)
+        class Mine(Backend[Rope]):
+            families = ("rope",)
+
+            def prepare(self, workload: Rope, inputs: Tensors) -> Prepared: ...
 
     name             e.g. 'triton.flash'; no hyphen, because ids are joined by hyphens
-    families         op families it implements
     cpu_flops_max    the largest workload worth running where there is no GPU; 0 keeps it off CPUs altogether
     times_on_cpu     False where running without a GPU means an interpreter, whose time says nothing
     tolerance        its error budget, with a source when it is not the default
     """
 
+    name: str
+    cpu_flops_max: float = 0.0
+    times_on_cpu: bool = True
+    tolerance: Tolerance = field(default_factory=Tolerance)
+
     @property
-    def name(self) -> str: ...  # noqa: D102
+    def families(self) -> tuple[str, ...]:
+        """Names of the op families it implements: a line of the class where all of its instances have the same."""
+        return ()
+
+    def unsupported_reasons(self, workload: W, device: DeviceInfo) -> list[str]:
+        """Why this workload cannot run here; empty means it can. Never imports a vendor library."""
+        return []
+
+    def prepare(self, workload: W, inputs: Tensors) -> Prepared:
+        """Build, compile and convert for one workload; `inputs` are canonical tensors, contiguous, on the device."""
+        raise NotImplementedError(f"{type(self).__name__} has no prepare()")
+
+
+@dataclass(frozen=True)
+class Around(Backend[Any]):
+    """A backend around another, with its name, families, limits and budget; a subclass changes what `prepare` gives.
+
+    backend    the other
+    """
+
+    name: str = field(init=False)
+    cpu_flops_max: float = field(init=False)
+    times_on_cpu: bool = field(init=False)
+    tolerance: Tolerance = field(init=False)
+    backend: Backend
+
+    def __post_init__(self) -> None:
+        for name in ("name", "cpu_flops_max", "times_on_cpu", "tolerance"):
+            object.__setattr__(self, name, getattr(self.backend, name))
+
     @property
-    def families(self) -> frozenset[str]: ...  # noqa: D102
-    @property
-    def cpu_flops_max(self) -> float: ...  # noqa: D102
-    @property
-    def times_on_cpu(self) -> bool: ...  # noqa: D102
-    @property
-    def tolerance(self) -> Tolerance: ...  # noqa: D102
+    def families(self) -> tuple[str, ...]:
+        """The other's."""
+        return self.backend.families
 
     def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
-        """Why this workload cannot run here; empty means it can. Never imports a vendor library."""
-
-    def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """Build, compile and convert for one workload; `inputs` are canonical tensors on the device."""
+        """The other's."""
+        return self.backend.unsupported_reasons(workload, device)
 
 
 @runtime_checkable
@@ -229,8 +271,9 @@ class Registry:
         self._backends: dict[str, Backend] = {}
 
     def add(self, *backends: Backend) -> None:
-        """Register backends. Raises UsageError for a malformed or duplicate name."""
+        """Register backends. Raises UsageError for an incomplete one, and for a malformed or duplicate name."""
         for backend in backends:
+            _require_complete(backend)
             if not _NAME.fullmatch(backend.name):
                 raise UsageError(
                     f"backend name {backend.name!r} is malformed: use letters, digits, '_' and '.', no hyphen "
@@ -256,8 +299,33 @@ class Registry:
         wanted = {self.get(name).name for name in names} if names is not None else None
         return [b for b in self if family in b.families and (wanted is None or b.name in wanted)]
 
+    def require_families(self, known: Collection[str]) -> None:
+        """Raise UsageError for a backend of an op family that is none of these: no test would ask for it."""
+        for backend in self:
+            for family in backend.families:
+                if family not in known:
+                    where = place_of(type(backend))
+                    raise UsageError(f"{where}: {backend.name} is of family {family!r}; {known_names(family, known)}")
+
     def __iter__(self) -> Iterator[Backend]:
         return iter(self._backends.values())
 
     def __len__(self) -> int:
         return len(self._backends)
+
+
+def _require_complete(backend: object) -> None:
+    """Raise UsageError that names the class of a backend, its file and line, and what it lacks."""
+    kind = type(backend)
+    lacks = ""
+    if not isinstance(backend, Backend):
+        lacks = "is no Backend: derive it from pytest_attnperf.backends.Backend"
+    elif not isinstance(backend.families, tuple) or not backend.families:
+        lacks = (
+            f"has families = {backend.families!r}: name the op families that it implements as a tuple, e.g. "
+            "families = ('rmsnorm',)"
+        )
+    elif type(backend).prepare is Backend.prepare:
+        lacks = "has no prepare(self, workload, inputs): give one that returns a Prepared"
+    if lacks:
+        raise UsageError(f"{place_of(kind)}: class {kind.__name__} {lacks}")

@@ -6,13 +6,15 @@ installed. A compile worker turns them into code objects.
 
 from __future__ import annotations
 
+import abc
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TypeAlias
 
 from pytest_attnperf.errors import UnknownNameError, UsageError
+from pytest_attnperf.records.listing import place_of
 
 DEFAULT_ARCHS = ("gfx942",)
 """Compiled for where nothing else is asked for (an AMD GPU that is present adds its own)."""
@@ -107,24 +109,24 @@ class KernelBuild:
         return f"{self.kernel}-{self.config}-{self.arch}"
 
 
-@runtime_checkable
-class Kernel(Protocol):
-    """A kernel that can be compiled in its shipped configurations.
+@dataclass(frozen=True)
+class Kernel(abc.ABC):
+    """A kernel that can be compiled in its shipped configurations, and the base of all: a subclass gives `builds`.
 
     name       e.g. 'triton.prefill_forward'
     backends   names of the backends that launch it: `--attnperf-backend` selects by them
     """
 
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def backends(self) -> Sequence[str]: ...  # noqa: D102
+    name: str
+    backends: tuple[str, ...]
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """Every shipped configuration for `arch`, the same on every machine. Imports no compiler."""
+        raise NotImplementedError(f"{type(self).__name__} has no builds()")
 
     def unsupported_reasons(self, arch: str) -> list[str]:
-        """Why it is not built for `arch`; empty where it is."""
+        """Why it is not built for `arch`; empty where it is. A compiler that lacks an architecture says so itself."""
+        return []
 
 
 class KernelRegistry:
@@ -134,8 +136,9 @@ class KernelRegistry:
         self._kernels: dict[str, Kernel] = {}
 
     def add(self, *kernels: Kernel) -> None:
-        """Register kernels. Raises UsageError for a malformed or duplicate name."""
+        """Register kernels. Raises UsageError for an incomplete one, and for a malformed or duplicate name."""
         for kernel in kernels:
+            _require_complete(kernel)
             if not _NAME.fullmatch(kernel.name):
                 raise UsageError(
                     f"kernel name {kernel.name!r} is malformed: use letters, digits, '_' and '.', no hyphen "
@@ -183,6 +186,17 @@ class KernelRegistry:
 
     def __len__(self) -> int:
         return len(self._kernels)
+
+
+def _require_complete(kernel: object) -> None:
+    """Raise UsageError that names the class of a kernel, its file and line, and what it lacks."""
+    lacks = ""
+    if not isinstance(kernel, Kernel):
+        lacks = "is no Kernel: derive it from pytest_attnperf.kernel_builds.Kernel"
+    elif type(kernel).builds is Kernel.builds:
+        lacks = "has no builds(self, arch): give one that returns every KernelBuild for an architecture"
+    if lacks:
+        raise UsageError(f"{place_of(type(kernel))}: class {type(kernel).__name__} {lacks}")
 
 
 def changeable(build: KernelBuild) -> frozenset[str]:

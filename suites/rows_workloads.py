@@ -1,14 +1,13 @@
-"""The workloads over rows and of rotary embeddings that are gated, and where each set comes from.
+"""The workloads over rows that are gated, and where each set comes from.
 
-Lines as `--attnperf-workload` takes them: r rows, c columns; of rope b batch, s tokens, h query heads, hk key heads, d
-head dimension. All are timed cold. The first of each list is small enough for a CPU and for Triton's interpreter.
+Lines as `--attnperf-workload` takes them: r rows, c columns. All are timed cold. The first of each list is small enough
+for a CPU and for Triton's interpreter.
 """
 
 from __future__ import annotations
 
 from pytest_attnperf.workloads.layernorm import LayerNorm
 from pytest_attnperf.workloads.rmsnorm import RmsNorm
-from pytest_attnperf.workloads.rope import Rope
 from pytest_attnperf.workloads.softmax import Softmax
 
 SOFTMAX = [
@@ -49,16 +48,3 @@ LAYERNORM = [
 ]
 """Not a whole tile; GPT-2's 768; GPT-J's 4,096; GPT-3's 12,288 (arXiv:2005.14165, table 2.1); and rows that no program
 holds at once."""
-
-ROPE = [
-    Rope.parse_line(line)
-    for line in (
-        "b=1,s=256,h=4,hk=2,d=64,f32",
-        "b=4,s=4096,h=32,hk=8,d=128,bf16",
-        "b=4,s=8192,h=64,hk=8,d=128,bf16",
-        "b=8,s=4096,h=12,d=80,f16",
-        "b=8,s=2048,h=16,d=256,f16,interleaved",
-    )
-]
-"""Small; Llama 3 8B and 70B (arXiv:2407.21783, table 3); heads of 80, no power of two; and GPT-J's heads of 256, all
-of a head rotated."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from pytest_attnperf.kernel_builds import (
 )
 
 TRITON = TritonSource(
-    module="kernels.triton.prefill_forward",
+    module="kernels.triton.prefill.forward",
     function="prefill_forward_kernel",
     signature={"q_ptr": "*fp16"},
     constants={"BLOCK_M": 64, "CAUSAL": True, "SCALE": 0.5, "PRECISION": "ieee", "BIAS": None, "TILE": (16, 16)},
@@ -36,14 +37,14 @@ def build(
     return KernelBuild(kernel, config, arch, source, settings={"BLOCK_M": "64"})
 
 
-@dataclass
-class Declared:
+@dataclass(frozen=True)
+class Declared(Kernel):
     """A kernel with these configurations for every architecture that it supports."""
 
     name: str = "triton.prefill"
+    backends: tuple[str, ...] = ("triton.flash",)
     configs: Sequence[str] = ("d64", "d128")
     refused: Sequence[str] = ()
-    backends: Sequence[str] = ("triton.flash",)
     made: Callable[[KernelBuild], KernelBuild] = field(default=lambda one: one)
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
@@ -104,6 +105,29 @@ def test_a_malformed_name_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match=r"is malformed: use letters, digits, '_' and '\.', no hyphen") as caught:
         registry(Declared(name))
     assert repr(name) in str(caught.value)
+
+
+class Undeclared(Kernel):
+    """Says of nothing what it is compiled as."""
+
+
+class Lookalike:
+    """Has what a kernel has, and is none."""
+
+    name, backends = "a", ("b",)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "lacks"),
+    [
+        (Undeclared("a", ()), r"Undeclared has no builds\(self, arch\): give one that returns every KernelBuild"),
+        (Lookalike(), r"Lookalike is no Kernel: derive it from pytest_attnperf\.kernel_builds\.Kernel"),
+    ],
+)
+def test_what_a_kernel_lacks_is_said_with_the_place_of_its_class(kernel: Any, lacks: str) -> None:
+    """File and line of the class, and what to write there."""
+    with pytest.raises(UsageError, match=rf"test_kernel_builds\.py:\d+: class {lacks}"):
+        registry(kernel)
 
 
 def test_a_name_is_registered_once() -> None:

@@ -264,7 +264,7 @@ def _rules(file: Path, folder: Path) -> None:
 
     from kernels import configs
     from kernels.config_files import rules_of
-    from kernels.triton.prefill_space import SPACE
+    from kernels.triton.prefill.space import SPACE
 
     place = folder / SPACE.kernel / "default.json"
     place.parent.mkdir(parents=True, exist_ok=True)

@@ -20,14 +20,13 @@ from typing import Any
 
 from benchmarks.quality import peers
 from benchmarks.quality.forks import LIMIT_S, answered, end, fork, received
-from pytest_attnperf.backends import Registry
+from pytest_attnperf.backends import Around, Registry
 from pytest_attnperf.measure.seeds import timed_seed
 from pytest_attnperf.measure.timers import choose
 from pytest_attnperf.measure.torch_device import TorchDevice
 from pytest_attnperf.measure.warm_up import warm_device
 from pytest_attnperf.records import CaseKey, DeviceInfo, ProcessSummary
 from pytest_attnperf.records.pairs import PairSummary
-from pytest_attnperf.testing.saboteurs import Around
 from pytest_attnperf.workers.controller import Ready
 from pytest_attnperf.workers.conversation import BlockPlan, Conversation, OpenRequest
 from pytest_attnperf.workers.interleave import InterleavePlan, Side, take_pair
@@ -77,17 +76,18 @@ class Spun(Around):
 
     spin_ns: int = 0
 
-    def sabotage(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def prepare(self, workload: Any, inputs: Any) -> Any:
         """The call, and then nothing for a while."""
+        prepared = self.backend.prepare(workload, inputs)
 
         def slowed(*tensors: Any) -> Any:
-            result = call(*tensors)
+            result = prepared.call(*tensors)
             until = time.perf_counter_ns() + self.spin_ns
             while time.perf_counter_ns() < until:
                 pass
             return result
 
-        return slowed
+        return replace(prepared, call=slowed)
 
 
 def backend_of(variant: Variant, case: Case) -> Any:
@@ -287,15 +287,17 @@ def ratios(
     for case in cases:
         workload = parse_workload(case.workload)
         inputs = workload.make_inputs(timed_seed(workload), opened.torch_device, planted=False)
-        timers = []
+        timers, kept = [], []  # a graph reads what was there when it was captured: it must stay as long
         for variant in (base, *variants):
-            prepared = backend_of(variant, case).prepare(workload, inputs)
-            prepared.run()
+            backend = backend_of(variant, case)
+            prepared = backend.prepare(workload, inputs)
+            kept.append((backend, prepared, prepared.run()))
             timers.append(choose(opened.torch_device, prepared.run, SIZE_BLOCK_US))
         for index, timer in enumerate(timers[1:]):
             found[index][case.name] = _ratio(timers[0], timer)
         for timer in timers:
             timer.close()
+        kept.clear()
     return found
 
 

@@ -16,7 +16,8 @@ from kernels.aiter.importing import environment_entries, import_aiter, without_c
 from kernels.aiter.package import UNKNOWN, missing_aiter, version_entries
 from kernels.aiter.signatures import arguments
 from kernels.aiter.warm import warmed
-from kernels.prefill_backend import listed, own_copies
+from kernels.layouts import own_copies
+from kernels.limits import listed
 from pytest_attnperf.backends import Declares, Prepared
 
 if TYPE_CHECKING:

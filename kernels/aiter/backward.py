@@ -30,9 +30,8 @@ from kernels.aiter.attention import (
 )
 from kernels.aiter.importing import import_aiter, without_ck
 from kernels.aiter.signatures import EntryPoint
-from kernels.family_backend import FamilyBackend
-from kernels.prefill_backend import HALVES, listed
-from pytest_attnperf.backends import Declares
+from kernels.limits import HALVES, listed
+from pytest_attnperf.backends import Backend, Declares
 from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.backward import Backward
 from pytest_attnperf.workloads.varlen_backward import VarlenBackward
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from pytest_attnperf.backends import Backend, Outputs, Prepared, Tensors
+    from pytest_attnperf.backends import Outputs, Prepared, Tensors
     from pytest_attnperf.records import DeviceInfo
 
 TOLERANCE = Tolerance(
@@ -80,7 +79,7 @@ _OFFSETS = ("cu_seqlens_q", "cu_seqlens_k")
 
 
 @dataclass(frozen=True)
-class AiterBackward(FamilyBackend[Backward | VarlenBackward]):
+class AiterBackward(Backend[Backward | VarlenBackward]):
     """One route into aiter's backward pass, of one family.
 
     route     CK, ASM or AUTO
@@ -92,16 +91,16 @@ class AiterBackward(FamilyBackend[Backward | VarlenBackward]):
     family: str = "backward"
 
     @property
-    def families(self) -> frozenset[str]:
+    def families(self) -> tuple[str, ...]:
         """The one it was made for."""
-        return frozenset({self.family})
+        return (self.family,)
 
     @property
     def function(self) -> str:
         """The function that is called."""
         return _FUNCTIONS[self.route.path, self.family]
 
-    def reasons(self, workload: Backward | VarlenBackward, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Backward | VarlenBackward, device: DeviceInfo) -> list[str]:
         """C++'s checks, and what was never verified. aiter pads head dimensions in its autograd function, which is not
         called here."""
         who = self.route.who(self.function)
@@ -118,7 +117,7 @@ class AiterBackward(FamilyBackend[Backward | VarlenBackward]):
             )
         return found + (_refused_by_assembly(who, workload, device) if self.route is ASM else [])
 
-    def bind(self, workload: Backward | VarlenBackward, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Backward | VarlenBackward, inputs: Tensors) -> Prepared:
         """Import aiter, run once, and see what ran."""
         return prepared(self.route, self._binding(workload, inputs[0]), inputs)
 

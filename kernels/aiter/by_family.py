@@ -4,51 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from pytest_attnperf.backends import Pinnable, pinned
+from pytest_attnperf.backends import Backend, Pinnable, pinned
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import Tolerance
 from pytest_attnperf.tuning_records import Candidate, Tunable, TunedFile, TuningSpace, Value
 
 if TYPE_CHECKING:
-    from pytest_attnperf.backends import Backend, Prepared, Tensors
+    from pytest_attnperf.backends import Prepared, Tensors
     from pytest_attnperf.kernel_builds import KernelBuild
     from pytest_attnperf.records import DeviceInfo
     from pytest_attnperf.workloads.base import Workload
 
 
 @dataclass(frozen=True)
-class ByFamily:
-    """Hands every workload to the part of its family. Make it by `by_family`, which keeps what parts offer.
+class ByFamily(Backend[Any]):
+    """Hands every workload to the part of its family. Make it by `by_family`, which keeps what parts offer: the least
+    limit on CPUs, for what none of them should be given is not offered by any, and of error budgets the strictest.
 
     parts     op family -> what implements it
     refused   op family -> why its part cannot run with the configuration that this was pinned to
     """
 
-    name: str
-    parts: Mapping[str, Backend]
+    parts: Mapping[str, Backend] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def families(self) -> frozenset[str]:
+    def families(self) -> tuple[str, ...]:
         """Those that there are parts for."""
-        return frozenset(self.parts)
-
-    @property
-    def cpu_flops_max(self) -> float:
-        """The least of the parts': what none of them should be given is not offered by any."""
-        return min(part.cpu_flops_max for part in self.parts.values())
-
-    @property
-    def times_on_cpu(self) -> bool:
-        """Whether a time on a CPU says something of all parts."""
-        return all(part.times_on_cpu for part in self.parts.values())
-
-    @property
-    def tolerance(self) -> Tolerance:
-        """Parts may differ in outputs that only they have, e.g. gradients; of what they share the strictest holds."""
-        return strictest(part.tolerance for part in self.parts.values())
+        return tuple(self.parts)
 
     def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
         """The part's."""
@@ -149,11 +134,19 @@ def by_family(name: str, parts: Mapping[str, Backend]) -> Backend:
         if family not in part.families:
             offers = ", ".join(sorted(part.families))
             raise UsageError(f"backend {name!r}: the part for {family!r} implements {offers}")
-    if any(isinstance(part, Tunable) for part in parts.values()):
-        return TunableByFamily(name, parts)
-    if any(isinstance(part, Pinnable) for part in parts.values()):
-        return PinnableByFamily(name, parts)
-    return ByFamily(name, parts)
+    each = parts.values()
+    kind = ByFamily
+    if any(isinstance(part, Tunable) for part in each):
+        kind = TunableByFamily
+    elif any(isinstance(part, Pinnable) for part in each):
+        kind = PinnableByFamily
+    return kind(
+        name,
+        min(part.cpu_flops_max for part in each),
+        all(part.times_on_cpu for part in each),
+        strictest(part.tolerance for part in each),
+        parts,
+    )
 
 
 def _pinned(part: Backend, config: Mapping[str, str]) -> tuple[Backend, str]:

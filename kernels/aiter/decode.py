@@ -20,14 +20,14 @@ from kernels.aiter import paged_binding, paged_layout
 from kernels.aiter.attention import ASM, Route, route_reasons
 from kernels.aiter.mixed import BATCH_PREFILL, BatchPrefill, batch_prefill_reasons, bind_batch_prefill
 from kernels.aiter.signatures import EntryPoint, arguments
-from kernels.family_backend import FamilyBackend
+from pytest_attnperf.backends import Backend
 from pytest_attnperf.workloads.decode import Decode
 from pytest_attnperf.workloads.paged_cache import require_block_table
 
 if TYPE_CHECKING:
     import torch
 
-    from pytest_attnperf.backends import Backend, Outputs, Prepared, Tensors
+    from pytest_attnperf.backends import Outputs, Prepared, Tensors
     from pytest_attnperf.records import DeviceInfo
 
 ROCM = "aiter's paged_attention_rocm"
@@ -87,27 +87,24 @@ ENTRY_POINTS = (
 
 
 @dataclass(frozen=True)
-class AiterDecode(FamilyBackend[Decode]):
+class AiterDecode(Backend[Decode]):
     """What the four have in common."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """Decode alone."""
-        return frozenset({"decode"})
+    families = ("decode",)
 
 
 @dataclass(frozen=True)
 class CkDecode(AiterDecode):
     """Several tokens, windows, soft caps, log-sum-exp; caches of 16 bits, paged or contiguous, are read as they lie."""
 
-    def reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
         """As `batch_prefill_reasons`; sinks came in v0.1.12, which `prepare` finds out."""
         found = batch_prefill_reasons(workload.dtype, workload.head_dim, workload.kv_dtype, device)
         if workload.sinks and workload.lse:
             found.append(f"{BATCH_PREFILL} does not say whether its log-sum-exp holds the sinks; this workload's does")
         return found
 
-    def bind(self, workload: Decode, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
         """Make lists of pages of the block table, untimed."""
         _require_table(workload, inputs)
         batch, queries, heads, head_dim = inputs[0].shape
@@ -144,7 +141,7 @@ class CkDecode(AiterDecode):
 class HipDecode(AiterDecode):
     """One token per sequence; pages of 16 bits, or of 8 in the architecture's f8e4m3."""
 
-    def reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
         """See the constants above for where each limit stands."""
         found = route_reasons(HIP, ROCM, device) + plain_reasons(ROCM, workload)
         caches = ["", paged_binding.FP8_CACHES.get(device.arch, "")]
@@ -160,7 +157,7 @@ class HipDecode(AiterDecode):
             found.append(f"{ROCM} is called for up to {HIP_KEYS_MAX} keys per sequence, not {workload.seq_kv}")
         return found
 
-    def bind(self, workload: Decode, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
         """Reorder the cache, untimed; allocate what the partitions of a sequence leave for the reduction."""
         import torch
 
@@ -215,7 +212,7 @@ def rocm_values(workload: Decode, tensors: Tensors) -> dict[str, Any]:
 class AsmDecode(AiterDecode):
     """One token per sequence, head dimension 128, pages of 16 keys; 8-bit caches with their scale at every key."""
 
-    def reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
         """See the constants above for where each limit stands."""
         found = route_reasons(ASM, PA_ASM, device) + plain_reasons(PA_ASM, workload)
         if workload.kv_dtype not in ("", "kvi8", paged_binding.FP8_CACHES.get(device.arch, "")):
@@ -226,7 +223,7 @@ class AsmDecode(AiterDecode):
             found.append(f"{PA_ASM} has kernels for pages of {ASM_PAGE} keys, not {workload.page}")
         return found + _group_reasons(PA_ASM, workload, ASM_GROUP_MAX)
 
-    def bind(self, workload: Decode, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
         """Reorder the cache and spread its scales over the keys, untimed."""
         import torch
 
@@ -278,7 +275,7 @@ class TritonDecode(AiterDecode):
     of a 16-bit cache are 1, and tensors of the host are given for them. Those of an 8-bit cache are the workload's.
     """
 
-    def reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
         """Any head dimension and grouping: tiles are padded."""
         found = paged_binding.elsewhere(device) + plain_reasons(PA_TRITON, workload)
         if workload.kv_dtype:
@@ -288,7 +285,7 @@ class TritonDecode(AiterDecode):
             )
         return found
 
-    def bind(self, workload: Decode, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
         """Reorder the cache, untimed."""
         import torch
 

@@ -34,12 +34,12 @@ from kernels.aiter.attention import (
 )
 from kernels.aiter.importing import without_ck
 from kernels.aiter.signatures import EntryPoint
-from kernels.prefill_backend import HALVES, Limits, PrefillBackend, refusals
-from pytest_attnperf.backends import Declares
+from kernels.limits import HALVES, Limits, refusals
+from pytest_attnperf.backends import Backend, Declares
 from pytest_attnperf.workloads.base import QUANTISED
 
 if TYPE_CHECKING:
-    from pytest_attnperf.backends import Backend, Prepared, Tensors
+    from pytest_attnperf.backends import Prepared, Tensors
     from pytest_attnperf.records import DeviceInfo
     from pytest_attnperf.workloads.prefill import Prefill
 
@@ -75,11 +75,13 @@ _LOW_LEVEL = ("dropout_p", "softmax_scale", "is_causal", "window_size_left", "wi
 
 
 @dataclass(frozen=True)
-class AiterPrefill(PrefillBackend):
+class AiterPrefill(Backend["Prefill"]):
     """One route into aiter's dense forward; subclasses name the function and add what it refuses."""
 
     route: ClassVar[Route]
     function: ClassVar[str]
+
+    families = ("prefill",)
 
     @property
     def who(self) -> str:
@@ -87,10 +89,10 @@ class AiterPrefill(PrefillBackend):
         return self.route.who(self.function)
 
     def limits(self, device: DeviceInfo) -> Limits:
-        """fp16, bf16 and the architecture's own fp8; a bias is looked at in `reasons`."""
+        """fp16, bf16 and the architecture's own fp8; a bias is looked at in `unsupported_reasons`."""
         return Limits(self.who, dtypes=HALVES | {FP8[arch] for arch in (device.arch,) if arch in FP8})
 
-    def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
         """What all routes refuse: some of it C++ checks, the rest was never verified by anybody."""
         found = route_reasons(self.route, self.who, device)
         head_dims = (workload.head_dim, workload.head_dim_v)
@@ -107,7 +109,7 @@ class AiterPrefill(PrefillBackend):
             )
         if workload.dtype in QUANTISED:
             found += self._refused_of_fp8(workload)
-        return found
+        return found + refusals(workload, self.limits(device))
 
     def _refused_of_fp8(self, workload: Prefill) -> list[str]:
         """What aiter's fp8 function has no argument for, and what aiter's tests of it leave out."""
@@ -120,7 +122,7 @@ class AiterPrefill(PrefillBackend):
             ),
         )
 
-    def bind(self, workload: Prefill, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
         """Import aiter, run once, and see what ran."""
         return prepared(self.route, self.binding(workload), inputs)
 
@@ -164,9 +166,9 @@ class CkPrefill(ForcedPrefill):
     route = CK
     function = "mha_fwd"
 
-    def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
         """One query per sequence with grouped heads is folded, and unfolded with q's head dimension."""
-        return super().reasons(workload, device) + folded_reasons(self.who, workload)
+        return super().unsupported_reasons(workload, device) + folded_reasons(self.who, workload)
 
 
 @dataclass(frozen=True)
@@ -181,9 +183,9 @@ class AsmPrefill(ForcedPrefill):
         dtypes = {"bf16"} | {FP8[arch] for arch in (device.arch,) if arch in FP8}
         return Limits(self.who, dtypes=frozenset(dtypes), window=False, alibi=False, bias=False)
 
-    def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
         """The tests of `can_impl_fmha_v3_fwd`."""
-        found = super().reasons(workload, device)
+        found = super().unsupported_reasons(workload, device)
         head_dims = (workload.head_dim, workload.head_dim_v)
         quantised = workload.dtype in QUANTISED
         offered = ASM_FP8_HEAD_DIMS.get(device.arch, frozenset({(128, 128)})) if quantised else ASM_HEAD_DIMS
@@ -216,9 +218,9 @@ class AutoPrefill(AiterPrefill):
     route = AUTO
     function = "flash_attn_func"
 
-    def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
         """Also what its dispatcher gets wrong, or hands to an implementation that cannot."""
-        found = super().reasons(workload, device) + folded_reasons(self.who, workload)
+        found = super().unsupported_reasons(workload, device) + folded_reasons(self.who, workload)
         if workload.window == 1:
             found.append(
                 f"{self.who} takes windows of at least 2 keys: its dispatcher asks whether window_size is above 0, and "

@@ -15,7 +15,7 @@ from kernels.aiter.importing import environment_entries, import_aiter
 from kernels.aiter.package import missing_aiter, version_entries
 from kernels.aiter.paths import LOW_LEVEL
 from kernels.aiter.signatures import arguments
-from kernels.prefill_backend import own_copies
+from kernels.layouts import own_copies
 from pytest_attnperf.backends import Declares, Prepared
 
 if TYPE_CHECKING:

@@ -16,16 +16,15 @@ from kernels.aiter.direct import Direct, Function, device_reasons, direct
 from kernels.aiter.importing import environment_entries, import_aiter, without_ck
 from kernels.aiter.package import version_entries
 from kernels.aiter.signatures import EntryPoint, parameters_of
-from kernels.family_backend import FamilyBackend
+from kernels.limits import HALVES, listed
 from kernels.native.gemm import fp8_formats
-from kernels.prefill_backend import HALVES, listed
-from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads.gemm import Gemm
 
 if TYPE_CHECKING:
     import torch
 
-    from pytest_attnperf.backends import Backend, Tensors
+    from pytest_attnperf.backends import Tensors
     from pytest_attnperf.records import DeviceInfo
 
 A8W8, A16W16, TUNED = "aiter.ops.gemm_op_a8w8", "aiter.ops.gemm_op_a16w16", "aiter.tuned_gemm"
@@ -44,7 +43,7 @@ WHO = {"ck": "gemm_a8w8_CK", "asm": "gemm_a16w16_asm", "": "tuned_gemm.gemm_a16w
 
 
 @dataclass(frozen=True)
-class AiterGemm(FamilyBackend[Gemm]):
+class AiterGemm(Backend[Gemm]):
     """One way to multiply matrices in aiter.
 
     path    'ck', 'asm' or 'triton'; '' where aiter's dispatcher chooses, and what it took is recorded
@@ -52,12 +51,9 @@ class AiterGemm(FamilyBackend[Gemm]):
 
     path: str = ""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """'gemm'."""
-        return frozenset({"gemm"})
+    families = ("gemm",)
 
-    def reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
         """Element types, and what the launcher of the assembly kernels checks."""
         who = WHO[self.path]
         found = device_reasons(device)
@@ -73,7 +69,7 @@ class AiterGemm(FamilyBackend[Gemm]):
             found.append(f"{device.arch} does not multiply {workload.dtype}; aiter's fp8 is the one of its hardware")
         return found + (self._asm_reasons(workload, device) if self.path == "asm" else [])
 
-    def bind(self, workload: Gemm, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Gemm, inputs: Tensors) -> Prepared:
         """Transpose untimed where b is (K, N), and run once."""
         convert = partial(_weights_by_rows, workload)
         if not self.path:

@@ -26,7 +26,7 @@ from kernels.aiter.mha_source import (
     source_root,
 )
 from pytest_attnperf.errors import CodeObjectError
-from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
+from pytest_attnperf.kernel_builds import Kernel, KernelBuild, TritonSource
 from pytest_attnperf.workloads.prefill import Prefill
 from pytest_attnperf.workloads.varlen import Varlen
 
@@ -62,7 +62,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class AiterMhaKernel:
+class AiterMhaKernel(Kernel):
     """`_attn_fwd` in the configuration that aiter's file gives it, at head dimensions of 128 and 256."""
 
     name: str = NAME
@@ -100,7 +100,7 @@ class AiterMhaKernel:
         return []
 
 
-KERNELS = (AiterMhaKernel(),)
+KERNEL = AiterMhaKernel()
 
 
 def shipped(root: Path, arch: str, workload: Prefill | Varlen) -> dict[str, Any]:

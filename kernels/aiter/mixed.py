@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 from kernels.aiter import paged_binding, paged_layout
 from kernels.aiter.attention import CK, MHA, route_reasons
 from kernels.aiter.signatures import EntryPoint, arguments, parameters_of
-from kernels.family_backend import FamilyBackend
+from pytest_attnperf.backends import Backend
 from pytest_attnperf.workloads.mixed import Mixed
 from pytest_attnperf.workloads.paged_cache import require_block_table
 
 if TYPE_CHECKING:
     import torch
 
-    from pytest_attnperf.backends import Backend, Outputs, Prepared, Tensors
+    from pytest_attnperf.backends import Outputs, Prepared, Tensors
     from pytest_attnperf.records import DeviceInfo
 
 BATCH_PREFILL = "aiter's mha_batch_prefill_func"
@@ -176,19 +176,16 @@ def bind_batch_prefill(
 
 
 @dataclass(frozen=True)
-class CkMixed(FamilyBackend[Mixed]):
+class CkMixed(Backend[Mixed]):
     """fp16 and bf16 caches, windows, soft caps; sinks from v0.1.12 on. Caches are read as they lie."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """'mixed'."""
-        return frozenset({"mixed"})
+    families = ("mixed",)
 
-    def reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
         """As `batch_prefill_reasons`."""
         return batch_prefill_reasons(workload.dtype, workload.head_dim, workload.cache, device)
 
-    def bind(self, workload: Mixed, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Mixed, inputs: Tensors) -> Prepared:
         """Make lists of pages of the block table, untimed. Raises UsageError for a table or lengths out of range."""
         require_block_table(inputs[3], inputs[5], inputs[1].shape[0], workload.page)
         problem = BatchPrefill(
@@ -209,15 +206,12 @@ class CkMixed(FamilyBackend[Mixed]):
 
 
 @dataclass(frozen=True)
-class TritonMixed(FamilyBackend[Mixed]):
+class TritonMixed(Backend[Mixed]):
     """fp16 and bf16 caches, f8e4m3 on gfx950; windows, soft caps, sinks. Inputs are read as they lie."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """'mixed'."""
-        return frozenset({"mixed"})
+    families = ("mixed",)
 
-    def reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
         """It reads 8-bit caches in the format of the architecture."""
         found = paged_binding.elsewhere(device)
         has = paged_binding.FP8_CACHES.get(device.arch, "")
@@ -229,7 +223,7 @@ class TritonMixed(FamilyBackend[Mixed]):
             )
         return found
 
-    def bind(self, workload: Mixed, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Mixed, inputs: Tensors) -> Prepared:
         """Raises UsageError for a block table or lengths out of range."""
         import torch
 

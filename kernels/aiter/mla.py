@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 from kernels.aiter import paged_binding, paged_layout
 from kernels.aiter.attention import ASM, route_reasons
 from kernels.aiter.signatures import EntryPoint, arguments
-from kernels.family_backend import FamilyBackend
+from pytest_attnperf.backends import Backend
 from pytest_attnperf.workloads.mla import Mla
 
 if TYPE_CHECKING:
     import torch
 
-    from pytest_attnperf.backends import Backend, Outputs, Prepared, Tensors
+    from pytest_attnperf.backends import Outputs, Prepared, Tensors
     from pytest_attnperf.records import DeviceInfo
 
 MLA_ASM = "aiter's mla_decode_fwd"
@@ -125,20 +125,17 @@ class Absorbed:
 
 
 @dataclass(frozen=True)
-class AiterMla(FamilyBackend[Mla]):
+class AiterMla(Backend[Mla]):
     """What the two have in common."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """Latent attention."""
-        return frozenset({"mla"})
+    families = ("mla",)
 
 
 @dataclass(frozen=True)
 class AsmMla(AiterMla):
     """bf16, latent rows of 512 + 64, 16 or 128 heads, up to 4 tokens per sequence."""
 
-    def reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
         """See the constants above for where each limit stands."""
         found = route_reasons(ASM, MLA_ASM, device)
         if workload.dtype != "bf16":
@@ -157,7 +154,7 @@ class AsmMla(AiterMla):
             found.append(f"{MLA_ASM} leaves its log-sum-exp unwritten where it takes one split of the keys")
         return found
 
-    def bind(self, workload: Mla, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Mla, inputs: Tensors) -> Prepared:
         """Pages of one key, in their order."""
         module = paged_binding.module_with("mla_decode_fwd", "aiter.mla")
         absorbed = Absorbed.for_inputs(workload, inputs[0])
@@ -208,7 +205,7 @@ def asm_values(absorbed: Absorbed) -> dict[str, Any]:
 class TritonMla(AiterMla):
     """fp16 and bf16, one token per sequence, any heads and sizes."""
 
-    def reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
         """It has no mask, so all tokens but a last one would see too much."""
         found = paged_binding.elsewhere(device)
         if workload.dtype not in ("f16", "bf16"):
@@ -219,7 +216,7 @@ class TritonMla(AiterMla):
             found.append(f"{MLA_TRITON} returns no log-sum-exp")
         return found
 
-    def bind(self, workload: Mla, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Mla, inputs: Tensors) -> Prepared:
         """Values are the first part of a row of the cache, read where they lie."""
         module = paged_binding.module_with("decode_attention_fwd_grouped_rope", TRITON_MODULE, TRITON_OLD)
         absorbed = Absorbed.for_inputs(workload, inputs[0])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernels.aiter.importing import environment_entries, import_aiter
 from kernels.aiter.package import missing_aiter, version_entries
-from kernels.prefill_backend import own_copies
+from kernels.layouts import own_copies
 from pytest_attnperf.backends import Declares, Prepared
 from pytest_attnperf.errors import AttnperfError, UnsupportedError
 

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from kernels.aiter.direct import Direct, Function, device_reasons, direct
 from kernels.aiter.signatures import EntryPoint
-from kernels.family_backend import FamilyBackend
-from pytest_attnperf.backends import Declares
+from pytest_attnperf.backends import Backend, Declares
 from pytest_attnperf.workloads.rope import Rope
 
 if TYPE_CHECKING:
-    from pytest_attnperf.backends import Backend, Outputs, Prepared, Tensors
+    from pytest_attnperf.backends import Outputs, Prepared, Tensors
     from pytest_attnperf.records import DeviceInfo
 
 HIP = "aiter.ops.rope"
@@ -28,7 +27,7 @@ NEOX, GPTJ = 0, 1
 
 
 @dataclass(frozen=True)
-class AiterRope(FamilyBackend[Rope]):
+class AiterRope(Backend[Rope]):
     """q and k in one launch (`rope_cached_2c_fwd`, HIP), or in one each (`rope_cached_fwd`, Triton).
 
     path    'hip' or 'triton'
@@ -36,19 +35,16 @@ class AiterRope(FamilyBackend[Rope]):
 
     path: str = "hip"
 
-    @property
-    def families(self) -> frozenset[str]:
-        """'rope'."""
-        return frozenset({"rope"})
+    families = ("rope",)
 
-    def reasons(self, workload: Rope, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Rope, device: DeviceInfo) -> list[str]:
         """Its Triton kernel lays a head over a tile."""
         found = device_reasons(device)
         if self.path == "triton" and workload.head_dim & (workload.head_dim - 1):
             found.append(f"aiter's Triton rope takes a head_dim that is a power of 2, not {workload.head_dim}")
         return found
 
-    def bind(self, workload: Rope, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Rope, inputs: Tensors) -> Prepared:
         """Transpose untimed, and run once."""
         style = GPTJ if workload.interleaved else NEOX
         fixed = {"rotate_style": style, "reuse_freqs_front_part": True, "nope_first": False}

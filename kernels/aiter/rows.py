@@ -15,9 +15,8 @@ from kernels.aiter.direct import Direct, Function, device_reasons, direct
 from kernels.aiter.importing import import_aiter, without_ck
 from kernels.aiter.package import version_entries
 from kernels.aiter.signatures import EntryPoint
-from kernels.family_backend import FamilyBackend
-from kernels.prefill_backend import HALVES, listed
-from pytest_attnperf.backends import Declares
+from kernels.limits import HALVES, listed
+from pytest_attnperf.backends import Backend, Declares
 from pytest_attnperf.errors import UnsupportedError
 from pytest_attnperf.workloads import layernorm, rmsnorm
 from pytest_attnperf.workloads.layernorm import LayerNorm
@@ -27,7 +26,7 @@ from pytest_attnperf.workloads.softmax import Softmax
 if TYPE_CHECKING:
     import torch
 
-    from pytest_attnperf.backends import Backend, Outputs, Prepared, Tensors
+    from pytest_attnperf.backends import Outputs, Prepared, Tensors
     from pytest_attnperf.records import DeviceInfo
 
 RMSNORM, NORM = "aiter.ops.rmsnorm", "aiter.ops.norm"
@@ -47,7 +46,7 @@ ALLOCATED = "outputs"
 
 
 @dataclass(frozen=True)
-class AiterRows(FamilyBackend[RmsNorm | LayerNorm | Softmax]):
+class AiterRows(Backend[RmsNorm | LayerNorm | Softmax]):
     """One row kernel of aiter; outputs are allocated within the call, as its own functions do where they return them.
 
     family    'rmsnorm', 'layernorm' or 'softmax'
@@ -58,11 +57,11 @@ class AiterRows(FamilyBackend[RmsNorm | LayerNorm | Softmax]):
     path: str = "ck"
 
     @property
-    def families(self) -> frozenset[str]:
+    def families(self) -> tuple[str, ...]:
         """The one it was made for."""
-        return frozenset({self.family})
+        return (self.family,)
 
-    def reasons(self, workload: RmsNorm | LayerNorm | Softmax, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: RmsNorm | LayerNorm | Softmax, device: DeviceInfo) -> list[str]:
         """Element types and lengths that its C++ checks, or its dispatcher keeps from it."""
         who = f"{WHO[self.path]} {self.family}"
         found = device_reasons(device)
@@ -74,7 +73,7 @@ class AiterRows(FamilyBackend[RmsNorm | LayerNorm | Softmax]):
             found.append(f"{who} takes rows of up to {HIP_COLUMNS_MAX} elements, not {workload.columns}")
         return found
 
-    def bind(self, workload: RmsNorm | LayerNorm | Softmax, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: RmsNorm | LayerNorm | Softmax, inputs: Tensors) -> Prepared:
         """Import, and run once."""
         function, call = self._call(workload)
         return direct(

@@ -29,9 +29,8 @@ from kernels.aiter.mha_source import (
 )
 from kernels.aiter.package import installed
 from kernels.aiter.signatures import EntryPoint, arguments
-from kernels.family_backend import FamilyBackend
-from kernels.prefill_backend import HALVES, Limits, refusals
-from pytest_attnperf.backends import Declares, Prepared
+from kernels.limits import HALVES, Limits, refusals
+from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.errors import UnsupportedError, UsageError
 from pytest_attnperf.tuning_records import Value
 from pytest_attnperf.workloads.prefill import Prefill
@@ -40,7 +39,7 @@ from pytest_attnperf.workloads.varlen import Varlen
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from pytest_attnperf.backends import Backend, Outputs, Tensors
+    from pytest_attnperf.backends import Outputs, Tensors
     from pytest_attnperf.records import DeviceInfo
 
 PATHS = {"default": "triton", "dao_ai": "triton_dao"}
@@ -59,7 +58,7 @@ Takes = Prefill | Varlen
 
 
 @dataclass(frozen=True)
-class TritonMha(FamilyBackend[Takes]):
+class TritonMha(Backend[Takes]):
     """`flash_attn_func` or `flash_attn_varlen_func` of aiter's Triton attention, with one of its implementations.
 
     family    'prefill' or 'varlen'
@@ -72,9 +71,9 @@ class TritonMha(FamilyBackend[Takes]):
     values: Mapping[str, Value] = field(default_factory=dict, compare=False, kw_only=True)
 
     @property
-    def families(self) -> frozenset[str]:
+    def families(self) -> tuple[str, ...]:
         """The one it was made for."""
-        return frozenset({self.family})
+        return (self.family,)
 
     def with_config(self, values: Mapping[str, Value]) -> TritonMha:
         """Run with this configuration. Raises UsageError for names that are none of aiter's, and for dao_ai."""
@@ -110,7 +109,7 @@ class TritonMha(FamilyBackend[Takes]):
         path = config_file(root, arch) if root is not None and arch else None
         return bucket_of(workload, arch, _buckets(path) if path is not None else None)
 
-    def reasons(self, workload: Takes, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Takes, device: DeviceInfo) -> list[str]:
         """Limits of its Python and of its kernel, read from its files."""
         found = device_reasons(device)
         root = _root()
@@ -126,7 +125,7 @@ class TritonMha(FamilyBackend[Takes]):
             )
         return found
 
-    def bind(self, workload: Takes, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Takes, inputs: Tensors) -> Prepared:
         """Import, bind the arguments, run once."""
         function = Function.of(MHA, FUNCTIONS[self.family], PATHS[self.impl], old=OLD_MHA)
         config = self._configuration(function.module, workload, inputs)

@@ -20,16 +20,15 @@ from kernels.aiter.mha_module import FUNCTIONS, HEAD_DIM_MAX, MHA, OLD_MHA, with
 from kernels.aiter.mha_source import archs_with_config, config_file
 from kernels.aiter.package import installed
 from kernels.aiter.signatures import EntryPoint
-from kernels.family_backend import FamilyBackend
-from kernels.prefill_backend import HALVES, listed
-from pytest_attnperf.backends import Declares
+from kernels.limits import HALVES, listed
+from pytest_attnperf.backends import Backend, Declares
 from pytest_attnperf.workloads.backward import Backward
 from pytest_attnperf.workloads.varlen_backward import VarlenBackward
 
 if TYPE_CHECKING:
     import torch
 
-    from pytest_attnperf.backends import Backend, Prepared, Tensors
+    from pytest_attnperf.backends import Prepared, Tensors
     from pytest_attnperf.records import DeviceInfo
 
 ONEKERNEL, OLD_ONEKERNEL = "aiter.ops.triton.attention.mha_onekernel_bwd", "aiter.ops.triton.mha_onekernel_bwd"
@@ -42,7 +41,7 @@ Takes = Backward | VarlenBackward
 
 
 @dataclass(frozen=True)
-class TritonMhaBackward(FamilyBackend[Takes]):
+class TritonMhaBackward(Backend[Takes]):
     """The one-kernel backward pass, or dao_ai's, on what the forward pass of the same implementation gives.
 
     family    'backward' or 'varlen_backward'
@@ -53,11 +52,11 @@ class TritonMhaBackward(FamilyBackend[Takes]):
     impl: str = "default"
 
     @property
-    def families(self) -> frozenset[str]:
+    def families(self) -> tuple[str, ...]:
         """The one it was made for."""
-        return frozenset({self.family})
+        return (self.family,)
 
-    def reasons(self, workload: Takes, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Takes, device: DeviceInfo) -> list[str]:
         """What was read to be right: 16 bits, head dimensions without padding, rows that all see a key."""
         who = f"aiter's Triton backward pass ({self.impl})"
         found = device_reasons(device)
@@ -79,7 +78,7 @@ class TritonMhaBackward(FamilyBackend[Takes]):
             found.append(f"this aiter has no Triton attention configuration for {device.arch}; it has {known}")
         return found
 
-    def bind(self, workload: Takes, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Takes, inputs: Tensors) -> Prepared:
         """Run the forward pass, untimed; the timed tensors are (dout, q, k, v, out, lse, offsets of q and k)."""
         function, backward = self._backward(workload)
         entries = {

@@ -35,12 +35,12 @@ from kernels.aiter.attention import (
 from kernels.aiter.dense import DECLARES
 from kernels.aiter.importing import without_ck
 from kernels.aiter.signatures import EntryPoint
-from kernels.family_backend import FamilyBackend
-from kernels.prefill_backend import HALVES, Limits, refusals
+from kernels.limits import HALVES, Limits, refusals
+from pytest_attnperf.backends import Backend
 from pytest_attnperf.workloads.varlen import Varlen
 
 if TYPE_CHECKING:
-    from pytest_attnperf.backends import Backend, Prepared, Tensors
+    from pytest_attnperf.backends import Prepared, Tensors
     from pytest_attnperf.records import DeviceInfo
 
 ASM_HEAD_DIM = 128
@@ -61,16 +61,13 @@ _LOW_LEVEL = (
 
 
 @dataclass(frozen=True)
-class AiterVarlen(FamilyBackend[Varlen]):
+class AiterVarlen(Backend[Varlen]):
     """One route into aiter's packed forward; subclasses name the function and add what it refuses."""
 
     route: ClassVar[Route]
     function: ClassVar[str]
 
-    @property
-    def families(self) -> frozenset[str]:
-        """'varlen' alone."""
-        return frozenset({"varlen"})
+    families = ("varlen",)
 
     @property
     def who(self) -> str:
@@ -81,7 +78,7 @@ class AiterVarlen(FamilyBackend[Varlen]):
         """Of every sequence."""
         return Limits(self.who, dtypes=HALVES)
 
-    def reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
         """What is refused of a sequence has one reason, whichever sequence it is."""
         found = route_reasons(self.route, self.who, device)
         found += head_dim_reasons(self.who, (workload.head_dim,), padded=not self.route.path)
@@ -92,7 +89,7 @@ class AiterVarlen(FamilyBackend[Varlen]):
             )
         return found + refusals(workload.sequence(0), self.limits())
 
-    def bind(self, workload: Varlen, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Varlen, inputs: Tensors) -> Prepared:
         """Import aiter, run once, and see what ran."""
         return prepared(self.route, self.binding(workload), inputs)
 
@@ -153,10 +150,10 @@ class AsmVarlen(ForcedVarlen):
         """No fp16, and nothing added to or cut out of the scores but a causal mask."""
         return Limits(self.who, dtypes=frozenset({"bf16"}), window=False, alibi=False)
 
-    def reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
         """The tests of `can_impl_fmha_v3_fwd`; its other head dimensions are 192 with 128 of v, which a `Varlen` cannot
         have."""
-        found = super().reasons(workload, device)
+        found = super().unsupported_reasons(workload, device)
         if workload.head_dim != ASM_HEAD_DIM:
             found.append(f"{self.who} takes head_dim {ASM_HEAD_DIM}, not {workload.head_dim}")
         return found
@@ -174,9 +171,9 @@ class AutoVarlen(AiterVarlen):
     route = AUTO
     function = "flash_attn_varlen_func"
 
-    def reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
         """Also what its dispatcher gets wrong, or hands to an implementation that cannot."""
-        found = super().reasons(workload, device)
+        found = super().unsupported_reasons(workload, device)
         if workload.window == 1:
             found.append(
                 f"{self.who} takes windows of at least 2 keys: its dispatcher asks whether window_size is above 0, and "

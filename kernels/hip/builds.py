@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from kernels.hip.sources import HipKernel
-from pytest_attnperf.kernel_builds import HipSource, KernelBuild
+from pytest_attnperf.kernel_builds import HipSource, Kernel, KernelBuild
 
 FLAGS = ("-std=c++17",)
 
@@ -33,8 +34,12 @@ def build(
     )
 
 
-def not_amd(name: str, arch: str) -> list[str]:
-    """Why a kernel has no builds for an architecture: they are compiled by clang, for AMD."""
-    if arch.startswith("gfx"):
-        return []
-    return [f"{name} is compiled ahead for AMD architectures only; {arch} compiles it when it is run"]
+@dataclass(frozen=True)
+class HipKernelBuilds(Kernel):
+    """A kernel of this folder: compiled ahead by clang, for AMD; a subclass gives `builds`."""
+
+    def unsupported_reasons(self, arch: str) -> list[str]:
+        """Compiled ahead for AMD only."""
+        if arch.startswith("gfx"):
+            return []
+        return [f"{self.name} is compiled ahead for AMD architectures only; {arch} compiles it when it is run"]

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernels.family_backend import FamilyBackend
 from kernels.hip.compiler import load, missing_hip
 from kernels.hip.emulator import EMULATOR_FLOPS_MAX
 from kernels.hip.sources import HipKernel, element_define
-from kernels.prefill_backend import HALVES, listed, own_copies
-from pytest_attnperf.backends import Declares, Prepared
+from kernels.layouts import own_copies
+from kernels.limits import HALVES, listed
+from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads.decode import Decode
 from pytest_attnperf.workloads.paged_cache import require_block_table
 
@@ -44,7 +44,7 @@ REDUCE_SPLITS = 16
 
 
 @dataclass(frozen=True)
-class HipDecode(FamilyBackend[Decode]):
+class HipDecode(Backend[Decode]):
     """Contiguous or in pages, fp16 or bf16; keys and values are read once for all query heads that share them.
 
     split_keys_min    no split has fewer keys, unless there are fewer
@@ -52,12 +52,9 @@ class HipDecode(FamilyBackend[Decode]):
 
     split_keys_min: int = SPLIT_KEYS_MIN
 
-    @property
-    def families(self) -> frozenset[str]:
-        """Decode alone."""
-        return frozenset({"decode"})
+    families = ("decode",)
 
-    def reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
         """What the two kernels leave out, and what is missing here to compile or emulate them."""
         found = missing_hip(device)
         least, largest, multiple = HEAD_DIMS
@@ -80,7 +77,7 @@ class HipDecode(FamilyBackend[Decode]):
         }
         return found + [f"hip.decode takes no {name}" for name, has in extras.items() if has]
 
-    def bind(self, workload: Decode, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
         """Check the block table, choose the splits, compile both kernels and, on a GPU, run them once."""
         tensors = own_copies(inputs)
         given = workload.parts(tensors)

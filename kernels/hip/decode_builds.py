@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernels.hip.builds import build, not_amd
+from kernels.hip.builds import HipKernelBuilds, build
 from kernels.hip.decode import decode_reduce, decode_split, group_of
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.workloads.decode import Decode
@@ -27,7 +27,7 @@ REDUCED = ((64, "bf16", 8), (128, "f16", 8), (128, "f16", 512), (256, "bf16", 8)
 
 
 @dataclass(frozen=True)
-class HipDecodeSplit:
+class HipDecodeSplit(HipKernelBuilds):
     """`decode_split` for the problems of `LINES`."""
 
     name: str = "hip.decode_split"
@@ -37,10 +37,6 @@ class HipDecodeSplit:
         """One build per problem."""
         return [self._build(arch, Decode.parse_line(line)) for line in LINES]
 
-    def unsupported_reasons(self, arch: str) -> list[str]:
-        """Compiled ahead for AMD only."""
-        return not_amd(self.name, arch)
-
     def _build(self, arch: str, workload: Decode) -> KernelBuild:
         group = group_of(workload)
         kernel = decode_split(workload.head_dim, group, workload.page, workload.dtype)
@@ -49,7 +45,7 @@ class HipDecodeSplit:
 
 
 @dataclass(frozen=True)
-class HipDecodeReduce:
+class HipDecodeReduce(HipKernelBuilds):
     """`decode_reduce` with the log-sum-exp."""
 
     name: str = "hip.decode_reduce"
@@ -63,10 +59,6 @@ class HipDecodeReduce:
             )
             for head_dim, dtype, splits in REDUCED
         ]
-
-    def unsupported_reasons(self, arch: str) -> list[str]:
-        """Compiled ahead for AMD only."""
-        return not_amd(self.name, arch)
 
 
 KERNELS = (HipDecodeSplit(), HipDecodeReduce())

@@ -11,8 +11,9 @@ from kernels.hip.compiler import load, missing_hip
 from kernels.hip.emulator import EMULATOR_FLOPS_MAX
 from kernels.hip.faces import arch_of, face_of
 from kernels.hip.steps import HEAD_DIM_MIN, STEPS, Step, problem_of
-from kernels.prefill_backend import HALVES, Limits, PrefillBackend, own_copies
-from pytest_attnperf.backends import Declares, Prepared
+from kernels.layouts import own_copies
+from kernels.limits import HALVES, Limits, refusals
+from pytest_attnperf.backends import Backend, Declares, Prepared
 
 if TYPE_CHECKING:
     import torch
@@ -27,13 +28,14 @@ SCORES_BYTES_MAX = 16 << 30
 
 
 @dataclass(frozen=True)
-class HipStep(Configured, PrefillBackend):
+class HipStep(Configured, Backend["Prefill"]):
     """fp16 and bf16, causal (bottom-right), grouped K/V heads, any lengths, log-sum-exp, and head dimensions from 32 to
     256 that are multiples of 8.
 
     step    what it compiles and launches
     """
 
+    families = ("prefill",)
     step: Step = STEPS[0]
 
     @property
@@ -41,12 +43,9 @@ class HipStep(Configured, PrefillBackend):
         """The one kernel's."""
         return (self.step.space,)
 
-    def limits(self, device: DeviceInfo) -> Limits:
-        """16-bit floats and plain masks."""
-        return Limits(self.name, HALVES, window=False, head_dim_v=False, alibi=False, bias=False)
-
-    def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Needs a compiler for the device, or the emulator's; rows of whole 16-byte words."""
+    def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
+        """Needs a compiler for the device, or the emulator's; 16-bit floats in rows of whole 16-byte words; plain
+        masks."""
         found = missing_hip(device)
         dim, most = workload.head_dim, self.step.head_dim_max(device.arch)
         if not HEAD_DIM_MIN <= dim <= most or dim % 8:
@@ -60,9 +59,10 @@ class HipStep(Configured, PrefillBackend):
                 f"{self.name} keeps the score matrix, {scores / 2**30:.1f} GiB here, and takes up to "
                 f"{SCORES_BYTES_MAX / 2**30:g} GiB"
             )
-        return found
+        limits = Limits(self.name, HALVES, window=False, head_dim_v=False, alibi=False, bias=False)
+        return found + refusals(workload, limits)
 
-    def bind(self, workload: Prefill, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
         """Pick the configuration for this architecture, or the pinned one, and compile."""
         import torch
 

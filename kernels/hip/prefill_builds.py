@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernels.configs import Choice
-from kernels.hip.builds import build, not_amd
+from kernels.hip.builds import HipKernelBuilds, build
 from kernels.hip.faces import face_of
 from kernels.hip.steps import STEPS, Step, problem_of
 from pytest_attnperf.kernel_builds import KernelBuild
@@ -22,28 +22,14 @@ SHAPES = (
 
 
 @dataclass(frozen=True)
-class HipStepKernel:
+class HipStepKernel(HipKernelBuilds):
     """One step of the ladder, compiled for an architecture that need not be here."""
 
     step: Step
 
-    @property
-    def name(self) -> str:
-        """The backend's."""
-        return self.step.name
-
-    @property
-    def backends(self) -> Sequence[str]:
-        """The one that launches it."""
-        return (self.step.name,)
-
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """One per shape that it takes there."""
         return tuple(self._build(arch, each) for each in SHAPES if each.head_dim <= self.step.head_dim_max(arch))
-
-    def unsupported_reasons(self, arch: str) -> list[str]:
-        """Compiled ahead for AMD only."""
-        return not_amd(self.name, arch)
 
     def _build(self, arch: str, shape: Prefill) -> KernelBuild:
         choice = self.step.space.choose(arch, problem_of(shape))
@@ -64,4 +50,4 @@ def _settings(choice: Choice) -> dict[str, str]:
     return {name: str(value) for name, value in sorted(choice.config.items())}
 
 
-KERNELS = tuple(HipStepKernel(step) for step in STEPS)
+KERNELS = tuple(HipStepKernel(step.name, (step.name,), step) for step in STEPS)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernels.family_backend import FamilyBackend
 from kernels.hip.compiler import load, missing_hip
 from kernels.hip.emulator import EMULATOR_FLOPS_MAX
 from kernels.hip.sources import HipKernel, element_define
-from kernels.prefill_backend import own_copies
-from pytest_attnperf.backends import Declares, Prepared
+from kernels.layouts import own_copies
+from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads.base import DTYPE_BYTES
 from pytest_attnperf.workloads.rope import Rope
 
@@ -30,19 +29,16 @@ ROPE_FLOPS_MAX = EMULATOR_FLOPS_MAX / 10
 
 
 @dataclass(frozen=True)
-class HipRope(FamilyBackend[Rope]):
+class HipRope(Backend[Rope]):
     """fp32, fp16 and bf16, both kinds of pairs, every even head dimension; in fp32, rounded once."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """'rope'."""
-        return frozenset({"rope"})
+    families = ("rope",)
 
-    def reasons(self, workload: Rope, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Rope, device: DeviceInfo) -> list[str]:
         """Needs a compiler for the device, or the emulator's."""
         return missing_hip(device)
 
-    def bind(self, workload: Rope, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Rope, inputs: Tensors) -> Prepared:
         """Compile for the head dimension, dtype and kind of pairs."""
         import torch
 

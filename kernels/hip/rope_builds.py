@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernels.hip.builds import build, not_amd
+from kernels.hip.builds import HipKernelBuilds, build
 from kernels.hip.rope import kernel_of
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.workloads.rope import Rope
@@ -25,7 +25,7 @@ SHAPES = tuple(
 
 
 @dataclass(frozen=True)
-class HipRopeKernel:
+class HipRopeKernel(HipKernelBuilds):
     """`rope_forward` for the shapes of the suite."""
 
     name: str = "hip.rope"
@@ -34,10 +34,6 @@ class HipRopeKernel:
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """One per shape."""
         return tuple(self._build(arch, shape) for shape in SHAPES)
-
-    def unsupported_reasons(self, arch: str) -> list[str]:
-        """Compiled ahead for AMD only."""
-        return not_amd(self.name, arch)
 
     def _build(self, arch: str, shape: Rope) -> KernelBuild:
         pairs = "interleaved" if shape.interleaved else "halves"

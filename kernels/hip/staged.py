@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kernels.hip.compiler import load, missing_hip
 from kernels.hip.emulator import EMULATOR_FLOPS_MAX
 from kernels.hip.sources import HipKernel, element_define
-from kernels.prefill_backend import HALVES
+from kernels.limits import HALVES
 from kernels.staged_backend import StagedBackend, StageKernel, StageProblem, problem_of, stages_of
 from pytest_attnperf.backends import Declares
 from pytest_attnperf.workloads.base import TORCH_DTYPES
@@ -41,10 +41,7 @@ class HipStaged(StagedBackend):
     may differ), log-sum-exp; fp32 scores, weights rounded to the element type.
     """
 
-    @property
-    def dtypes(self) -> frozenset[str]:
-        """16-bit floats."""
-        return HALVES
+    dtypes = HALVES
 
     def missing(self, device: DeviceInfo) -> list[str]:
         """A compiler for the device, or the emulator's."""

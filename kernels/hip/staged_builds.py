@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernels.hip.builds import build, not_amd
+from kernels.hip.builds import HipKernelBuilds, build
 from kernels.hip.staged import kernels_of
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.workloads.prefill import Prefill
@@ -19,7 +19,7 @@ SHAPES = (
 
 
 @dataclass(frozen=True)
-class HipStagedKernel:
+class HipStagedKernel(HipKernelBuilds):
     """One kernel of the pipeline.
 
     function    its name, and its file's
@@ -28,12 +28,6 @@ class HipStagedKernel:
 
     function: str
     settings: tuple[str, ...] = ()
-    backends: tuple[str, ...] = ("hip.staged",)
-
-    @property
-    def name(self) -> str:
-        """'hip.' and the function."""
-        return f"hip.{self.function}"
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """One for each shape that gives other macros."""
@@ -48,14 +42,11 @@ class HipStagedKernel:
             found[config] = build(self.name, config, arch, kernels_of(shape)[self.function])
         return tuple(found.values())
 
-    def unsupported_reasons(self, arch: str) -> list[str]:
-        """Compiled ahead for AMD only."""
-        return not_amd(self.name, arch)
 
-
+LAUNCHED_BY = ("hip.staged",)
 KERNELS = (
-    HipStagedKernel("qk_scores", ("HEAD_DIM", "ELEMENT_BF16")),
-    HipStagedKernel("causal_mask"),
-    HipStagedKernel("row_softmax", ("ELEMENT_BF16", "WITH_LSE")),
-    HipStagedKernel("weighted_values", ("HEAD_DIM", "ELEMENT_BF16")),
+    HipStagedKernel("hip.qk_scores", LAUNCHED_BY, "qk_scores", ("HEAD_DIM", "ELEMENT_BF16")),
+    HipStagedKernel("hip.causal_mask", LAUNCHED_BY, "causal_mask"),
+    HipStagedKernel("hip.row_softmax", LAUNCHED_BY, "row_softmax", ("ELEMENT_BF16", "WITH_LSE")),
+    HipStagedKernel("hip.weighted_values", LAUNCHED_BY, "weighted_values", ("HEAD_DIM", "ELEMENT_BF16")),
 )

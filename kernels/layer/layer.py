@@ -12,18 +12,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kernels.family_backend import FamilyBackend
 from kernels.layer.attention import PREFIX, BoundAttention, bind, problem_over_cache
 from kernels.layer.stages import canonical_outputs, rope_of, stages_of, tables_of
+from kernels.layouts import own_copies
 from kernels.native.prefill_eager import Eager
 from kernels.native.rope import BACKENDS as NATIVE_ROPE
-from kernels.prefill_backend import own_copies
-from pytest_attnperf.backends import Declares, Pipeline, Prepared
+from pytest_attnperf.backends import Backend, Declares, Pipeline, Prepared
 from pytest_attnperf.environment.device import describe_device
 from pytest_attnperf.workloads.block import Block
 
 if TYPE_CHECKING:
-    from pytest_attnperf.backends import Backend, Tensors
+    from pytest_attnperf.backends import Tensors
     from pytest_attnperf.records import DeviceInfo
     from pytest_attnperf.workloads.decode import Decode
     from pytest_attnperf.workloads.prefill import Prefill
@@ -34,7 +33,7 @@ EAGER = Eager("native.eager")
 
 
 @dataclass(frozen=True)
-class Layer(FamilyBackend[Block]):
+class Layer(Backend[Block]):
     """A layer around one attention backend, which is asked about every block's attention.
 
     attention       what attends; of family prefill, decode, or both
@@ -48,16 +47,13 @@ class Layer(FamilyBackend[Block]):
     rope_strides: bool = True
     any_strides: bool = False
 
-    @property
-    def families(self) -> frozenset[str]:
-        """'block'."""
-        return frozenset({"block"})
+    families = ("block",)
 
     def problem(self, block: Block, device: DeviceInfo) -> Prefill | Decode:
         """What `attention` is asked for."""
         return problem_over_cache(self.attention, block, device)
 
-    def reasons(self, workload: Block, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Block, device: DeviceInfo) -> list[str]:
         """The attention backend's, the rope's, and keys that do not lie as the attention needs them."""
         if reason := self._other_kind(workload):
             return [reason]
@@ -74,7 +70,7 @@ class Layer(FamilyBackend[Block]):
             )
         return list(dict.fromkeys(found))
 
-    def bind(self, workload: Block, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Block, inputs: Tensors) -> Prepared:
         """Prepare rope and attention for the shapes; on a GPU run once, so that nothing is left to compile."""
         tensors = own_copies(inputs)
         parts = workload.parts(tensors)

@@ -10,7 +10,7 @@ from kernels.hip.rope import BACKENDS as HIP_ROPE
 from kernels.layer.attention import PREFIX
 from kernels.layer.layer import EAGER_ROPE, ROPE_PREFIX, Layer
 from kernels.native.prefill import CPU_HALF_FLOPS_MAX
-from kernels.triton.rope_backend import BACKENDS as TRITON_ROPE
+from kernels.triton.rope.backend import BACKENDS as TRITON_ROPE
 from pytest_attnperf.backends import Backend, Pinnable, pinned
 from pytest_attnperf.workloads.prefill import Prefill
 
@@ -67,7 +67,7 @@ def layers_over(backends: Iterable[Backend]) -> tuple[Layer, ...]:
 
     A layer is named 'layer.' and the attention backend's name, and has its limits on CPUs and its error budget.
     """
-    attending = (backend for backend in backends if backend.families & {"prefill", "decode"})
+    attending = (backend for backend in backends if {"prefill", "decode"}.intersection(backend.families))
     return (PLAIN, *map(layer_over, attending))
 
 

@@ -12,14 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from kernels.family_backend import FamilyBackend
-from kernels.prefill_backend import heads_first, heads_last
-from pytest_attnperf.backends import Declares, Prepared
+from kernels.layouts import heads_first, heads_last
+from pytest_attnperf.backends import Backend, Declares, Prepared
 
 if TYPE_CHECKING:
     import torch
 
-    from pytest_attnperf.backends import Backend, Outputs, Tensors
+    from pytest_attnperf.backends import Outputs, Tensors
     from pytest_attnperf.records import DeviceInfo
     from pytest_attnperf.workloads.backward import Backward
 
@@ -36,14 +35,11 @@ GROUPED_HEADS_SINCE = (2, 9)
 
 
 @dataclass(frozen=True)
-class BackwardBackend(FamilyBackend["Backward"]):
+class BackwardBackend(Backend["Backward"]):
     """One way to do the backward pass of dense attention; subclasses give `reasons` and `bind`, whose inputs are
     (q, k, v, dout, out, lse)."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """Dense sequences."""
-        return frozenset({"backward"})
+    families = ("backward",)
 
 
 @dataclass(frozen=True)
@@ -54,11 +50,7 @@ class EagerBackward(BackwardBackend):
     of scores that were rounded to a half type would be off by several times what rounding the weights costs.
     """
 
-    def reasons(self, workload: Backward, device: DeviceInfo) -> list[str]:
-        """Nothing is refused: this is the implementation every other is compared with."""
-        return []
-
-    def bind(self, workload: Backward, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Backward, inputs: Tensors) -> Prepared:
         """Transpose to (B, H, S, D) and build the mask, untimed."""
         return Prepared(
             call=eager_backward(workload, inputs[0].device),
@@ -74,7 +66,7 @@ class EagerBackward(BackwardBackend):
 class SdpaFlashBackward(BackwardBackend):
     """The operator that torch's autograd calls for its flash attention on a CPU, called by itself."""
 
-    def reasons(self, workload: Backward, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Backward, device: DeviceInfo) -> list[str]:
         """Limits tried on torch 2.13; the version that took grouped heads is that of its pull request."""
         found = []
         if device.kind != "cpu":
@@ -94,7 +86,7 @@ class SdpaFlashBackward(BackwardBackend):
             )
         return found
 
-    def bind(self, workload: Backward, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Backward, inputs: Tensors) -> Prepared:
         """Transpose to (B, H, S, D), build the mask; torch's is_causal is top-left, so it serves only Sq == Skv."""
         import torch
 

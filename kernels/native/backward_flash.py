@@ -11,16 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from kernels.family_backend import FamilyBackend
-from kernels.prefill_backend import HALVES, listed
-from pytest_attnperf.backends import Declares, Prepared
+from kernels.limits import HALVES, listed
+from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads.backward import Backward
 from pytest_attnperf.workloads.varlen_backward import VarlenBackward
 
 if TYPE_CHECKING:
     import torch
 
-    from pytest_attnperf.backends import Backend, Outputs, Tensors
+    from pytest_attnperf.backends import Outputs, Tensors
     from pytest_attnperf.records import DeviceInfo
 
 HEAD_DIM_MAX = 256
@@ -29,7 +28,7 @@ HEAD_DIM_STEP = 8
 
 
 @dataclass(frozen=True)
-class FlashBackward(FamilyBackend[Backward | VarlenBackward]):
+class FlashBackward(Backend[Backward | VarlenBackward]):
     """`aten::_flash_attention_backward` on what its own forward pass of the same q, k and v gives.
 
     Its causal mask is bottom-right, and a row that sees no key gives zero gradients (flash-attention's README, 2.1).
@@ -40,11 +39,11 @@ class FlashBackward(FamilyBackend[Backward | VarlenBackward]):
     family: str = "backward"
 
     @property
-    def families(self) -> frozenset[str]:
+    def families(self) -> tuple[str, ...]:
         """The one it was made for: dense and packed sequences are two baselines of the field."""
-        return frozenset({self.family})
+        return (self.family,)
 
-    def reasons(self, workload: Backward | VarlenBackward, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Backward | VarlenBackward, device: DeviceInfo) -> list[str]:
         """The operator's own checks, which it would fail with."""
         found = []
         if device.kind != "cuda":
@@ -60,7 +59,7 @@ class FlashBackward(FamilyBackend[Backward | VarlenBackward]):
             )
         return found
 
-    def bind(self, workload: Backward | VarlenBackward, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Backward | VarlenBackward, inputs: Tensors) -> Prepared:
         """Run the forward pass, untimed; the timed tensors are (q, k, v, dout, out, lse, offsets of q and k)."""
         import torch
 

@@ -12,16 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernels.family_backend import FamilyBackend
-from kernels.prefill_backend import own_copies
-from pytest_attnperf.backends import Declares, Prepared
+from kernels.layouts import own_copies
+from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads.bandwidth import PATTERN, SCALAR, WORDS, Bandwidth, canonical_outputs
 
 if TYPE_CHECKING:
     import torch
 
     from pytest_attnperf.backends import Tensors
-    from pytest_attnperf.records import DeviceInfo
 
 CPU_FLOPS_MAX = 2e7
 """Keeps a check and a timing on two cores within seconds: 64 MiB of f32."""
@@ -30,19 +28,12 @@ OPERATORS = {"copy": "aten::copy_", "read": "aten::sum", "write": "aten::copy_",
 
 
 @dataclass(frozen=True)
-class NativeBandwidth(FamilyBackend[Bandwidth]):
+class NativeBandwidth(Backend[Bandwidth]):
     """One operator for each kind."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """'bandwidth'."""
-        return frozenset({"bandwidth"})
+    families = ("bandwidth",)
 
-    def reasons(self, workload: Bandwidth, device: DeviceInfo) -> list[str]:
-        """Nothing is refused."""
-        return []
-
-    def bind(self, workload: Bandwidth, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Bandwidth, inputs: Tensors) -> Prepared:
         """The operator on copies of the inputs."""
         operator = OPERATORS[workload.kind]
         return Prepared(

@@ -7,18 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernels.family_backend import FamilyBackend
+from kernels.layouts import own_copies
 from kernels.native.prefill_eager import heads_first_views
 from kernels.native.prefill_sdpa import OPERATORS
-from kernels.prefill_backend import own_copies
-from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads import paged_cache
 from pytest_attnperf.workloads.decode import Decode, Parts
 
 if TYPE_CHECKING:
     import torch
 
-    from pytest_attnperf.backends import Backend, Outputs, Tensors
+    from pytest_attnperf.backends import Outputs, Tensors
     from pytest_attnperf.records import DeviceInfo
 
     Result = tuple[torch.Tensor, torch.Tensor | None]
@@ -32,23 +31,16 @@ SDPA_HEAD_DIM_MAX = 256
 
 
 @dataclass(frozen=True)
-class EagerDecode(FamilyBackend[Decode]):
+class EagerDecode(Backend[Decode]):
     """Attention as torch operators, every feature; scores, weights and dequantised keys are stored in q's dtype.
 
     Gathering pages and dequantising are part of the timed call: this is what they cost without a kernel for them.
     Sequences are all computed at their common room, and what is past their end is masked.
     """
 
-    @property
-    def families(self) -> frozenset[str]:
-        """Decode alone."""
-        return frozenset({"decode"})
+    families = ("decode",)
 
-    def reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
-        """Nothing is refused: this is the implementation every other is compared with."""
-        return []
-
-    def bind(self, workload: Decode, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
         """Copy; check the block table."""
         tensors = own_copies(inputs)
         given = workload.parts(tensors)
@@ -65,15 +57,12 @@ class EagerDecode(FamilyBackend[Decode]):
 
 
 @dataclass(frozen=True)
-class SdpaDecode(FamilyBackend[Decode]):
+class SdpaDecode(Backend[Decode]):
     """torch's scaled_dot_product_attention over a contiguous cache (B, Hk, Skv, D), its flash backend pinned."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """Decode alone."""
-        return frozenset({"decode"})
+    families = ("decode",)
 
-    def reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
         """It has none of the extras; on a GPU the limits are those of torch's flash attention (sdp_utils)."""
         extras = {
             "pages": workload.page,
@@ -97,7 +86,7 @@ class SdpaDecode(FamilyBackend[Decode]):
             )
         return found
 
-    def bind(self, workload: Decode, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
         """Transpose to (B, H, S, D), untimed; one token needs no mask, more a bottom-right causal one."""
         import torch
 

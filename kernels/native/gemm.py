@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernels.family_backend import FamilyBackend
-from kernels.prefill_backend import own_copies
-from pytest_attnperf.backends import Declares, Prepared
+from kernels.layouts import own_copies
+from pytest_attnperf.backends import Backend, Declares, Prepared
 
 if TYPE_CHECKING:
     import torch
 
-    from pytest_attnperf.backends import Backend, Tensors
+    from pytest_attnperf.backends import Tensors
     from pytest_attnperf.records import DeviceInfo
     from pytest_attnperf.workloads.gemm import Gemm
 
@@ -31,25 +30,22 @@ INT8_SIZE_M_MIN = 17
 
 
 @dataclass(frozen=True)
-class Matmul(FamilyBackend["Gemm"]):
+class Matmul(Backend["Gemm"]):
     """The vendor's library behind torch: cuBLAS, hipBLASLt, and oneDNN or MKL on a CPU.
 
     Floats go through torch.matmul, int8 through torch._int_mm, and fp8 through torch._scaled_mm without
     `use_fast_accum`.
     """
 
-    @property
-    def families(self) -> frozenset[str]:
-        """'gemm'."""
-        return frozenset({"gemm"})
+    families = ("gemm",)
 
-    def reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
         """What the operators of torch refuse."""
         if workload.scaled:
             return _fp8_reasons(workload, device)
         return _int8_reasons(workload, device) if workload.dtype == "i8" else []
 
-    def bind(self, workload: Gemm, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Gemm, inputs: Tensors) -> Prepared:
         """Nothing is converted: b of layout 'nt' is read as the transposed view that torch takes."""
         call, operator = _product(workload)
         return Prepared(

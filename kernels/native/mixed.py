@@ -13,8 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernels.family_backend import FamilyBackend
-from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads.base import DTYPE_BYTES
 from pytest_attnperf.workloads.batch_spec import Part
 from pytest_attnperf.workloads.mixed import Mixed, hidden_keys
@@ -23,7 +22,7 @@ from pytest_attnperf.workloads.paged_cache import gather, load, require_block_ta
 if TYPE_CHECKING:
     import torch
 
-    from pytest_attnperf.backends import Backend, Outputs, Tensors
+    from pytest_attnperf.backends import Outputs, Tensors
     from pytest_attnperf.records import DeviceInfo
 
 CPU_FLOPS_MAX = 2e8
@@ -37,15 +36,12 @@ SDPA_HEAD_DIM_MAX = 256
 
 
 @dataclass(frozen=True)
-class EagerMixed(FamilyBackend[Mixed]):
+class EagerMixed(Backend[Mixed]):
     """Two products around a softmax, in q's dtype, with every feature of the family; whole score matrices in memory."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """'mixed'."""
-        return frozenset({"mixed"})
+    families = ("mixed",)
 
-    def reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
         """Score matrices that are too large for a readable implementation are refused."""
         score_bytes = max(part.q * part.kv for part in workload.parts) * workload.heads * DTYPE_BYTES[workload.dtype]
         if score_bytes <= EAGER_SCORE_BYTES_MAX:
@@ -55,7 +51,7 @@ class EagerMixed(FamilyBackend[Mixed]):
             f"workload; it takes up to {EAGER_SCORE_BYTES_MAX >> 20}"
         ]
 
-    def bind(self, workload: Mixed, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Mixed, inputs: Tensors) -> Prepared:
         """Build the masks, untimed. Raises UsageError for a block table or lengths out of range."""
         tensors = _own_checked(inputs)
         attend = _eager(workload, tensors[0].device)
@@ -70,15 +66,12 @@ class EagerMixed(FamilyBackend[Mixed]):
 
 
 @dataclass(frozen=True)
-class SdpaMixed(FamilyBackend[Mixed]):
+class SdpaMixed(Backend[Mixed]):
     """torch's flash attention, pinned, once per size of sequences."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """'mixed'."""
-        return frozenset({"mixed"})
+    families = ("mixed",)
 
-    def reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
         """Windows, soft caps and sinks have no argument in scaled_dot_product_attention's flash attention."""
         extras = {"sliding window": workload.window, "soft cap": workload.cap, "attention sinks": workload.sinks}
         found = [f"torch's FLASH_ATTENTION takes no {name}" for name, value in extras.items() if value]
@@ -89,7 +82,7 @@ class SdpaMixed(FamilyBackend[Mixed]):
             )
         return found
 
-    def bind(self, workload: Mixed, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Mixed, inputs: Tensors) -> Prepared:
         """Build the masks, untimed; torch's is_causal is top-left, so it serves only prompts without a past.
 
         Raises UsageError for a block table or lengths out of range.

@@ -14,9 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernels.family_backend import FamilyBackend
-from kernels.prefill_backend import own_copies
-from pytest_attnperf.backends import Declares, Prepared
+from kernels.layouts import own_copies
+from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads.base import DTYPE_BYTES
 from pytest_attnperf.workloads.mla import Mla
 
@@ -34,15 +33,12 @@ PROJECTED_BYTES_MAX = 1 << 30
 
 
 @dataclass(frozen=True)
-class MlaNaive(FamilyBackend[Mla]):
+class MlaNaive(Backend[Mla]):
     """Project up, then scaled_dot_product_attention, which picks its own kernel; no log-sum-exp."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """Latent attention."""
-        return frozenset({"mla"})
+    families = ("mla",)
 
-    def reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
         """No log-sum-exp, and no long caches: every call would project all of one up for every head."""
         found = ["scaled_dot_product_attention returns no log-sum-exp"] if workload.lse else []
         if (needed := projected_bytes(workload)) > PROJECTED_BYTES_MAX:
@@ -52,7 +48,7 @@ class MlaNaive(FamilyBackend[Mla]):
             )
         return found
 
-    def bind(self, workload: Mla, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Mla, inputs: Tensors) -> Prepared:
         """Build the mask where one is needed: torch's is_causal is top-left, so it serves only S == T."""
         import torch
 
@@ -67,19 +63,12 @@ class MlaNaive(FamilyBackend[Mla]):
 
 
 @dataclass(frozen=True)
-class MlaAbsorb(FamilyBackend[Mla]):
+class MlaAbsorb(Backend[Mla]):
     """The absorbed form as einsums, whose scores are in the workload's dtype."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """Latent attention."""
-        return frozenset({"mla"})
+    families = ("mla",)
 
-    def reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
-        """Nothing is refused: this is the implementation every other is compared with."""
-        return []
-
-    def bind(self, workload: Mla, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Mla, inputs: Tensors) -> Prepared:
         """Build the mask, untimed."""
         return Prepared(
             call=absorbed_attention(workload, inputs[0].device),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernels.limits import HALVES
 from kernels.native.prefill_compiled import Compiled, Flex
 from kernels.native.prefill_eager import Eager
 from kernels.native.prefill_sdpa import PinnedSdpa
-from kernels.prefill_backend import HALVES
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend

@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
+from kernels.layouts import heads_first
+from kernels.limits import FLOATS, Limits, refusals
 from kernels.native.prefill_eager import canonical_outputs, eager_attention, heads_first_views
-from kernels.prefill_backend import FLOATS, Limits, PrefillBackend, heads_first
-from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,18 +51,17 @@ TEMPLATE_OPTIONS = ("BLOCK_M", "BLOCK_N", "SPLIT_KV", "num_warps", "num_stages")
 
 
 @dataclass(frozen=True)
-class Compiled(PrefillBackend):
+class Compiled(Backend["Prefill"]):
     """torch.compile of `native.eager`'s function."""
 
-    def limits(self, device: DeviceInfo) -> Limits:
-        """What `native.eager` computes in the workload's own dtype."""
-        return Limits(self.name, dtypes=FLOATS)
+    families = ("prefill",)
 
-    def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Offered on GPUs only."""
-        return [f"{self.name} is {NOT_ON_CPU}"] if device.kind == "cpu" else []
+    def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
+        """Offered on GPUs only, for what `native.eager` computes in the workload's own dtype."""
+        found = [f"{self.name} is {NOT_ON_CPU}"] if device.kind == "cpu" else []
+        return found + refusals(workload, Limits(self.name, dtypes=FLOATS))
 
-    def bind(self, workload: Prefill, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
         """Compile for exactly these shapes, and run once so that nothing is left to compile.
 
         Inductor knows softmax(q k^T * number) v and puts scaled_dot_product_attention in its place
@@ -81,31 +81,26 @@ class Compiled(PrefillBackend):
 
 
 @dataclass(frozen=True)
-class Flex(PrefillBackend):
+class Flex(Backend["Prefill"]):
     """FlexAttention, compiled, with a block mask built before timing.
 
     kernel_options    (name, value) pairs for its kernel template; empty leaves the choice to torch
     """
 
+    families = ("prefill",)
     kernel_options: tuple[tuple[str, int], ...] = ()
 
     def pinned(self, config: Mapping[str, str]) -> Flex:
         """With the kernel template's stored block sizes, warps and stages. Raises UsageError where they are lacking."""
         return replace(self, kernel_options=template_options(config))
 
-    def limits(self, device: DeviceInfo) -> Limits:
-        """The log-sum-exp argument differs between torch releases and is not used."""
-        return Limits(
-            self.name,
-            dtypes=FLOATS,
-            no_lse=f"{self.name} gives no log-sum-exp: FlexAttention's argument for it differs between releases",
-        )
+    def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
+        """Offered on GPUs only, without a log-sum-exp."""
+        found = [f"{self.name} is {NOT_ON_CPU}"] if device.kind == "cpu" else []
+        no_lse = f"{self.name} gives no log-sum-exp: FlexAttention's argument for it differs between releases"
+        return found + refusals(workload, Limits(self.name, dtypes=FLOATS, no_lse=no_lse))
 
-    def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Offered on GPUs only."""
-        return [f"{self.name} is {NOT_ON_CPU}"] if device.kind == "cpu" else []
-
-    def bind(self, workload: Prefill, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
         """Build the block mask for the bottom-right diagonal, compile, and run once.
 
         Slopes and biases are arguments of the compiled function, which its change of the scores reads.

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kernels.prefill_backend import HALVES, Limits, PrefillBackend, heads_first, heads_last
-from pytest_attnperf.backends import Declares, Prepared
+from kernels.layouts import heads_first, heads_last
+from kernels.limits import HALVES
+from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.workloads.base import OUT_DTYPES, QUANTISED, TORCH_DTYPES
 from pytest_attnperf.workloads.quantisation import dequantise
@@ -29,25 +30,20 @@ if TYPE_CHECKING:
     import torch
 
     from pytest_attnperf.backends import Outputs, Tensors
-    from pytest_attnperf.records import DeviceInfo
     from pytest_attnperf.workloads.prefill import Prefill
 
 
 @dataclass(frozen=True)
-class Eager(PrefillBackend):
-    """Plain attention; `upcast` says whether the inputs are turned into fp32 before timing."""
+class Eager(Backend["Prefill"]):
+    """Plain attention of every workload, which all others are compared with.
 
+    upcast    whether the inputs are turned into fp32 before timing
+    """
+
+    families = ("prefill",)
     upcast: bool = False
 
-    def limits(self, device: DeviceInfo) -> Limits:
-        """None: this is the implementation every other is compared with."""
-        return Limits(self.name)
-
-    def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Nothing is refused."""
-        return []
-
-    def bind(self, workload: Prefill, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
         """Transpose to (B, H, S, D), upcast if asked, build the mask; out is brought to its dtype untimed if upcast.
 
         Raises AttnperfError when fp32 products were allowed to be TF32, which would not be the report's reference.

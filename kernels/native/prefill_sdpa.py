@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kernels.layouts import heads_first
+from kernels.limits import FLOATS, Limits, listed, refusals
 from kernels.native.prefill_eager import canonical_outputs, heads_first_views, minus_distances, visible_keys
-from kernels.prefill_backend import FLOATS, Limits, PrefillBackend, heads_first, listed
-from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.backends import Backend, Declares, Prepared
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +30,7 @@ OPERATORS = {
 
 
 @dataclass(frozen=True)
-class PinnedSdpa(PrefillBackend):
+class PinnedSdpa(Backend["Prefill"]):
     """One backend of scaled_dot_product_attention, with its limits on GPUs (on a CPU, torch has flash and math).
 
     backend        member of torch.nn.attention.SDPBackend
@@ -39,35 +40,16 @@ class PinnedSdpa(PrefillBackend):
     head_dim_max   largest head dimension on a GPU
     """
 
+    families = ("prefill",)
     backend: str = "MATH"
     kinds: frozenset[str] = frozenset({"cpu", "cuda", "rocm"})
     gpu_dtypes: frozenset[str] = FLOATS
     grouped_heads: bool = True
     head_dim_max: int | None = None
 
-    def limits(self, device: DeviceInfo) -> Limits:
-        """A window, rows without keys, ALiBi and a bias need a mask of any form, which flash has on a CPU only.
-
-        Flash takes one head dimension for q, k and v (check_head_dim_size_flash and _cpp in torch's sdp_utils).
-
-        Rows without keys give 0 in the CPU's kernels and, since torch 2.5, in `_safe_softmax`, which MATH uses
-        everywhere; what the GPU's fused kernels give for them is not known.
-        """
-        anywhere = device.kind == "cpu" or self.backend == "MATH"
-        return Limits(
-            who=f"torch's {self.backend} attention" + ("" if device.kind == "cpu" else " on a GPU"),
-            dtypes=FLOATS if anywhere else self.gpu_dtypes,
-            window=anywhere or self.backend != "FLASH_ATTENTION",
-            rows_without_keys=anywhere,
-            alibi=anywhere or self.backend != "FLASH_ATTENTION",
-            bias=anywhere or self.backend != "FLASH_ATTENTION",
-            head_dim_v=self.backend != "FLASH_ATTENTION",
-            no_lse="scaled_dot_product_attention returns no log-sum-exp",
-        )
-
-    def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
         """Limits read from torch's dispatch rules (sdp_utils) and tried on torch 2.11 (CUDA) and 2.13 (CPU)."""
-        found = []
+        found = refusals(workload, self._limits(device))
         if device.kind not in self.kinds:
             found.append(f"torch's {self.backend} attention exists on {listed(self.kinds)}, not on {device.kind}")
         if device.kind == "cpu" or self.backend == "MATH":
@@ -86,7 +68,7 @@ class PinnedSdpa(PrefillBackend):
                 found.append(f"{self.backend} needs head_dim to be a multiple of 8, not {head_dim}")
         return found
 
-    def bind(self, workload: Prefill, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
         """Transpose to (B, H, S, D), build the mask; torch's is_causal is top-left, so it serves only Sq == Skv.
 
         ALiBi or a bias, -inf where a row does not see a key, is built before timing, as a tensor of the timed call.
@@ -113,6 +95,26 @@ class PinnedSdpa(PrefillBackend):
                 never=tuple(name for backend, name in OPERATORS.items() if backend != self.backend),
             ),
             arguments=None if added else heads_first_views,
+        )
+
+    def _limits(self, device: DeviceInfo) -> Limits:
+        """A window, rows without keys, ALiBi and a bias need a mask of any form, which flash has on a CPU only.
+
+        Flash takes one head dimension for q, k and v (check_head_dim_size_flash and _cpp in torch's sdp_utils).
+
+        Rows without keys give 0 in the CPU's kernels and, since torch 2.5, in `_safe_softmax`, which MATH uses
+        everywhere; what the GPU's fused kernels give for them is not known.
+        """
+        anywhere = device.kind == "cpu" or self.backend == "MATH"
+        return Limits(
+            who=f"torch's {self.backend} attention" + ("" if device.kind == "cpu" else " on a GPU"),
+            dtypes=FLOATS if anywhere else self.gpu_dtypes,
+            window=anywhere or self.backend != "FLASH_ATTENTION",
+            rows_without_keys=anywhere,
+            alibi=anywhere or self.backend != "FLASH_ATTENTION",
+            bias=anywhere or self.backend != "FLASH_ATTENTION",
+            head_dim_v=self.backend != "FLASH_ATTENTION",
+            no_lse="scaled_dot_product_attention returns no log-sum-exp",
         )
 
     def _bottom_right(self, workload: Prefill, device: torch.device) -> tuple[Any, str]:

@@ -5,35 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernels.family_backend import FamilyBackend
-from kernels.prefill_backend import own_copies
-from pytest_attnperf.backends import Declares, Prepared
+from kernels.layouts import own_copies
+from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads.rope import Rope, rotate
 
 if TYPE_CHECKING:
     import torch
 
     from pytest_attnperf.backends import Outputs, Tensors
-    from pytest_attnperf.records import DeviceInfo
 
 CPU_FLOPS_MAX = 2e7
 """Keeps a check and a timing on two cores within seconds: a few million elements."""
 
 
 @dataclass(frozen=True)
-class EagerRope(FamilyBackend[Rope]):
+class EagerRope(Backend[Rope]):
     """Products and sums as operators of their own. Tables are fp32, and so is all that is between input and output."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """'rope'."""
-        return frozenset({"rope"})
+    families = ("rope",)
 
-    def reasons(self, workload: Rope, device: DeviceInfo) -> list[str]:
-        """Nothing is refused: this is the implementation every other is compared with."""
-        return []
-
-    def bind(self, workload: Rope, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Rope, inputs: Tensors) -> Prepared:
         """The operators on copies of the inputs."""
 
         def call(

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernels.family_backend import FamilyBackend
-from kernels.prefill_backend import own_copies
-from pytest_attnperf.backends import Declares, Prepared
+from kernels.layouts import own_copies
+from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads import layernorm, rmsnorm
 from pytest_attnperf.workloads.layernorm import LayerNorm
 from pytest_attnperf.workloads.rmsnorm import RmsNorm
@@ -34,19 +33,12 @@ HOW_ADDED = {True: "torch.add before the norm, torch has no fused operator", Fal
 
 
 @dataclass(frozen=True)
-class NativeSoftmax(FamilyBackend[Softmax]):
+class NativeSoftmax(Backend[Softmax]):
     """torch.softmax over the last dimension."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """'softmax'."""
-        return frozenset({"softmax"})
+    families = ("softmax",)
 
-    def reasons(self, workload: Softmax, device: DeviceInfo) -> list[str]:
-        """Nothing is refused."""
-        return []
-
-    def bind(self, workload: Softmax, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Softmax, inputs: Tensors) -> Prepared:
         """The operator on copies of the inputs."""
         import torch
 
@@ -57,22 +49,19 @@ class NativeSoftmax(FamilyBackend[Softmax]):
 
 
 @dataclass(frozen=True)
-class NativeRmsNorm(FamilyBackend[RmsNorm]):
+class NativeRmsNorm(Backend[RmsNorm]):
     """F.rms_norm; a residual is added by an operator of its own before."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """'rmsnorm'."""
-        return frozenset({"rmsnorm"})
+    families = ("rmsnorm",)
 
-    def reasons(self, workload: RmsNorm, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: RmsNorm, device: DeviceInfo) -> list[str]:
         """Needs a torch that has F.rms_norm."""
         found = _torch_release()
         if found >= RMS_NORM_SINCE:
             return []
         return [f"torch has F.rms_norm from {_dotted(RMS_NORM_SINCE)} on, not in {_dotted(found)}"]
 
-    def bind(self, workload: RmsNorm, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: RmsNorm, inputs: Tensors) -> Prepared:
         """The operators on copies of the inputs."""
         from torch.nn.functional import rms_norm
 
@@ -86,19 +75,12 @@ class NativeRmsNorm(FamilyBackend[RmsNorm]):
 
 
 @dataclass(frozen=True)
-class NativeLayerNorm(FamilyBackend[LayerNorm]):
+class NativeLayerNorm(Backend[LayerNorm]):
     """F.layer_norm; a residual is added by an operator of its own before."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """'layernorm'."""
-        return frozenset({"layernorm"})
+    families = ("layernorm",)
 
-    def reasons(self, workload: LayerNorm, device: DeviceInfo) -> list[str]:
-        """Nothing is refused."""
-        return []
-
-    def bind(self, workload: LayerNorm, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: LayerNorm, inputs: Tensors) -> Prepared:
         """The operators on copies of the inputs."""
         from torch.nn.functional import layer_norm
 

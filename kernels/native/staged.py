@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernels.prefill_backend import FLOATS, HALVES
+from kernels.limits import FLOATS, HALVES
 from kernels.staged_backend import StagedBackend, StageKernel, StageProblem
 from pytest_attnperf.backends import Declares
 from pytest_attnperf.workloads.base import TORCH_DTYPES
@@ -39,15 +39,8 @@ CPU_FLOPS_MAX = 5e7
 class NativeStaged(StagedBackend):
     """fp32, fp16 and bf16, causal (bottom-right), grouped K/V heads, any sizes, log-sum-exp; tf32 as fp32."""
 
-    @property
-    def dtypes(self) -> frozenset[str]:
-        """Ordinary floats."""
-        return FLOATS
-
-    @property
-    def heads_first(self) -> bool:
-        """torch.matmul multiplies the last two dimensions."""
-        return True
+    dtypes = FLOATS
+    heads_first = True
 
     def stage_kernel(self, stage: str, problem: StageProblem, device: torch.device) -> StageKernel:
         """The operators of a stage, and how they were chosen where there was a choice."""

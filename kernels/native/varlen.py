@@ -10,17 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernels.family_backend import FamilyBackend
+from kernels.layouts import own_copies
+from kernels.limits import HALVES, Limits, refusals
 from kernels.native.prefill_eager import eager_attention
 from kernels.native.prefill_sdpa import OPERATORS
-from kernels.prefill_backend import HALVES, Limits, own_copies, refusals
-from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads.varlen import Varlen
 
 if TYPE_CHECKING:
     import torch
 
-    from pytest_attnperf.backends import Backend, Outputs, Tensors
+    from pytest_attnperf.backends import Outputs, Tensors
     from pytest_attnperf.records import DeviceInfo
 
 CPU_FLOPS_MAX = 2e8
@@ -33,24 +33,17 @@ FLASH = "torch's varlen FLASH_ATTENTION"
 
 
 @dataclass(frozen=True)
-class VarlenBackend(FamilyBackend[Varlen]):
+class VarlenBackend(Backend[Varlen]):
     """One way to do attention over packed sequences."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """'varlen' alone."""
-        return frozenset({"varlen"})
+    families = ("varlen",)
 
 
 @dataclass(frozen=True)
 class EagerVarlen(VarlenBackend):
     """`native.eager`'s function on one sequence after the other, each cut out and laid out heads first when timed."""
 
-    def reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
-        """Nothing is refused: this is the implementation every other is compared with."""
-        return []
-
-    def bind(self, workload: Varlen, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Varlen, inputs: Tensors) -> Prepared:
         """Build the masks, one for all sequences of the same lengths, untimed.
 
         The lengths are the workload's: reading the offsets would wait for the device.
@@ -70,7 +63,7 @@ class EagerVarlen(VarlenBackend):
 class FlashVarlen(VarlenBackend):
     """The operator that torch's own varlen_attn and jagged SDPA call on an NVIDIA GPU, called by itself."""
 
-    def reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
         """Limits read from torch's sources (flash_api.cpp, torch/nn/attention/varlen.py)."""
         found = []
         if device.kind != "cuda":
@@ -86,7 +79,7 @@ class FlashVarlen(VarlenBackend):
         shortest = max(workload.sequences, key=lambda one: one.rows_without_keys)
         return found + refusals(shortest, limits)
 
-    def bind(self, workload: Varlen, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Varlen, inputs: Tensors) -> Prepared:
         """Bind the longest lengths, which the operator takes as numbers of the host."""
         import torch
 

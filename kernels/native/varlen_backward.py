@@ -5,39 +5,35 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernels.family_backend import FamilyBackend
+from kernels.layouts import own_copies
 from kernels.native.backward import CPU_HALF_FLOPS_MAX, eager_backward
-from kernels.prefill_backend import own_copies
-from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads.varlen_backward import VarlenBackward
 
 if TYPE_CHECKING:
     import torch
 
-    from pytest_attnperf.backends import Backend, Outputs, Tensors
+    from pytest_attnperf.backends import Outputs, Tensors
     from pytest_attnperf.records import DeviceInfo
 
 
 @dataclass(frozen=True)
-class EagerVarlenBackward(FamilyBackend[VarlenBackward]):
+class EagerVarlenBackward(Backend[VarlenBackward]):
     """`eager_backward` of every sequence by itself, which is what has to be written where no kernel takes offsets.
 
     The lengths are known to the host. Transposing a sequence to (1, H, S, D) and writing the gradients back are part
     of the timed call, for they are part of working without a packed kernel.
     """
 
-    @property
-    def families(self) -> frozenset[str]:
-        """Packed sequences."""
-        return frozenset({"varlen_backward"})
+    families = ("varlen_backward",)
 
-    def reasons(self, workload: VarlenBackward, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: VarlenBackward, device: DeviceInfo) -> list[str]:
         """A sequence of one key is refused where it is: it is none of the dense family."""
         if 1 in workload.seqs_kv:
             return ["takes sequences of at least 2 keys, this workload has one of 1"]
         return []
 
-    def bind(self, workload: VarlenBackward, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: VarlenBackward, inputs: Tensors) -> Prepared:
         """Masks are built here, untimed."""
         device = inputs[0].device
         sequences = [

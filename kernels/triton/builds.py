@@ -5,12 +5,17 @@ Names and values only, so that listing them needs no Triton.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from kernels.configs import Choice, Rule, Space
-from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
+from pytest_attnperf.kernel_builds import Kernel, KernelBuild, TritonSource
 
 CDNA = frozenset({"gfx908", "gfx90a", "gfx942", "gfx950"})
+
+
+ELEMENTS = {"f16": ("*fp16", 16), "bf16": ("*bf16", 16), "f32": ("*fp32", 32)}
+"""Workload dtype -> its pointer type as Triton writes it, and bits."""
 
 
 def has_matrix_instructions(arch: str, element_bits: int) -> bool:
@@ -22,6 +27,28 @@ def has_matrix_instructions(arch: str, element_bits: int) -> bool:
     return element_bits <= 16 or arch in CDNA
 
 
+@dataclass(frozen=True)
+class TritonKernel(Kernel):
+    """A kernel of this folder; a subclass gives `builds_under`, or `builds` where it is compiled for certain problems.
+
+    space    what it is configured by
+    """
+
+    space: Space
+
+    def builds(self, arch: str) -> Sequence[KernelBuild]:
+        """Those under each rule of `arch`, or of 'default'; of one configuration the first, as `Space.choose` does."""
+        found: dict[str, KernelBuild] = {}
+        for rule in self.space.rules(arch):
+            for one in self.builds_under(arch, rule):
+                found.setdefault(one.config, one)
+        return list(found.values())
+
+    def builds_under(self, arch: str, rule: Rule) -> Iterable[KernelBuild]:
+        """What is compiled under one rule, for every kind of problem that the rule takes."""
+        raise NotImplementedError(f"{type(self).__name__} has neither builds() nor builds_under()")
+
+
 def build(
     kernel: str,
     arch: str,
@@ -29,16 +56,18 @@ def build(
     space: Space,
     rule: Rule,
     *,
+    module: str,
     function: str,
     signature: Mapping[str, str],
     constants: Mapping[str, object],
     divisible_by_16: Sequence[str] = (),
     matrix: bool = False,
 ) -> KernelBuild:
-    """One build of `kernels.triton.<space.kernel>.<function>` under a rule of `space`.
+    """One build of `kernels.triton.<module>.<function>` under a rule of `space`.
 
     kernel       registered name, e.g. 'triton.gemm'
     config       id of the configuration, see `KernelBuild`
+    module       e.g. 'gemm.kernel'
     constants    values of the `tl.constexpr` arguments that the rule does not give
     """
     return KernelBuild(
@@ -46,7 +75,7 @@ def build(
         config=config,
         arch=arch,
         source=TritonSource(
-            module=f"kernels.triton.{space.kernel}",
+            module=f"kernels.triton.{module}",
             function=function,
             signature=signature,
             constants={**constants, **rule.constants},

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 INTERPRETER_FLOPS_MAX = 6e7
 """Triton's interpreter takes about a second for this much, in tiles of 32 x 32."""
 
+INTERPRETER_ROWS_FLOPS_MAX = 5e6
+"""And for this much of a kernel that mostly moves data: a million elements in tiles of a few rows."""
+
 
 def missing_triton(device: DeviceInfo) -> list[str]:
     """Why no Triton kernel can run here: Triton is needed and, without a GPU, its interpreter."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernels.configs import Problem, Rule
-from kernels.triton.decode_builds import DecodeKernel, DecodeReduceKernel
-from kernels.triton.decode_space import REDUCE_SPACE, SPACE, problem_of
+from kernels.triton.decode.builds import DecodeKernel, DecodeReduceKernel
+from kernels.triton.decode.space import REDUCE_SPACE, SPACE, problem_of
 from kernels.tuning_spaces.declared import Declared, Values, fits_shared, number, under
 from kernels.tuning_spaces.target import Target
 from pytest_attnperf.kernel_builds import KernelBuild

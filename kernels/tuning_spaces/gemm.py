@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernels.configs import Rule
-from kernels.triton.gemm_builds import KERNELS
-from kernels.triton.gemm_space import SPACE, properties
+from kernels.triton.gemm.builds import KERNELS
+from kernels.triton.gemm.space import SPACE, properties
 from kernels.tuning_spaces.declared import Declared, Values, fits_shared, holds_tile, number
 from kernels.tuning_spaces.target import Target
 from pytest_attnperf.kernel_builds import KernelBuild

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kernels.configs import Rule, Space
-from kernels.triton.prefill_builds import LENGTHS, Variant, built
-from kernels.triton.prefill_space import PERSISTENT, SPACE, problem_of
-from kernels.triton.varlen_builds import TYPES as VARLEN_TYPES
-from kernels.triton.varlen_builds import VarlenForwardKernel
-from kernels.triton.varlen_space import SPACE as VARLEN
-from kernels.triton.varlen_space import problem_of as varlen_problem_of
+from kernels.triton.prefill.builds import LENGTHS, Variant, built
+from kernels.triton.prefill.space import PERSISTENT, SPACE, problem_of
+from kernels.triton.varlen.builds import TYPES as VARLEN_TYPES
+from kernels.triton.varlen.builds import VarlenForwardKernel
+from kernels.triton.varlen.space import SPACE as VARLEN
+from kernels.triton.varlen.space import problem_of as varlen_problem_of
 from kernels.tuning_spaces.declared import Declared, Values, fits_shared, holds_tile, number, under
 from kernels.tuning_spaces.target import Target
 from pytest_attnperf.kernel_builds import KernelBuild, TritonSource

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from kernels.configs import Rule, Space, padded
-from kernels.triton.rows_builds import KERNELS
-from kernels.triton.rows_space import LAYERNORM, RMSNORM, SOFTMAX, problem_of
+from kernels.triton.rows.builds import KERNELS
+from kernels.triton.rows.space import LAYERNORM, RMSNORM, SOFTMAX, problem_of
 from kernels.tuning_spaces.declared import Declared, Values, number
 from kernels.tuning_spaces.target import Target
 from pytest_attnperf.kernel_builds import KernelBuild

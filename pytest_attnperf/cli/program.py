@@ -37,6 +37,8 @@ ERROR_CHARACTERS = 20_000
 
 FACT = re.compile(r"^(GROUP|ORDER|SUMMARY) = (.+)$", re.MULTILINE)
 LAST = 1000
+NEEDED = ("GROUP", "SUMMARY", "DESCRIPTION", "EPILOG", "add_arguments(parser)", "run(options)")
+"""What a command's file has."""
 
 
 class Command(NamedTuple):
@@ -109,7 +111,7 @@ def _read_command(name: str) -> Command:
     with open(path, encoding="utf-8") as file:
         facts = {fact: literal_eval(value) for fact, value in FACT.findall(file.read())}
     if not facts.keys() >= {"GROUP", "SUMMARY"}:
-        raise UsageError(f"{path}: a command has GROUP = ... and SUMMARY = ... on a line each")
+        raise UsageError(f"{path}:1: a command has GROUP = ... and SUMMARY = ... on a line each")
     return Command(facts["GROUP"], facts["SUMMARY"], facts.get("ORDER", LAST))
 
 
@@ -129,8 +131,12 @@ def listing() -> str:
 
 
 def module_of(name: str) -> ModuleType:
-    """The file of a command."""
-    return import_module(f"pytest_attnperf.cli.commands.{name.replace('-', '_')}")
+    """The file of a command. Raises UsageError for one that lacks something."""
+    module = import_module(f"pytest_attnperf.cli.commands.{name.replace('-', '_')}")
+    for lacking in ("DESCRIPTION", "EPILOG", "add_arguments", "run"):
+        if not hasattr(module, lacking):
+            raise UsageError(f"{module.__file__}:1: a command has {', '.join(NEEDED)}; here is no {lacking}")
+    return module
 
 
 def _run(words: list[str]) -> int:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pytest_attnperf.environment import amd, nvidia, software
 from pytest_attnperf.environment.device import cpu_must_match
 from pytest_attnperf.environment.system import System
-from pytest_attnperf.records import METHOD_VERSION, DeviceInfo, Fingerprint
+from pytest_attnperf.records import DeviceInfo, Fingerprint
 
 
 def take_fingerprint(device: DeviceInfo, system: System | None = None) -> Fingerprint:
     """The fingerprint of this machine and process; once per worker, one command at most.
 
-    A fact that cannot be had is stated as 'unknown (why)', and then matches only the same statement. Timer and cache
-    state belong to a case and are added to `must_match` with its samples.
+    A fact that cannot be had is stated as 'unknown (why)', and then matches only the same statement. Timer, its
+    method and cache state belong to a case and are added to `must_match` with its samples.
     """
     system = system or System()
     return Fingerprint({**_identity(device), **_state(device, system)}, software.named_fields(device.kind, system))
@@ -23,7 +23,6 @@ def _identity(device: DeviceInfo) -> dict[str, str]:
         "arch": device.arch,
         "product": device.product,
         "compute_units": str(device.compute_units),
-        "method": str(METHOD_VERSION),
     }
 
 

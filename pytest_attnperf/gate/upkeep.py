@@ -11,7 +11,8 @@ from pytest_attnperf.baselines.schema import plain
 from pytest_attnperf.baselines.store import Found
 from pytest_attnperf.errors import pasted
 from pytest_attnperf.gate.comparable import comparable
-from pytest_attnperf.records import METHOD_VERSION, CaseKey
+from pytest_attnperf.records import CaseKey
+from pytest_attnperf.stats.summaries import method_of
 
 
 class State(Enum):
@@ -85,9 +86,9 @@ def _due_of_case(case: TreeCase) -> Due | None:
 def _identity_changes(found: Found, case: TreeCase) -> list[str]:
     """Why a time measured now could not be compared with this entry, whatever machine measures it."""
     stored = found.fingerprint
-    here = replace(stored, must_match={**stored.must_match, "method": str(METHOD_VERSION)})
     definition = found.entry.workload if case.definition is None else case.definition
     timer = found.entry.processes[0].timer if found.entry.processes else ""
+    here = replace(stored, must_match={**stored.must_match, "method": method_of(timer)})
     return [str(reason) for reason in comparable(found.entry, stored, here, timer=timer, definition=definition)]
 
 

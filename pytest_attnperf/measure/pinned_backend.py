@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_attnperf.backends import Pinnable, pinned
+from pytest_attnperf.backends import Around, Pinnable, pinned
 from pytest_attnperf.measure.autotuners import (
     INDUCTOR,
     OPTIONS,
@@ -36,7 +36,6 @@ from pytest_attnperf.measure.autotuners import (
     value_of,
 )
 from pytest_attnperf.measure.patching import Patch, Patches
-from pytest_attnperf.records import DeviceInfo, Tolerance
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend, Prepared, Tensors
@@ -62,44 +61,14 @@ def pin(backend: Backend, config: Mapping[str, str]) -> Backend:
 
 
 @dataclass(frozen=True)
-class PinnedBackend:
+class PinnedBackend(Around):
     """A backend whose `prepare` runs under `pinning(config)`; everything else is the backend's own.
 
     replayed    whether the backend itself has taken over the configuration
     """
 
-    backend: Backend
     config: Mapping[str, str]
     replayed: bool = False
-
-    @property
-    def name(self) -> str:
-        """The backend's."""
-        return self.backend.name
-
-    @property
-    def families(self) -> frozenset[str]:
-        """The backend's."""
-        return self.backend.families
-
-    @property
-    def cpu_flops_max(self) -> float:
-        """The backend's."""
-        return self.backend.cpu_flops_max
-
-    @property
-    def times_on_cpu(self) -> bool:
-        """The backend's."""
-        return self.backend.times_on_cpu
-
-    @property
-    def tolerance(self) -> Tolerance:
-        """The backend's."""
-        return self.backend.tolerance
-
-    def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
-        """The backend's."""
-        return self.backend.unsupported_reasons(workload, device)
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
         """As the backend's, and one call where it is needed to pin a kernel that has not run yet."""

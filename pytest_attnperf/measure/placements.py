@@ -1,17 +1,17 @@
-"""One case at several places in memory: kernels differ by up to 6 % with where their inputs happen to lie.
+"""One case at several places in memory, and from many states of the cache: kernels differ by up to 6 % with either.
 
-Within a process the difference repeats to 0.2 %, between processes it is drawn anew (`benchmarks/noise_sources.py`
+Within a process the time at a place repeats to 0.2 %, between processes it is drawn anew (`benchmarks/noise_sources.py`
 shows both), so that more blocks at one place only make the same bias look certain. A process therefore measures copies
 of the inputs at other addresses, each with a graph of its own that is proven right like the first, and reports the
 mean over them. Kernels of a millisecond touch enough memory to average by themselves.
 
-Several blocks follow each other at a place without a gap. Forty places of one block each were tried: the first
-block after a gap is slower for some kernels, in spite of the unmeasured one (cuDNN at (4, 512, 8, 256) on an H200:
-19.8 us instead of 18.9), so that processes agreed no better and with another time. Sides that take turns
-have the gap anyway, both of them, and gain from places: there they are many.
+What a hot call finds in the last-level cache is drawn, too: which lines of a working set that fits it lie in which
+half. A call repeated for ever keeps its first draw, up to 5 % from another process's, and any kernel that writes enough
+memory draws anew (`benchmarks/l2_draws.py`). So FILL_BYTES are written before each pair of blocks, the unmeasured
+block brings the inputs back, and the mean is over draws as well as places. In use, too, inputs come from other kernels.
 
-A power-capped GPU holds its full clock for some 20 ms after a rest and then throttles in steps of several per cent.
-The blocks of a case therefore follow a rest, and are few enough to end before that.
+A power-capped GPU lowers its clock under load, in steps and after a time that differs from process to process. So the
+device idles before each pair: the clock stays near its highest, and what is left of its changes averages.
 
 The same case at other places in memory: copies of its inputs, each with a graph of its own, each proven right.
 
@@ -36,7 +36,7 @@ from pytest_attnperf.measure.copies import copy_inputs, elsewhere
 from pytest_attnperf.measure.rejection import CompileWatch
 from pytest_attnperf.measure.sampling import sample
 from pytest_attnperf.measure.stopping import StoppingRule
-from pytest_attnperf.measure.timers.base import Timer
+from pytest_attnperf.measure.timers.stream import idle_stream
 from pytest_attnperf.records import Samples
 
 if TYPE_CHECKING:
@@ -46,14 +46,25 @@ if TYPE_CHECKING:
     from pytest_attnperf.measure.proving import Prover
     from pytest_attnperf.measure.timers.graph import GraphTimer
 
-MOST = 10
+MOST = 15
 LEAST = 2
-AVERAGING_US = 1000.0
+AVERAGING_US = 1500.0
 """A call of this length averages over enough memory; a shorter one is measured at AVERAGING_US / its time places."""
 
+SPLIT = 3
+"""Blocks here are so many times shorter than those of other timers, and as many times as many: each is one draw."""
+
 BLOCKS_LEAST = 3
-BLOCKS_MOST = 4
-"""Blocks at one place: within a process they agree to 0.1 %, so a few tell a disturbed one."""
+BLOCKS_MOST = 6
+LONG_US, BLOCKS_OF_LONG = 1500.0, 4
+"""Blocks at one place, and of calls that fill a long one by themselves."""
+
+FILL_BYTES = 256 << 20
+"""As much as the largest last-level cache of a GPU holds (MI300). 32 MiB sufficed on an H100, 2 MiB did not."""
+
+GAP_SHARE, GAP_MOST_US = 5.0, 20_000.0
+"""The device idles so many times as long as a pair of blocks takes. With 60 draws on an H100 processes agreed to 0.1 to
+0.4 % behind gaps of 3 ms (5 times the pair), to 0.2 to 0.5 % behind 1 ms."""
 
 TURN_PLACES_MOST = 40
 """`triton.flash` at (4, 512, 8, 256), whose inputs nearly fill the last-level cache of an H200, differs by 2.3 %
@@ -68,6 +79,7 @@ MEMORY_SHARE = 32
 workspace of its own."""
 
 REST_SECONDS = 0.1
+"""The first blocks follow proofs and captures, which have heated the device."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +90,12 @@ class Plan:
     blocks: int
 
 
-def plan_for(call_us: float, max_blocks: int) -> Plan | None:
-    """The plan for calls of `call_us` and at most `max_blocks` blocks; None when these are too few for two places."""
-    affordable = max_blocks // BLOCKS_LEAST
-    if affordable < LEAST:
-        return None
-    places = max(LEAST, min(MOST, affordable, round(AVERAGING_US / max(call_us, 1e-3))))
-    return Plan(places, min(BLOCKS_MOST, max_blocks // places))
+def plan_for(call_us: float, max_blocks: int) -> Plan:
+    """The plan for calls of `call_us`: at most SPLIT times `max_blocks` blocks, at two places one each at least."""
+    blocks = SPLIT * max_blocks
+    places = max(LEAST, min(MOST, blocks // BLOCKS_LEAST, round(AVERAGING_US / max(call_us, 1e-3))))
+    each = BLOCKS_OF_LONG if call_us >= LONG_US else BLOCKS_MOST
+    return Plan(places, max(1, min(each, blocks // places)))
 
 
 def places_for_turns(call_us: float, call_bytes: int, limit_bytes: int) -> int:
@@ -99,11 +110,18 @@ def places_for_turns(call_us: float, call_bytes: int, limit_bytes: int) -> int:
     return max(LEAST, most)
 
 
-def measure(timers: Sequence[Timer], blocks: int, rest: Callable[[float], None] = time.sleep) -> Samples:
+def measure(timers: Sequence[GraphTimer], blocks: int, rest: Callable[[float], None] = time.sleep) -> Samples:
     """`blocks` blocks at each place, after one rest; `Samples.block_us` holds the places one after the other."""
+    fill = _allocate_fill()
+
+    def draw() -> None:
+        idle_stream(gap_us)
+        fill.zero_()
+
+    gap_us = min(GAP_MOST_US, GAP_SHARE * 2 * timers[0].call_us * timers[0].calls_per_block)
     rest(REST_SECONDS)
     with CompileWatch() as watch:
-        parts = [sample(timer, StoppingRule(blocks, blocks), watch) for timer in timers]
+        parts = [_sample_drawn(timer, StoppingRule(blocks, blocks), watch, draw) for timer in timers]
     return replace(
         parts[0],
         block_us=tuple(block for part in parts for block in part.block_us),
@@ -111,6 +129,20 @@ def measure(timers: Sequence[Timer], blocks: int, rest: Callable[[float], None] 
         rejected_blocks=sum(part.rejected_blocks for part in parts),
         clock_mhz=tuple(mhz for part in parts for mhz in part.clock_mhz) if all(p.clock_mhz for p in parts) else (),
     )
+
+
+def _sample_drawn(timer: GraphTimer, rule: StoppingRule, watch: CompileWatch, draw: Callable[[], None]) -> Samples:
+    timer.before = draw
+    try:
+        return sample(timer, rule, watch)
+    finally:
+        timer.before = None
+
+
+def _allocate_fill() -> torch.Tensor:
+    import torch
+
+    return torch.empty(FILL_BYTES, dtype=torch.uint8, device="cuda")
 
 
 class Twins:

@@ -125,18 +125,19 @@ def noise_samples(torch_device: str) -> dict[str, Samples]:
 def _samples(case: str, torch_device: str) -> Samples:
     call = _call(case, torch_device)
     warm_up(call, torch_device)
-    timer = choose(torch_device, call, BLOCK_US)
+    timer = choose(torch_device, call, BLOCK_US, split=placements.SPLIT)
     timers: list[Timer] = [timer]
     copies = []  # a graph reads its inputs where they were: they stay as long as it, or all copies lie at one address
     try:
-        plan = placements.plan_for(timer.call_us, MAX_BLOCKS) if isinstance(timer, GraphTimer) else None
-        if plan is None or not isinstance(timer, GraphTimer):
+        if not isinstance(timer, GraphTimer):
             with CompileWatch() as watch:
                 return sample(timer, StoppingRule(TRIED_BLOCKS, TRIED_BLOCKS), watch)
+        plan, places = placements.plan_for(timer.call_us, MAX_BLOCKS), [timer]
         for _ in range(plan.places - 1):
             copies.append(elsewhere(call))
-            timers.append(timer.twin(copies[-1]))
-        return placements.measure(timers, plan.blocks)
+            places.append(timer.twin(copies[-1]))
+            timers.append(places[-1])
+        return placements.measure(places, plan.blocks)
     finally:
         for each in timers:
             each.close()

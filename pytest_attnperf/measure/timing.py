@@ -81,7 +81,7 @@ class Timing:
 
     def blocks(self, max_blocks: int, block_us: float, budget_us: float, asked: str) -> Samples:
         """Blocks of one process (see `Subject.blocks`)."""
-        samples = self._samples(self._timer_for(block_us, asked), max_blocks, budget_us)
+        samples = self._samples(self._timer_for(block_us, asked, placements.SPLIT), max_blocks, budget_us)
         self._median_us = statistics.median(samples.block_us)
         return replace(samples, settings=torch_settings.in_words())
 
@@ -134,8 +134,8 @@ class Timing:
         self._copies = Copies(())
 
     def _samples(self, timer: Timer, max_blocks: int, budget_us: float) -> Samples:
-        if isinstance(timer, GraphTimer) and (plan := placements.plan_for(timer.call_us, max_blocks)) is not None:
-            return self._samples_elsewhere(timer, plan)
+        if isinstance(timer, GraphTimer):
+            return self._samples_elsewhere(timer, placements.plan_for(timer.call_us, max_blocks))
         if isinstance(timer, GraphColdTimer):
             max_blocks = min(max_blocks, COLD_BLOCKS_MOST)
             time.sleep(placements.REST_SECONDS)
@@ -169,21 +169,23 @@ class Timing:
         """Blocks at several places in memory, each with a graph of its own that is proven right before it counts."""
         places = _Places(timer)
         try:
-            self._add_twins(places, timer, plan.places - 1)
-            return placements.measure(places.timers, plan.blocks)
+            twins = self._add_twins(places, timer, plan.places - 1)
+            return placements.measure([timer, *twins], plan.blocks)
         finally:
             places.close()
 
-    def _add_twins(self, places: _Places, timer: GraphTimer, count: int) -> None:
-        twins = Twins(self._prover, self._prepared, timer)
+    def _add_twins(self, places: _Places, timer: GraphTimer, count: int) -> list[GraphTimer]:
+        twins, made = Twins(self._prover, self._prepared, timer), []
         for _ in range(count):
             prepared, twin = twins.make()
             places.kept.append(prepared)
             places.timers.append(twin)
+            made.append(twin)
+        return made
 
-    def _timer_for(self, block_us: float, asked: str) -> Timer:
-        """The case's timer, prepared once for each length of a block and proven right if it replays."""
-        if self.timer is not None and (self._block_us, self.asked) == (block_us, asked):
+    def _timer_for(self, block_us: float, asked: str, split: int = 1) -> Timer:
+        """The case's timer, prepared once for each length of a block and proven right if it replays (see `choose`)."""
+        if self.timer is not None and (self._block_us, self.asked) == (block_us / split, asked):
             return self.timer
         self.close()
         run, torch_device = self._prepared.run, self._prover.device.torch_device
@@ -194,12 +196,14 @@ class Timing:
         cache_state = self._prover.workload.cache_state
         try:
             parts = _parts_of(self._prepared, torch_device)
-            self.timer = timer = choose(torch_device, run, block_us, cache_state, asked, self._make_copies, parts)
+            self.timer = timer = choose(
+                torch_device, run, block_us, cache_state, asked, self._make_copies, parts, split
+            )
             self._prove(timer)
         except BaseException:
             self.close()
             raise
-        self._block_us, self.asked = block_us, asked
+        self._block_us, self.asked = block_us / split, asked
         return timer
 
     def _make_copies(self) -> Copies:

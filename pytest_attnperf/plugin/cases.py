@@ -63,6 +63,7 @@ class CaseCollector:
         """Ask every conftest for its backends and families."""
         self.config.hook.pytest_attnperf_register_backends(registry=self.registry)
         self.config.hook.pytest_attnperf_register_workloads(families=self.families)
+        self.registry.require_families({family.name for family in self.families})
         _ = self._model  # a file that cannot be read is an error also where no test asks for its workloads
 
     @functools.cached_property
@@ -84,8 +85,8 @@ class CaseCollector:
 
     def wanted_backends(self) -> list[str] | None:
         """What `--attnperf-backend` selects, None for all. Raises UsageError for an unknown name."""
-        names = _names(run_config(self.config).backend)
-        return _expand(names, self.registry) if names else None
+        names = selection.typed_names(run_config(self.config).backend)
+        return selection.expand_names(names, self.registry, self.families) if names else None
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Parametrise a marked test over backends and workloads, the same on every machine."""
@@ -110,7 +111,8 @@ class CaseCollector:
         )
         names = tuple(backend.name for backend in listed)
         chosen = frozenset(backend.name for backend in backends)
-        self.tests.append(MarkedTest(where, settings["family"], names, chosen, len(params)))
+        why = self.families.why_no_triton(settings["family"])
+        self.tests.append(MarkedTest(where, settings["family"], names, chosen, len(params), why))
         metafunc.parametrize("backend,workload", params)
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
@@ -175,7 +177,7 @@ class CaseCollector:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
         """Say of which tests the command line left no case, unless that was an error."""
-        line = without_cases(self.tests)
+        line = without_cases(self.tests, run_config(self.config).backend)
         if line and exitstatus != pytest.ExitCode.USAGE_ERROR:
             terminalreporter.write_line(line)
 
@@ -196,14 +198,16 @@ class CaseCollector:
         family, only, without = (settings.get(name) for name in ("family", "backends", "without"))
         if only is not None and without is not None:
             raise UsageError(f"{where}: the attnperf marker has backends= and without=; give one of them")
-        named = set(_expand(list(only if only is not None else without or ()), self.registry))
+        asked = only if only is not None else without or ()
+        named = set(selection.expand_names(asked, self.registry, self.families))
         of_family = self.registry.for_family(str(family))
         listed = [backend for backend in of_family if (backend.name in named) == (only is not None)]
         if not listed:
             left = " that the marker leaves" if of_family else ""
+            why = self.families.why_no_triton(str(family)) if selection.names_triton(only or ()) else ""
             raise UsageError(
                 f"{where}: no backend is registered for family {family!r}{left}; implement "
-                "pytest_attnperf_register_backends in conftest.py"
+                f"pytest_attnperf_register_backends in conftest.py{why}"
             )
         return listed
 
@@ -383,17 +387,3 @@ def restore_order(items: list[pytest.Item]) -> None:
     cases = sorted((items[index] for index in places), key=lambda item: item.stash[_ORDER])
     for index, item in zip(places, cases, strict=True):
         items[index] = item
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _expand(names: list[str], registry: Registry) -> list[str]:
-    """`triton` selects every `triton.*`; an unknown name raises through the registry, listing what exists."""
-    expanded: list[str] = []
-    for name in names:
-        group = [backend.name for backend in registry if backend.name.startswith(f"{name}.")]
-        known = any(backend.name == name for backend in registry)
-        expanded += [registry.get(name).name] if known or not group else group
-    return expanded

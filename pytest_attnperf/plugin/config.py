@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ _NOT_REPEATED = frozenset(
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One session's settings: flags, then every option of `options.OPTIONS` by its name.
+    """One session's settings: flags, then options of `options.OPTIONS` by name; `text` gives any.
 
     gate        --attnperf itself
     calibrate   how many processes, as typed; None where nobody asked
@@ -37,6 +37,7 @@ class RunConfig:
     root        pytest's rootdir, and `typed_in` the folder where pytest was typed
     words       the command line
     typed       option's name -> its value on the command line, of those that stand there
+    others      field of an option -> its value, of those without a field here
     """
 
     gate: bool = False
@@ -57,6 +58,7 @@ class RunConfig:
     typed_in: Path = Path()
     words: tuple[str, ...] = ()
     typed: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, str] = field(default_factory=dict)
     backend: str = _DEFAULT["backend"]
     workload: str = _DEFAULT["workload"]
     model: str = _DEFAULT["model"]
@@ -138,7 +140,8 @@ class RunConfig:
 
     def text(self, name: str) -> str:
         """An option by its name."""
-        return str(getattr(self, name.replace("-", "_")))
+        dest = name.replace("-", "_")
+        return self.others[dest] if dest in self.others else str(getattr(self, dest))
 
     def number(self, name: str, *, minimum: float) -> float:
         """An option as a number. Raises UsageError naming the option, the value and the least that is allowed."""
@@ -167,6 +170,7 @@ class RunConfig:
             if text is None:
                 start, text = root, str(config.getini(option.dest) or option.default)
             texts[option.field] = str(start / text) if option.found and text else text
+        own = {one.name for one in fields(cls)}
         flags = {name: config.getoption(dest, default=None) for name, dest in FLAGS.items()}
         strict, calibrate, worker_fd = (flags.pop(name) for name in ("strict", "calibrate", "worker_fd"))
         override, role = flags.pop("override"), flags.pop("worker_role")
@@ -181,7 +185,8 @@ class RunConfig:
             typed_in=typed_in,
             words=tuple(map(str, config.invocation_params.args)),
             typed=typed,
-            **texts,
+            others={name: text for name, text in texts.items() if name not in own},
+            **{name: text for name, text in texts.items() if name in own},
         )
 
 

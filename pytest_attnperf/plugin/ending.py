@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.baselines.code_store import CodeStore, NewKernel
     from pytest_attnperf.plugin.cases import CaseCollector
     from pytest_attnperf.plugin.features.code_objects.code_items import CodeCollector
+    from pytest_attnperf.plugin.features.on import Given
 
 
 @dataclass(frozen=True)
@@ -283,6 +284,11 @@ class BaseSide(Feature):
     def notes(self, cases: Iterable[CaseResult]) -> Sequence[str]:
         """What may have gone unseen."""
         return renamed_unseen(self._config, self._against, cases)
+
+
+def make_feature(given: Given) -> BaseSide:
+    """Of a run against a base side."""
+    return BaseSide(given.config, given.session.bench.against)
 
 
 def only_on_base(config: pytest.Config, against: Against | None, here: Mapping[CaseKey, object]) -> tuple[str, ...]:

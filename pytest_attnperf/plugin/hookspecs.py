@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def pytest_attnperf_register_backends(registry: Registry) -> None:
-    """Add implementations: `registry.add(MyBackend())`. Called once per session, before parametrisation."""
+    """Add implementations: `registry.add(MyBackend("mine"))`. Called once per session, before parametrisation."""
 
 
 def pytest_attnperf_register_kernels(kernels: KernelRegistry) -> None:
-    """Add kernels that can be compiled without a GPU: `kernels.add(MyKernel())`. Called once per session."""
+    """Add kernels to compile without a GPU: `kernels.add(MyKernel("mine", ("mine",)))`. Called once a session."""
 
 
 def pytest_attnperf_register_workloads(families: Families) -> None:

@@ -23,9 +23,11 @@ from pytest_attnperf.reports.run.overview import STORED, rank
 from pytest_attnperf.reports.run.terminal import TEXT_LIMIT
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
+from pytest_attnperf.session.looking import UNTIMED
 
 if TYPE_CHECKING:
     from pytest_attnperf.plugin.ending import Ended
+    from pytest_attnperf.plugin.features.on import Given
 
 HISTORIES_MAX = 1000
 """Looking for changes takes some 3 ms a case."""
@@ -202,6 +204,11 @@ def histories_of(joined: Joined, url: str, points: int) -> list[CaseHistory]:
 
 SHOWN_POINTS = 200
 """Points of a case's history that a report shows."""
+
+
+def make_feature(given: Given) -> Publishing | None:
+    """Of a run that measures, and is to be kept or shown elsewhere."""
+    return None if given.mode in UNTIMED else Publishing(given.asked)
 
 
 class Publishing(Feature):

@@ -33,7 +33,7 @@ from pytest_attnperf.plugin.config import (
 from pytest_attnperf.plugin.ending import Ended, end_run
 from pytest_attnperf.plugin.features.base import ENDING
 from pytest_attnperf.plugin.features.gpus.gpu_choice import Chosen, gpus_that_measured, measured_on
-from pytest_attnperf.plugin.features.on import Features, compiling
+from pytest_attnperf.plugin.features.on import Features, Given
 from pytest_attnperf.plugin.fixtures import SERVER
 from pytest_attnperf.plugin.gathered import RESULT, Gathered
 from pytest_attnperf.plugin.keys import PLANNED, case_key
@@ -92,7 +92,7 @@ class Run:
         bench = Bench(settings, pool, store, asked.root / LOCAL_STORE, commit_of(asked.root), against)
         session = Session(replace(bench, revisions=known_base(asked.root, base)))
         gathered = Gathered(len(cases) + len(builds))
-        features = Features.of(config, session, gathered, cases, compiling(config, session, cases, builds, plan))
+        features = Features.of(Given(config, session, gathered, cases, builds, plan))
         gpus = _gpus_of_xdist(config) if sides is None else sides.gpus
         run = cls(config, session, gathered, features, gpus, in_process=sides is None)
         if sides is not None:

@@ -17,13 +17,14 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.backends import Backend
-from pytest_attnperf.errors import UsageError
+from pytest_attnperf.backends import Backend, Registry
+from pytest_attnperf.errors import UnknownNameError, UsageError
 from pytest_attnperf.gate.policy import CHECK, CPU, NIGHTLY, PR, require_tier
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.workloads.base import Workload
+from pytest_attnperf.workloads.families import TRITON, Families
 
 
 def is_unfiltered(config: pytest.Config) -> bool:
@@ -87,6 +88,7 @@ class MarkedTest:
     nodeid     without its parameters
     backends   names of those that its marker allows, whatever the command line says
     chosen     names of those that the command line leaves, and `cases` how many cases they make
+    no_triton  what messages add where a Triton backend of the family was asked for; '' where there is nothing to add
     """
 
     nodeid: str
@@ -94,6 +96,7 @@ class MarkedTest:
     backends: tuple[str, ...]
     chosen: frozenset[str]
     cases: int
+    no_triton: str = ""
 
 
 def refuse_empty(config: pytest.Config, tests: Sequence[MarkedTest], items: Iterable[pytest.Item]) -> None:
@@ -108,7 +111,7 @@ def refuse_empty(config: pytest.Config, tests: Sequence[MarkedTest], items: Iter
         if name.strip() and not any(_covers(name.strip(), one) for one in chosen):
             raise pytest.UsageError(
                 f"--attnperf-backend={name.strip()} selects no case: {_listed(tests)}. Select a test that has it, or "
-                "a backend of these"
+                f"a backend of these{_why_no_triton(name.strip(), tests)}"
             )
     flag = asked.replaced_by
     if flag and not compiled and not any(test.cases for test in tests):
@@ -130,13 +133,54 @@ def _launching(config: pytest.Config, items: Iterable[pytest.Item]) -> frozenset
     return frozenset(name for kernel in builds for name in code.registry.get(kernel).backends)
 
 
-def without_cases(tests: Sequence[MarkedTest]) -> str:
-    """One line that names the tests for which nothing is left of what was typed; '' where there is none."""
-    empty = [test.nodeid for test in tests if not test.cases]
+def without_cases(tests: Sequence[MarkedTest], typed: str) -> str:
+    """One line that names the tests for which nothing is left of what was typed; '' where there is none.
+
+    typed    `--attnperf-backend`: where it asks for Triton, the line says which families have no such backend, and why
+    """
+    empty = [test for test in tests if not test.cases]
     if not empty:
         return ""
-    more = f" and {len(empty) - TESTS_SHOWN} more" if len(empty) > TESTS_SHOWN else ""
-    return f"attnperf: no case is selected of {', '.join(empty[:TESTS_SHOWN])}{more}"
+    return f"attnperf: no case is selected of {_some([test.nodeid for test in empty], TESTS_SHOWN)}" + _why_no_triton(
+        typed, empty
+    )
+
+
+def typed_names(text: str) -> list[str]:
+    """'a, b' -> ['a', 'b'], as options give names of backends."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def find_backend(name: str, registry: Registry, families: Families) -> Backend:
+    """The backend of that name. Raises UsageError with those that exist, and why the family it names has none."""
+    try:
+        return registry.get(name)
+    except UnknownNameError as error:
+        group, _, family = name.partition(".")
+        if group == TRITON and (why := families.why_no_triton(family)):
+            raise UsageError(f"{error}{why}") from error
+        raise
+
+
+def expand_names(names: Iterable[str], registry: Registry, families: Families) -> list[str]:
+    """Names of backends; `triton` selects every `triton.*`. Raises UsageError as `find_backend` does."""
+    expanded: list[str] = []
+    for name in names:
+        group = [backend.name for backend in registry if backend.name.startswith(f"{name}.")]
+        known = any(backend.name == name for backend in registry)
+        expanded += [find_backend(name, registry, families).name] if known or not group else group
+    return expanded
+
+
+def names_triton(names: Iterable[str]) -> bool:
+    """Whether one of the names is of this repository's Triton backends, or of all of them."""
+    return any(name.partition(".")[0] == TRITON for name in names)
+
+
+def _why_no_triton(typed: str, tests: Iterable[MarkedTest]) -> str:
+    """What the families of the tests say of a Triton backend, where one was typed; each once."""
+    whys = dict.fromkeys(test.no_triton for test in tests)
+    return "".join(whys) if names_triton(typed_names(typed)) else ""
 
 
 def _covers(name: str, backend: str) -> bool:

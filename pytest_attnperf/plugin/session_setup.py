@@ -43,7 +43,7 @@ def device_kind(config: pytest.Config) -> tuple[str, str]:
 def device_for(config: pytest.Config) -> Device:
     """The device a conftest provides, or the real one. Raises pytest.UsageError when it cannot be used."""
     kind, _ = device_kind(config)
-    provided: Device | None = config.hook.pytest_attnperf_device(config=config, kind=kind)
+    provided = provided_device(config)
     if provided is not None:
         return provided
     interpreting.begin()
@@ -60,6 +60,13 @@ def device_for(config: pytest.Config) -> Device:
             f"torch is not installed for {sys.executable}: cases call kernels on its tensors; install the build of "
             "torch for this GPU (a CPU build where there is none)"
         ) from error
+
+
+def provided_device(config: pytest.Config) -> Device | None:
+    """The device that a conftest provides; None for the real one."""
+    kind, _ = device_kind(config)
+    provided: Device | None = config.hook.pytest_attnperf_device(config=config, kind=kind)
+    return provided
 
 
 def role_of(kind: str) -> Role:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -32,6 +32,9 @@ from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.session.card_spread import slow_card_lines
 from pytest_attnperf.session.plausibility import CHANGED
+
+if TYPE_CHECKING:
+    from pytest_attnperf.plugin.features.on import Given
 
 LOG_WIDTH = 132
 """Columns of a table that is written to a file: every column of the table, and still readable."""
@@ -235,3 +238,8 @@ class Profiles(Feature):
         if len(lost) > LOST_SHOWN:
             lost = [*lost[:LOST_SHOWN], f"not profiled: {len(lost) - LOST_SHOWN} more cases"]
         return "attnperf: profiles", [*case_lines(run, width), *(one_line(line, TEXT_LIMIT) for line in lost)]
+
+
+def make_feature(_given: Given) -> Profiles:
+    """Of a run that profiles."""
+    return Profiles()

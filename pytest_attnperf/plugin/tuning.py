@@ -19,6 +19,7 @@ from pytest_attnperf.plugin.keys import case_key
 from pytest_attnperf.plugin.launching import launch_plan
 from pytest_attnperf.plugin.options import BY_NAME
 from pytest_attnperf.plugin.own_pytest import Collecting, work_with
+from pytest_attnperf.plugin.selection import find_backend
 from pytest_attnperf.plugin.session_setup import device_kind
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.workers.launch import LaunchPlan
@@ -88,7 +89,7 @@ class _CollectingProject(Collecting):
     def _project(self, session: pytest.Session) -> TuningProject:
         cases = session.config.pluginmanager.get_plugin("attnperf-cases")
         assert isinstance(cases, CaseCollector)
-        backend = cases.registry.get(self._backend)
+        backend = find_backend(self._backend, cases.registry, cases.families)
         family = cases.families.get(self._family or _only_family(backend))
         if family.name not in backend.families:
             raise UsageError(f"{backend.name} implements {_listed(backend.families)}, not {family.name}")
@@ -102,7 +103,7 @@ class _CollectingProject(Collecting):
         workloads = _workloads_of(items)
         others = [
             item
-            for name in sorted(backend.families - {family.name})
+            for name in sorted({*backend.families} - {family.name})
             for item in session.items
             if _is_case_of(item, backend, name)
         ]
@@ -142,7 +143,7 @@ def _largest_first(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 def _only_family(backend: Backend) -> str:
     if len(backend.families) != 1:
         raise UsageError(f"{backend.name} implements {_listed(backend.families)}; choose one with --family")
-    return next(iter(backend.families))
+    return backend.families[0]
 
 
 def _listed(names: Sequence[str] | frozenset[str]) -> str:

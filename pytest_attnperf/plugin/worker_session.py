@@ -10,7 +10,7 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,22 @@ from pytest_attnperf.plugin.session_setup import (
     device_for,
     device_kind,
     make_collectors,
+    provided_device,
     role_of,
     usage_errors,
 )
 from pytest_attnperf.records import CaseKey, Role
 from pytest_attnperf.workers.compile_server import CompileServer
+from pytest_attnperf.workers.device import forks
+from pytest_attnperf.workers.forking import Obstacle, Requests, find_obstacle, spare_driver
+from pytest_attnperf.workers.launch import TEMPLATE
 from pytest_attnperf.workers.protocol import Channel, ChannelClosedError
 from pytest_attnperf.workers.server import Server
 
 PR_SET_PDEATHSIG = 1
+
+UNDO = pytest.StashKey[Callable[[], None]]()
+"""Takes back what spares the driver while a template collects."""
 
 COMPILED_CACHE = Path(".attnperf") / "cache" / "compiled"
 """Where compiled kernels are kept, under the tree's root."""
@@ -50,6 +57,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Make ready to interpret, before any conftest imports a library that asks Triton for its driver."""
     interpreting.begin()
     early_config.add_cleanup(interpreting.end)
+    if (early_config.known_args_namespace.attnperf_worker_fd or "").startswith(TEMPLATE):
+        early_config.stash[UNDO] = spare_driver()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -58,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if text is None:
         raise pytest.UsageError("pytest_attnperf.plugin.worker_session is started by the controller, not by hand")
     _die_with_controller()
-    channel = channel_of(text)
+    channel = Requests(int(text[len(TEMPLATE) :])) if text.startswith(TEMPLATE) else channel_of(text)
     with usage_errors():
         collectors = make_collectors(config)
     config.pluginmanager.register(WorkerSession(config, channel, collectors.register), "attnperf-worker")
@@ -88,11 +97,11 @@ def _die_with_controller() -> None:
 
 
 class WorkerSession:
-    """Plugin object of a worker."""
+    """Plugin object of a worker, or of a template, whose forks are workers."""
 
-    def __init__(self, config: pytest.Config, channel: Channel, register: Any) -> None:
+    def __init__(self, config: pytest.Config, asked: Channel | Requests, register: Any) -> None:
         self._config = config
-        self._channel = channel
+        self._asked = asked
         self._register = register
         self._reports: list[pytest.TestReport] = []
         self._announced = False
@@ -106,13 +115,16 @@ class WorkerSession:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Serve until the controller ends the session or goes away."""
+        channel = self._channel(None if session.testsfailed else self._obstacle)
+        if channel is None:
+            return True
         if session.testsfailed:
-            self._channel.send({"event": "failed", "message": "the suite could not be collected; see the log"})
+            channel.send({"event": "failed", "message": "the suite could not be collected; see the log"})
             return True
         compiles = run_config(self._config).worker_role == Role.COMPILE.value
         key_of = build_key if compiles else case_key
         items = {key: item for item in session.items if (key := key_of(item)) is not None}
-        server = self._compile_server(items) if compiles else self._device_server(items)
+        server = self._compile_server(channel, items) if compiles else self._device_server(channel, items)
         self._config.stash[SERVER] = server
         with contextlib.suppress(ChannelClosedError):
             server.announce()
@@ -120,20 +132,47 @@ class WorkerSession:
             self._serve(server, items)
         return True
 
-    def _device_server(self, items: Iterable[CaseKey]) -> Server:
+    def _channel(self, find: Callable[[], Obstacle | None] | None) -> Channel | None:
+        """To the controller of this worker. Of a template: in every worker that it forks, or its own where `find` finds
+        what keeps it from forking any, as does a None; None where no worker is wanted.
+        """
+        if isinstance(self._asked, Channel):
+            return self._asked
+        self._config.stash[UNDO]()
+        obstacle = Obstacle.COLLECTION if find is None else find()
+        if obstacle is None:
+            requested = self._asked.serve()
+        else:
+            alone = self._asked.serve_alone(obstacle)
+            if alone is None:
+                return None
+            requested = alone
+        self._asked = Channel.from_fd(requested.channel)
+        return self._asked
+
+    def _obstacle(self) -> Obstacle | None:
+        provided = provided_device(self._config)
+        if provided is not None and not forks(provided):
+            return Obstacle.DEVICE
+        return find_obstacle()
+
+    def _device_server(self, channel: Channel, items: Iterable[CaseKey]) -> Server:
         kind, _ = device_kind(self._config)
         device = device_for(self._config)
-        return Server(self._channel, device, list(items), role_of(kind), self._config.rootpath)
+        return Server(channel, device, list(items), role_of(kind), self._config.rootpath)
 
-    def _compile_server(self, items: Iterable[CaseKey]) -> CompileServer:
+    def _compile_server(self, channel: Channel, items: Iterable[CaseKey]) -> CompileServer:
         root = self._config.rootpath
-        return CompileServer(self._channel, list(items), root, root / COMPILED_CACHE)
+        return CompileServer(channel, list(items), root, root / COMPILED_CACHE)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """Tell a controller that still waits for the first message."""
-        if not self._announced:
+        if self._announced:
+            return
+        channel = self._channel(None)
+        if channel is not None:
             with contextlib.suppress(ChannelClosedError):
-                self._channel.send({"event": "failed", "message": f"the worker's pytest ended with {exitstatus!s}"})
+                channel.send({"event": "failed", "message": f"the worker's pytest ended with {exitstatus!s}"})
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Gather the phases of the running item."""

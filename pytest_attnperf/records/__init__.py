@@ -1,5 +1,4 @@
 """Frozen data that every layer may see. Standard library only: the worker's server side imports this file.
-
 Names carry their unit. Independence is a type: only a `Measurement`, of processes proven right, is compared or stored.
 """
 
@@ -9,8 +8,8 @@ import enum
 from dataclasses import dataclass, field
 from typing import Any
 
-METHOD_VERSION = 1
-"""Version of how a number is made; a baseline of another version is INCOMPARABLE."""
+METHOD_VERSION = 2
+"""Version of how numbers are made; of which a timer is, says `stats.summaries.method_of`."""
 
 SECONDS_DIGITS = 5
 """Decimals of seconds that a proof took."""
@@ -133,7 +132,8 @@ class Fingerprint:
 
 
 def _differences(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:
-    both = [(key, ours.get(key, "absent"), theirs.get(key, "absent")) for key in sorted(ours.keys() | theirs.keys())]
+    keys = sorted(ours.keys() | theirs.keys(), key=lambda key: (key != "timer", key))  # whose method may differ, too
+    both = [(key, ours.get(key, "absent"), theirs.get(key, "absent")) for key in keys]
     return [f"{key}: {here} here, {there} stored" for key, here, there in both if here != there]
 
 
@@ -276,7 +276,7 @@ class Rotation:
 class ProcessSummary:
     """One process of one case: the unit over which intervals may be computed.
 
-    `median_us` is the median of the blocks, or, over several placements of the inputs, the mean of their medians.
+    `median_us` is the median of the blocks; over several placements of the inputs it is their mean (`stats.summaries`).
     `clock_mhz` is the median compute clock of its blocks, None where it is not known; `block_clock_mhz` that of each
     block in `block_us`, else empty, and never stored in a baseline. `settings` as in `Samples`.
     """

@@ -18,7 +18,7 @@ from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.stats.pairs import STORED_QUADS_MAX
-from pytest_attnperf.stats.summaries import STORED_BLOCKS_MAX
+from pytest_attnperf.stats.summaries import STORED_BLOCKS_MAX, centre_of
 
 ROUNDING = 1.2e-4
 """Relative: a median of numbers of five digits, itself rounded to five, is off by at most 1e-4 of itself."""
@@ -140,13 +140,13 @@ def _process(process: ProcessSummary, timer: str) -> Iterator[str]:
 
 
 def _centres(blocks: Sequence[float], placements: int, *, whole: bool) -> tuple[float, float]:
-    """Between what the median of a process must lie: one value where all blocks are there. Of those that are left of
+    """Between what the median of a process must lie: next to one value where all blocks are there. Of those left of
     more, the place of each in memory is not known."""
     if whole:
-        each = len(blocks) // placements
+        centre, each = centre_of(blocks, placements), len(blocks) // placements
+        # Method 1, of older results, had the mean of the medians of all places.
         medians = [statistics.median(blocks[place * each : (place + 1) * each]) for place in range(placements)]
-        centre = statistics.fmean(medians)
-        return centre, centre
+        return min(centre, statistics.fmean(medians)), max(centre, statistics.fmean(medians))
     return _quarters(blocks)
 
 

@@ -23,7 +23,7 @@ from pytest_attnperf.workers.conversation import OpenRequest
 from pytest_attnperf.workers.doing import DOING, Unit
 from pytest_attnperf.workers.interleave import InterleavePlan, PairLook, Side, SideFailedError, take_pair
 from pytest_attnperf.workers.look import Ending, take_look
-from pytest_attnperf.workers.pool import Pool
+from pytest_attnperf.workers.pool import Pool, WorkerPool, start_ahead, wait_for
 
 PAIR_PLACES = 1000
 """First place, on both sides, of the processes of pairs: none of them has made a first look."""
@@ -57,6 +57,7 @@ class Against:
     vanished: tuple[str, ...] = ()
     _measured: dict[CaseKey, tuple[PairSummary, ...]] = field(default_factory=dict)
     _bounds: dict[CaseKey, str] = field(default_factory=dict)
+    _begun: bool = False
 
     @property
     def name(self) -> str:
@@ -67,6 +68,19 @@ class Against:
     def started(self) -> bool:
         """Whether the base side has answered in this run."""
         return self.pool.known() is not None
+
+    def begin(self, new: Pool, place: int) -> None:
+        """Let the side's template collect while this side's does, before the process at `place` times anything.
+
+        Once, and only where workers are forked: the first pair would wait for it. Starting one afresh is for nothing
+        where no case is left open.
+        """
+        if self._begun or self.empty or not (isinstance(self.pool, WorkerPool) and self.pool.forks):
+            return
+        self._begun = True
+        new.start([place])
+        self.pool.start([PAIR_PLACES])
+        wait_for(self.pool, [PAIR_PLACES])
 
     def has(self, key: CaseKey) -> bool:
         """Whether the base side has this case. Raises WorkerError, naming the side, when it cannot start."""
@@ -112,14 +126,22 @@ class Against:
         Raises WorkerError and SideFailedError as `take_pair` does.
         """
         places = range(PAIR_PLACES, PAIR_PLACES + (pairs or self.plan.pairs))
-        for pool in (new, self.pool):  # pairs beyond the plan's start in their turn: starting disturbs what is timed
-            pool.start(places[: self.plan.pairs])
+        sides = (new, self.pool)
+        # Pairs beyond the plan's start in their turn: the clock may end the look before they are needed.
+        ahead = [start_ahead(pool, places[: self.plan.pairs], bytes_min, len(sides)) for pool in sides]
+
+        def settle() -> None:
+            """While the first pair opens its case the others start; none does while it is timed."""
+            for pool, started in zip(sides, ahead, strict=True):
+                wait_for(pool, started)
+
         looks: list[PairLook] = []
         base, ours = Side(self.pool, self.name), Side(new, "this side")
         for place in DOING.steps(Unit.PAIR, places, len(places)):
             if looks and go_on is not None and not go_on():
                 break
-            looks.append(take_pair(base, ours, place, request, self.plan, at_once=bytes_min < LARGE_BYTES))
+            at_once = bytes_min < LARGE_BYTES
+            looks.append(take_pair(base, ours, place, request, self.plan, at_once=at_once, settle=settle))
             if looks[-1].pair is None or _wrong(looks[-1]):
                 break
         return looks

@@ -143,6 +143,8 @@ def look_at(bench: Bench, case: Case) -> CaseResult | Open:
             return _noted_local(bench, unchanged, found)
     plan = None if settings.mode in UNTIMED else settings.plan
     stages = case.breakdown and settings.mode is Mode.GATE
+    if bench.against is not None and settings.mode is Mode.GATE:
+        bench.against.begin(bench.pool, GATE_PLACE)
     look = bench.look(GATE_PLACE, case, plan, case.next_key, stages=stages)
     if look.ending is not Ending.MEASURED:
         return bench.not_measured(case, look)

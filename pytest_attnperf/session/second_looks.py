@@ -34,6 +34,7 @@ from pytest_attnperf.stats.noise import NoiseEstimate
 from pytest_attnperf.workers.doing import DOING, Unit
 from pytest_attnperf.workers.interleave import SideFailedError
 from pytest_attnperf.workers.look import Ending, Look
+from pytest_attnperf.workers.pool import start_ahead, wait_for
 from pytest_attnperf.workers.shared_gpus import in_turns
 
 CONFIRMING_SEED = 3
@@ -119,7 +120,7 @@ def by_processes(bench: Bench, opened: Open, sample: Sample | None) -> CaseResul
     assert found is not None
     assert screen is not None
     assert look.fingerprint is not None
-    looks = _fresh_looks(bench, case, sample)
+    looks = _fresh_looks(bench, case, sample, _bytes_of(base))
     wrong = next((again for again in looks if again.ending is not Ending.MEASURED), None)
     if wrong is not None:
         return replace(bench.not_measured(case, wrong), first=base.first)
@@ -157,9 +158,8 @@ def in_pairs(bench: Bench, opened: Open, sample: Sample | None) -> CaseResult | 
     case, base, against = opened.case, opened.base, bench.against
     assert against is not None
     try:
-        bytes_min = 0.0 if base.figures is None else base.figures.bytes_min or 0.0
         pairs, go_on = (None, None) if sample is None else (sample.units, sample.go_on)
-        looks = against.look(bench.pool, bench.request(case, None), bytes_min, pairs=pairs, go_on=go_on)
+        looks = against.look(bench.pool, bench.request(case, None), _bytes_of(base), pairs=pairs, go_on=go_on)
     except SideFailedError as error:
         if error.side != against.name:
             raise
@@ -207,15 +207,20 @@ def undecided(base: CaseResult, why: str) -> CaseResult:
     return replace(base, verdict=Verdict.UNDECIDED, summary=str(why), reasons=(why, *base.reasons))
 
 
-def _fresh_looks(bench: Bench, case: Case, sample: Sample | None) -> list[Look]:
+def _bytes_of(base: CaseResult) -> float:
+    """Of a case's inputs and outputs; 0 where they are not known."""
+    return 0.0 if base.figures is None else base.figures.bytes_min or 0.0
+
+
+def _fresh_looks(bench: Bench, case: Case, sample: Sample | None, bytes_min: float) -> list[Look]:
     """Fresh processes, none of which made the first look; kept for the run's other suspects.
 
-    The usual number is started at once. Those beyond it start when their turn comes: many that start disturb one that
-    times, and the clock may end the sample before they are needed.
+    The usual number is started at once, and waited for: one that starts disturbs one that times. Those beyond it start
+    when their turn comes, because the clock may end the sample before they are needed.
     """
     usual = bench.settings.second_look
     places = range(SECOND_LOOK_PLACES, SECOND_LOOK_PLACES + (usual if sample is None else sample.units))
-    bench.pool.start(places[:usual])
+    wait_for(bench.pool, start_ahead(bench.pool, places[:usual], bytes_min))
     looks: list[Look] = []
     for place in DOING.steps(Unit.SECOND_LOOK, places, len(places)):
         if looks and sample is not None and not sample.go_on():

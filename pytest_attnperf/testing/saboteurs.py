@@ -13,49 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pytest_attnperf.backends import Backend, Prepared, Tensors
-from pytest_attnperf.records import DeviceInfo, Tolerance
+from pytest_attnperf.backends import Around, Prepared, Tensors
 from pytest_attnperf.workloads.base import Workload
 
 
 @dataclass(frozen=True)
-class Around:
+class Sabotaged(Around):
     """A backend under the name of another: same limits, another call. Subclasses say how `sabotage` changes it."""
-
-    honest: Backend
-
-    @property
-    def name(self) -> str:
-        """The honest backend's name."""
-        return self.honest.name
-
-    @property
-    def families(self) -> frozenset[str]:
-        """The honest backend's families."""
-        return self.honest.families
-
-    @property
-    def cpu_flops_max(self) -> float:
-        """The honest backend's limit."""
-        return self.honest.cpu_flops_max
-
-    @property
-    def times_on_cpu(self) -> bool:
-        """As the honest backend."""
-        return self.honest.times_on_cpu
-
-    @property
-    def tolerance(self) -> Tolerance:
-        """The honest backend's budget."""
-        return self.honest.tolerance
-
-    def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
-        """As the honest backend."""
-        return self.honest.unsupported_reasons(workload, device)
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
         """The honest preparation with its call sabotaged; the configuration says so."""
-        prepared = self.honest.prepare(workload, inputs)
+        prepared = self.backend.prepare(workload, inputs)
         config = {**prepared.config, "sabotage": type(self).__name__}
         return replace(prepared, call=self.sabotage(prepared.call), config=config)
 
@@ -65,7 +33,7 @@ class Around:
 
 
 @dataclass(frozen=True)
-class Slowed(Around):
+class Slowed(Sabotaged):
     """Every `every`-th call runs twice: slower by 1/every of the kernel's own time, and right."""
 
     every: int = 10
@@ -83,7 +51,7 @@ class Slowed(Around):
 
 
 @dataclass(frozen=True)
-class WrongValue(Around):
+class WrongValue(Sabotaged):
     """One query row of the output is too large by an eighth."""
 
     def sabotage(self, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,7 +66,7 @@ class WrongValue(Around):
 
 
 @dataclass(frozen=True)
-class WritesNaN(Around):
+class WritesNaN(Sabotaged):
     """One query row of the output is NaN."""
 
     def sabotage(self, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -113,7 +81,7 @@ class WritesNaN(Around):
 
 
 @dataclass(frozen=True)
-class WritesNothing(Around):
+class WritesNothing(Sabotaged):
     """The output is allocated and never written: what a kernel whose body was compiled out leaves."""
 
     def sabotage(self, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -22,7 +22,7 @@ from pytest_attnperf.records.notes import NoteKind
 from pytest_attnperf.stats.summaries import unbelievable
 from pytest_attnperf.workers.command_plan import CommandPlan
 from pytest_attnperf.workers.doing import DOING, Waiting
-from pytest_attnperf.workers.launch import LaunchPlan
+from pytest_attnperf.workers.launch import TEMPLATE, LaunchPlan
 from pytest_attnperf.workers.protocol import (
     PROTOCOL_VERSION,
     Channel,
@@ -31,6 +31,7 @@ from pytest_attnperf.workers.protocol import (
     MalformedMessageError,
     open_pidfd,
 )
+from pytest_attnperf.workers.template import LOST_STATUS, ForkedProcess, Template, may_fork
 
 Told = TypeVar("Told")
 WorkerPlan: TypeAlias = LaunchPlan | CommandPlan
@@ -90,7 +91,9 @@ class PoisonedError(CaseFailedError):
 class Worker:
     """One worker process. Every method that waits has a limit; a worker that overruns it is killed."""
 
-    def __init__(self, plan: WorkerPlan, name: str, gpu: str | None = None) -> None:
+    def __init__(
+        self, plan: WorkerPlan, name: str, gpu: str | None = None, *, template: Template | None = None
+    ) -> None:
         self.name = name
         self._command = plan if isinstance(plan, CommandPlan) else None
         self._title = f"worker {name} (`{self._command.title}`)" if self._command else f"worker {name}"
@@ -101,8 +104,8 @@ class Worker:
         self._killed = False
         self._next_id = 0
         self._ready: Ready | None = None
-        self._channel, self._process = _start(plan, name, gpu, self.log)
-        self._pidfd = open_pidfd(self._process.pid)
+        self._channel, self._process = _start(plan, name, gpu, self.log, template)
+        self._pidfd = None if isinstance(self._process, ForkedProcess) else open_pidfd(self._process.pid)
         DOING.started(self, name)
 
     @property
@@ -118,7 +121,7 @@ class Worker:
     def ready(self, limit_seconds: float) -> Ready:
         """Wait until the worker has collected its cases. Raises WorkerError with the log's tail when it cannot."""
         if self._ready is None:
-            message = self._receive(limit_seconds, "start")
+            message = self._first_message(limit_seconds)
             if message.get("event") != "ready":
                 self._wait_for_end()
                 raise self._died(f"{self._title} could not start: {message.get('message', message)}", starting=True)
@@ -137,6 +140,14 @@ class Worker:
                 raise self._died(f"{self._title} says that it is ready, but not what it is: {wrong[:400]}")
             self._ready = ready
         return self._ready
+
+    def _first_message(self, limit_seconds: float) -> dict[str, Any]:
+        began = time.monotonic()
+        if isinstance(self._process, ForkedProcess):
+            with DOING.waiting(Waiting(self.name, self._role, "start")):
+                self._process.settle(limit_seconds)
+            self._pidfd = self._process.open_pidfd()
+        return self._receive(limit_seconds, "start", began)
 
     def request(self, operation: str, limit_seconds: float, **fields: Any) -> dict[str, Any]:
         """Send one request and wait for its answer.
@@ -201,8 +212,11 @@ class Worker:
             return
         if self._command:
             self._hang_up()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        if isinstance(self._process, ForkedProcess):
+            self._process.kill()
+        else:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired), DOING.waiting(Waiting(self.name, self._role, "end")):
             self._process.wait(EXIT_LIMIT_SECONDS)
         DOING.ended(self)
@@ -232,13 +246,13 @@ class Worker:
             return ""
         return "\n".join(telling_lines(lines))
 
-    def _receive(self, limit_seconds: float, operation: str) -> dict[str, Any]:
-        started = time.monotonic()
+    def _receive(self, limit_seconds: float, operation: str, began: float | None = None) -> dict[str, Any]:
+        began = time.monotonic() if began is None else began
         try:
             with DOING.waiting(Waiting(self.name, self._role, operation)):
-                return self._channel.receive(limit_seconds, self._pidfd)
+                return self._channel.receive(began + limit_seconds - time.monotonic(), self._pidfd)
         except ChannelTimeoutError:
-            waited = time.monotonic() - started
+            waited = time.monotonic() - began
             raise self._died(
                 f"{self._title} did not answer {operation!r} within {waited:.0f} s and was killed"
                 + ("" if operation == "start" else " (--attnperf-case-limit sets the limit)"),
@@ -264,6 +278,8 @@ class Worker:
         code = self._process.returncode
         if code is None:
             return "its channel was closed"
+        if code == LOST_STATUS:
+            return "nobody knows how, because what had forked it ended before"
         if code < 0:
             return f"killed by {signal.Signals(-code).name}"
         return f"exit status {code}{_signal_in(code)}"
@@ -323,21 +339,36 @@ def _signal_in(code: int) -> str:
         return ""
 
 
-def _start(plan: WorkerPlan, name: str, gpu: str | None, log: Path) -> tuple[Channel, subprocess.Popen[bytes]]:
+def _start(
+    plan: WorkerPlan, name: str, gpu: str | None, log: Path, template: Template | None
+) -> tuple[Channel, subprocess.Popen[bytes] | ForkedProcess]:
+    """A worker that starts: from a template where it may, and there is one that serves."""
     if isinstance(plan, CommandPlan):
         return plan.start(name, gpu, log)
-    ours, theirs = socket.socketpair()
     log.parent.mkdir(parents=True, exist_ok=True)
     plan.link_harness()
-    with log.open("wb") as output, theirs:
-        process = subprocess.Popen(
-            plan.command(theirs.fileno(), name),
+    start = functools.partial(_spawn, plan, name, gpu, log)
+    if template is not None and template.serves and may_fork(plan):
+        environment = plan.environment(os.environ, name, gpu)
+        template.begin(environment, functools.partial(start, mark=TEMPLATE))
+        return template.fork(environment, log, start)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        return Channel(ours), start(theirs.fileno())
+
+
+def _spawn(
+    plan: LaunchPlan, name: str, gpu: str | None, log: Path, fd: int, *, mark: str = ""
+) -> subprocess.Popen[bytes]:
+    """A process of its own that inherits one descriptor, which `mark` says the meaning of."""
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            plan.command(f"{mark}{fd}", name),
             cwd=plan.rootdir,
             env=plan.environment(os.environ, name, gpu),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            pass_fds=(theirs.fileno(),),
+            pass_fds=(fd,),
             start_new_session=True,
         )
-    return Channel(ours), process

@@ -18,7 +18,11 @@ CheckSeeds = tuple[int, int]
 
 
 class Device(Protocol):
-    """A device as the server sees it."""
+    """A device as the server sees it.
+
+    One that a conftest provides may say `forks = True`: nothing but its methods touches the device, so that the hook
+    may be called in a process whose forks are workers.
+    """
 
     def info(self) -> DeviceInfo:
         """Identify the device; initialises it."""
@@ -34,6 +38,11 @@ class Device(Protocol):
 
     def healthy(self) -> bool:
         """Whether the device still answers after a case raised; False poisons this process."""
+
+
+def forks(device: Device) -> bool:
+    """Whether a device that a conftest provides may be made anew in a fork of the process where it was made."""
+    return bool(getattr(device, "forks", False))
 
 
 def prepared_or_reasons(subject: Subject) -> list[str]:

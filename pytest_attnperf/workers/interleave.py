@@ -36,9 +36,6 @@ MEMORY_ADVICE = "; the idle processes of other pairs hold memory: try --attnperf
 UNKNOWN = "unknown ("
 """Begins a fact of a fingerprint that could not be had: a container may lack the vendor's tool."""
 
-ASKED_ELSEWHERE = "method"
-"""Of what must match: a worker says its method in its first message, too, where it is compared."""
-
 OF_THE_MACHINE = ("driver", "kernel")
 """Named beside stored times; but in one minute a machine has one of each, whatever runs in containers on it. An AMD
 card is known by its PCI address only, which another machine's card has as well."""
@@ -133,11 +130,13 @@ def take_pair(
     at_once: bool = True,
     clock: Callable[[], float] = time.monotonic,
     base_request: OpenRequest | None = None,
+    settle: Callable[[], None] = lambda: None,
 ) -> PairLook:
     """Open and prove the case on both sides, measure in turns, prove both again and close.
 
     at_once        prove both sides at the same time, which takes twice the memory
     base_request   what the base side opens where it is not the same, e.g. the case with another configuration
+    settle         called when both are proven, before anything is timed
 
     Raises WorkerError when a process died or hung, SideFailedError when the case raised on a side.
     """
@@ -149,6 +148,7 @@ def take_pair(
         # Who comes first alternates from pair to pair: what that makes of memory then differs between pairs.
         in_order = (ours, theirs) if place % 2 else (theirs, ours)
         if all(side.look.ending is Ending.RIGHT and not side.look.note for side in (ours, theirs)):
+            settle()
             for side in in_order:  # one after the other: each learns here how long a call takes
                 _ready_for_turns(side, plan)
         problems, sides = _incomparable(theirs, ours), (theirs.ready, ours.ready)
@@ -321,7 +321,7 @@ def _known(fact: tuple[str, str, str]) -> bool:
 
 def _machine(base: Ready, new: Ready) -> list[tuple[str, str, str]]:
     theirs, ours = base.fingerprint.must_match, new.fingerprint.must_match
-    keys = sorted((theirs.keys() | ours.keys()) - {ASKED_ELSEWHERE})
+    keys = sorted(theirs.keys() | ours.keys())
     facts = [(key, theirs.get(key, ""), ours.get(key, "")) for key in keys]
     return [(key, there, here) for key, there, here in facts if there != here]
 

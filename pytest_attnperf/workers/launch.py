@@ -25,6 +25,9 @@ FP_FUSION = "TRITON_DEFAULT_FP_FUSION"
 """Whether Triton joins a multiplication and an addition to one instruction where a kernel does not say. On to Triton
 3.9, off from 3.10 on, which says so itself; every version is to compile what stored baselines were measured with."""
 
+TEMPLATE = "template:"
+"""Stands before the descriptor of a process that workers are to be forked from."""
+
 WORKER_NAME = "ATTNPERF_WORKER"
 """Environment variable that tells a worker its own name, for logs and for the fake device's biases."""
 

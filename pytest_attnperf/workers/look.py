@@ -21,7 +21,7 @@ from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import TurnPlan
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.stages import Breakdown
-from pytest_attnperf.stats.summaries import summarise
+from pytest_attnperf.stats.summaries import method_of, summarise
 from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
 from pytest_attnperf.workers.conversation import BlockPlan, Conversation, Opened, OpenRequest
 from pytest_attnperf.workers.pool import Pool
@@ -195,11 +195,12 @@ def _incorrect(look: Look) -> Look:
 
 
 def case_fingerprint(machine: Fingerprint, samples: Samples | TurnPlan) -> Fingerprint:
-    """The machine's fingerprint with what belongs to the case: timer and cache state.
+    """The machine's fingerprint with what belongs to the case: timer, its method, and cache state.
 
     Under graph timing the ROCm version must match too: releases have had per-node costs of their own.
     """
-    must = {**machine.must_match, "timer": samples.timer, "cache_state": samples.cache_state}
+    timed = {"timer": samples.timer, "method": method_of(samples.timer), "cache_state": samples.cache_state}
+    must = {**machine.must_match, **timed}
     if samples.timer.startswith("graph") and "rocm" in machine.named:
         must["rocm"] = machine.named["rocm"]
     return Fingerprint(must, machine.named)

@@ -14,11 +14,18 @@ from pytest_attnperf.workers.command_plan import CommandPlan
 from pytest_attnperf.workers.controller import Ready, Worker
 from pytest_attnperf.workers.conversation import Conversation, OpenRequest, RemoteCase
 from pytest_attnperf.workers.launch import LaunchPlan
+from pytest_attnperf.workers.template import Template, may_fork
 
 START_LIMIT_SECONDS = 180.0
 START_ATTEMPTS = 2
 EXAMINED_PLACE = 998
 """Counted to a GPU like any place; its process opens and checks one case, and is never asked for a time."""
+
+CONTEXT_BYTES = 2.0**29
+"""What an idle process holds of a GPU: its context, and the code that it has loaded."""
+
+WORKING_TIMES = 8.0
+"""How many times a case's inputs and outputs the process that proves it may hold."""
 
 _UNDEAD: list[Worker] = []
 """Processes that do not end even when they are killed. Whichever side started them, their GPU is lost to both."""
@@ -46,6 +53,37 @@ class Pool(Protocol):
         """End every process."""
 
 
+def fitting(units: int, memory_bytes: float, bytes_min: float, processes: int = 1) -> int:
+    """How many of `units` a device's memory has room for at once, at least one: so many may start ahead of their turn.
+
+    memory_bytes   of the device; 0 where it is not known, or not the device's own
+    bytes_min      inputs and outputs of the case that one unit at a time measures
+    processes      of a unit
+    """
+    if not memory_bytes:
+        return units
+    free = memory_bytes - processes * WORKING_TIMES * bytes_min
+    return max(1, min(units, int(free / (processes * CONTEXT_BYTES))))
+
+
+def start_ahead(pool: Pool, places: Sequence[int], bytes_min: float, processes: int = 1) -> Sequence[int]:
+    """Begin starting those of these places that there is room for, see `fitting`, and say which they are."""
+    known = pool.known()
+    count = fitting(len(places), known.device.memory_bytes if known else 0, bytes_min, processes)
+    pool.start(places[:count])
+    return places[:count]
+
+
+def wait_for(pool: Pool, places: Sequence[int]) -> None:
+    """Return when nothing starts there any more: what starts disturbs what is timed.
+
+    A process that cannot start says so when it is asked for a case.
+    """
+    for place in places:
+        with contextlib.suppress(WorkerError):
+            pool.ready(place)
+
+
 @dataclass
 class WorkerPool:
     """A Pool of worker processes.
@@ -66,8 +104,14 @@ class WorkerPool:
     _known: Ready | None = None
     _places: dict[int, Worker] = field(default_factory=dict)
     _started: int = 0
+    _template: Template = field(default_factory=Template)
     _failed_starts: list[WorkerError] = field(default_factory=list)
     _canaries: dict[str, dict[str, ProcessSummary]] = field(default_factory=dict)
+
+    @property
+    def forks(self) -> bool:
+        """Whether its workers are forked from a template, as far as is known."""
+        return may_fork(self.plan) and self._template.serves
 
     def start(self, places: Sequence[int]) -> None:
         """Begin starting processes without waiting for them."""
@@ -156,6 +200,7 @@ class WorkerPool:
     def shutdown(self) -> None:
         """End every process; also after an interrupt."""
         self._retire(list(self._places))
+        self._template.close()
 
     def _leave(self, place: int, case: RemoteCase) -> None:
         """Bring the worker back to idle, or drop it."""
@@ -228,4 +273,4 @@ class WorkerPool:
     def _launch(self, place: int) -> Worker:
         self._started += 1
         name = f"{self.prefix}{place}-{self._started}"
-        return Worker(self.plan, name, self._token(place))
+        return Worker(self.plan, name, self._token(place), template=self._template)

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_attnperf.backends import Declares, Prepared
+from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.records import DeviceInfo, Tolerance
+from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads import gradients
 from pytest_attnperf.workloads.adhoc_planting import Planting, draw_incoming
 from pytest_attnperf.workloads.adhoc_reference import Reference, results_of
@@ -199,23 +199,18 @@ class AdHoc:
 
 
 @dataclass(frozen=True)
-class CallableBackend:
+class CallableBackend(Backend["Workload"]):
     """A function of a workload's inputs as a backend; runs wherever its inputs are.
 
     declares   what of it must run, and what must not; whether it may wait for the device is what the workload says
     """
 
-    name: str
+    families = (ADHOC,)
+    cpu_flops_max: float = field(default=float("inf"), init=False)
+    times_on_cpu: bool = field(default=True, init=False)
+    tolerance: Tolerance = field(default_factory=Tolerance, kw_only=True)
     fn: Callable[..., Any]
-    tolerance: Tolerance = field(default_factory=Tolerance)
     declares: Declares = field(default_factory=Declares)
-    families: frozenset[str] = frozenset({ADHOC})
-    cpu_flops_max: float = float("inf")
-    times_on_cpu: bool = True
-
-    def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
-        """None: whoever gates a function says by that that it runs here."""
-        return []
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
         """The function as it is, on copies of the inputs that lie as these do (see `input_memory`)."""

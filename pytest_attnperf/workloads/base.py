@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -47,6 +48,8 @@ OUT_DTYPES = {dtype: "bf16" if dtype in QUANTISED else "f32" if dtype == "tf32" 
 class Workload(Protocol):
     """One problem. Frozen and hashable; `id` is readable and parses back to an equal workload.
 
+    `FamilyWorkload` gives all but what is abstract here.
+
     family        op family, the first word of the id
     dtype         one of DTYPE_BYTES: what inputs are stored in; outputs are stored in OUT_DTYPES of it
     cache_state   'hot' or 'cold': whether the inputs of a timed call may already be in the last-level cache
@@ -64,8 +67,10 @@ class Workload(Protocol):
     @property
     def cache_state(self) -> str: ...  # noqa: D102
     @property
+    @abc.abstractmethod
     def flops(self) -> float | None: ...  # noqa: D102
     @property
+    @abc.abstractmethod
     def bytes_min(self) -> float | None: ...  # noqa: D102
     @property
     def non_finite_outputs(self) -> frozenset[str]: ...  # noqa: D102
@@ -73,6 +78,7 @@ class Workload(Protocol):
     def definition(self) -> dict[str, Any]:
         """Plain builtins that define the workload completely; stored beside every baseline entry."""
 
+    @abc.abstractmethod
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """Canonical input tensors on `device`, the same for the same seed, device and torch version.
 
@@ -80,9 +86,11 @@ class Workload(Protocol):
         dropped, doubled or unmasked key moves a whole output row by its own size.
         """
 
+    @abc.abstractmethod
     def reference(self, inputs: Tensors) -> Outputs:
         """The result in fp32 or fp64, from the same stored input values, as {'out': ..., 'lse': ...}."""
 
+    @abc.abstractmethod
     def plain(self, inputs: Tensors) -> Outputs:
         """The plain computation in the working dtype, whose error is the yardstick of the budget."""
 

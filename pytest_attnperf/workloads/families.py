@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import io
 import json
 import os
@@ -19,6 +20,7 @@ from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.block import Block
 from pytest_attnperf.workloads.causal_mask import CausalMask
 from pytest_attnperf.workloads.decode import Decode
+from pytest_attnperf.workloads.family_workload import FamilyWorkload
 from pytest_attnperf.workloads.fields import shortened
 from pytest_attnperf.workloads.gemm import Gemm
 from pytest_attnperf.workloads.layernorm import LayerNorm
@@ -40,35 +42,53 @@ TEXT_MAX = 20_000
 """Characters of one workload: one of 1,000 requests has about 10,000."""
 
 
+TRITON = "triton"
+"""The first word of names of this repository's Triton backends."""
+
+
 @dataclass(frozen=True)
 class Family:
-    """One op family: `parse` reads an id, `parse_line` reads `b=1,s=512,...`; both raise WorkloadError."""
+    """One op family: `parse` reads an id, `parse_line` reads `b=1,s=512,...`; both raise WorkloadError.
+
+    kind    the class of its workloads; None where a project has made it without `of`
+    """
 
     name: str
     parse: Callable[[str], Workload]
     parse_line: Callable[[str], Workload]
     description: str = ""
+    kind: type[FamilyWorkload] | None = None
+
+    @classmethod
+    def of(cls, kind: type[FamilyWorkload], description: str) -> Family:
+        """The family of a class, which may lack something: `Families.get` names what, when the family is asked for."""
+        return cls(kind.grammar.family, kind.parse, kind.parse_line, description, kind)
+
+
+def place_of(kind: type) -> str:
+    """'file:line' of a class, for messages."""
+    return f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
 
 
 BUILT_IN = (
-    Family("prefill", Prefill.parse, Prefill.parse_line, "attention over whole sequences"),
-    Family("varlen", Varlen.parse, Varlen.parse_line, "attention over packed sequences"),
-    Family("backward", Backward.parse, Backward.parse_line, "gradients of attention"),
-    Family("varlen_backward", VarlenBackward.parse, VarlenBackward.parse_line, "gradients of packed sequences"),
-    Family("mixed", Mixed.parse, Mixed.parse_line, "attention of a serving step over a paged cache"),
-    Family("decode", Decode.parse, Decode.parse_line, "attention of new tokens over a cache"),
-    Family("gemm", Gemm.parse, Gemm.parse_line, "matrix multiplication"),
-    Family("softmax", Softmax.parse, Softmax.parse_line, "softmax of rows"),
-    Family("rmsnorm", RmsNorm.parse, RmsNorm.parse_line, "RMSNorm of rows, optionally of a sum with a residual"),
-    Family("layernorm", LayerNorm.parse, LayerNorm.parse_line, "LayerNorm of rows, optionally with a residual"),
-    Family("rope", Rope.parse, Rope.parse_line, "rotary position embedding of queries and keys"),
-    Family("bandwidth", Bandwidth.parse, Bandwidth.parse_line, "copy, read, write and triad of arrays"),
-    Family("mla", Mla.parse, Mla.parse_line, "multi-head latent attention"),
-    Family("qk_scores", QkScores.parse, QkScores.parse_line, "scores of unfused attention"),
-    Family("causal_mask", CausalMask.parse, CausalMask.parse_line, "causal mask over scores, in place"),
-    Family("row_softmax", RowSoftmax.parse, RowSoftmax.parse_line, "weights of unfused attention from its scores"),
-    Family("weighted_values", WeightedValues.parse, WeightedValues.parse_line, "values weighted by attention"),
-    Family("block", Block.parse, Block.parse_line, "a whole attention layer, with its projections and its cache"),
+    Family.of(Prefill, "attention over whole sequences"),
+    Family.of(Varlen, "attention over packed sequences"),
+    Family.of(Backward, "gradients of attention"),
+    Family.of(VarlenBackward, "gradients of packed sequences"),
+    Family.of(Mixed, "attention of a serving step over a paged cache"),
+    Family.of(Decode, "attention of new tokens over a cache"),
+    Family.of(Gemm, "matrix multiplication"),
+    Family.of(Softmax, "softmax of rows"),
+    Family.of(RmsNorm, "RMSNorm of rows, optionally of a sum with a residual"),
+    Family.of(LayerNorm, "LayerNorm of rows, optionally with a residual"),
+    Family.of(Rope, "rotary position embedding of queries and keys"),
+    Family.of(Bandwidth, "copy, read, write and triad of arrays"),
+    Family.of(Mla, "multi-head latent attention"),
+    Family.of(QkScores, "scores of unfused attention"),
+    Family.of(CausalMask, "causal mask over scores, in place"),
+    Family.of(RowSoftmax, "weights of unfused attention from its scores"),
+    Family.of(WeightedValues, "values weighted by attention"),
+    Family.of(Block, "a whole attention layer, with its projections and its cache"),
 )
 
 
@@ -89,13 +109,29 @@ class Families:
         self._families[family.name] = family
 
     def get(self, name: str) -> Family:
-        """The family of that name. Raises UnknownNameError listing what exists."""
+        """The family of that name. Raises UnknownNameError listing what exists, and UsageError for a class that lacks
+        what a workload gives, with its file and line."""
         if name not in self._families:
             raise UnknownNameError("family", name, self._families)
-        return self._families[name]
+        family = self._families[name]
+        if family.kind and (missing := sorted(family.kind.__abstractmethods__)):
+            raise UsageError(
+                f"{place_of(family.kind)}: {family.kind.__name__} does not give {', '.join(missing)}; "
+                "pytest_attnperf/workloads/base.py says of each what it is"
+            )
+        return family
+
+    def why_no_triton(self, name: str) -> str:
+        """What a message adds where somebody asks for a family's Triton backend; empty unless it says why it has none.
+
+        `name` may be of no family.
+        """
+        family = self._families.get(name)
+        why = family.kind.NO_TRITON_YET if family and family.kind else ""
+        return f"; family {name} has no Triton backend yet: {why}" if why else ""
 
     def parse_workload(self, text: str) -> Workload:
-        """The workload of an id, whose first word names the family. Raises UnknownNameError or WorkloadError."""
+        """The workload of an id, whose first word names the family. Raises WorkloadError, and as `get` does."""
         if len(text) > TEXT_MAX:
             raise WorkloadError(f"a workload id has at most {TEXT_MAX} characters: {shortened(text)}")
         return self.get(text.split("-")[0]).parse(text)

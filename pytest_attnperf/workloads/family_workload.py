@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.workloads.base import DTYPE_BYTES, TORCH_DTYPES
+from pytest_attnperf.workloads.base import DTYPE_BYTES, TORCH_DTYPES, Workload
 from pytest_attnperf.workloads.fields import Grammar, require_dtype, require_positive
 
 if TYPE_CHECKING:
@@ -17,17 +17,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FamilyWorkload(abc.ABC):
+class FamilyWorkload(Workload):
     """One problem of a family, whose fields a `Grammar` names; subclasses are frozen dataclasses and give the work.
 
     grammar    what ids and lines may hold, what fields stand for where they are left out, and what goes unsaid
     is_cold    whether calls are timed with inputs that are in no cache, where no field `cold` says so
+    NO_TRITON_YET    why this repository has no backend `triton.*` of the family; empty where it has one
 
     Raises WorkloadError naming the field for sizes that are not positive integers and for another dtype.
     """
 
     grammar: ClassVar[Grammar]
     is_cold: ClassVar[bool] = False
+    NO_TRITON_YET: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         self._fill_in()

@@ -14,16 +14,14 @@ OBJECTS = ROOT / "tests" / "data" / "code_objects"
 
 CONFTEST = """
 from pathlib import Path
-from pytest_attnperf.kernel_builds import KernelBuild, ObjectFile
+from pytest_attnperf.kernel_builds import Kernel, KernelBuild, ObjectFile
 
-class Prebuilt:
-    name, backends = "hip.saxpy", ()
-    def unsupported_reasons(self, arch): return []
+class Prebuilt(Kernel):
     def builds(self, arch):
         file = Path(__file__).parent / f"{(Path(__file__).parent / 'which').read_text()}.{arch}.co"
         return [KernelBuild(self.name, "plain", arch, ObjectFile(file))]
 
-def pytest_attnperf_register_kernels(kernels): kernels.add(Prebuilt())
+def pytest_attnperf_register_kernels(kernels): kernels.add(Prebuilt("hip.saxpy", ()))
 """
 
 

@@ -71,7 +71,7 @@ def test_sweeps_name_what_exists(program: ModuleType, name: str) -> None:
     assert space.path("default").is_file()
     for size in sweep.classes:
         assert size.candidates
-        assert {parse_workload(text).family for text in size.workloads} <= backend.families
+        assert {parse_workload(text).family for text in size.workloads} <= set(backend.families)
         for candidate in size.candidates:
             assert set(candidate) == space.constants.keys() | space.options
         wanted = {name.removesuffix("_max").removesuffix("_min") for name in size.when}

@@ -10,7 +10,7 @@ import pytest
 from pytest_attnperf.environment.device import describe_device
 from pytest_attnperf.environment.fingerprint import take_fingerprint
 from pytest_attnperf.environment.system import ProbeError, System, run_command
-from pytest_attnperf.records import METHOD_VERSION, DeviceInfo
+from pytest_attnperf.records import DeviceInfo
 
 pytest.importorskip("torch")
 
@@ -56,7 +56,6 @@ def test_nvidia(tmp_path: Path) -> None:
         "arch": "sm_90",
         "product": "h200",
         "compute_units": "132",
-        "method": str(METHOD_VERSION),
         "power_cap_w": "700",
         "compute_partition": "none",
         "memory_partition": "none",

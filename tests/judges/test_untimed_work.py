@@ -28,22 +28,18 @@ def as_they_are(inputs: Tensors) -> Tensors:
 
 
 @dataclass(frozen=True)
-class Own:
+class Own(Backend):
     """A registered backend made of its three parts."""
 
+    families = ("softmax", "backward")
+    name: str = field(default="mine", init=False)
+    cpu_flops_max: float = field(default=float("inf"), init=False)
+    times_on_cpu: bool = field(default=True, kw_only=True)
+    tolerance: Tolerance = field(default_factory=Tolerance, kw_only=True)
     call: Callable[..., Any]
     outputs: Callable[[Any], Outputs]
     convert: Callable[[Tensors], Tensors] = as_they_are
     declares: Declares = field(default_factory=Declares)
-    name: str = "mine"
-    families: frozenset[str] = frozenset({"softmax", "backward"})
-    cpu_flops_max: float = float("inf")
-    times_on_cpu: bool = True
-    tolerance: Tolerance = field(default_factory=Tolerance)
-
-    def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
-        """None."""
-        return []
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
         """On copies of what `convert` gives."""

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kernels.configs import FOLDER, KernelConfigError, Space, padded
-from kernels.triton.prefill_space import PERSISTENT, SPACE
-from kernels.triton.varlen_space import SPACE as VARLEN
+from kernels.triton.prefill.space import PERSISTENT, SPACE
+from kernels.triton.varlen.space import SPACE as VARLEN
 from pytest_attnperf.errors import UsageError
 
 RULE: dict[str, Any] = {

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
+import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -12,10 +15,12 @@ import pytest
 import kernels
 from kernels.aiter import package
 from pytest_attnperf.backends import Registry
+from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.base import DTYPE_BYTES, QUANTISED
-from pytest_attnperf.workloads.families import FAMILIES
+from pytest_attnperf.workloads.families import FAMILIES, Family, place_of
 from pytest_attnperf.workloads.prefill import Prefill
+from pytest_attnperf.workloads.rope import Rope
 
 ROOT = Path(__file__).parents[2]
 CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu")
@@ -54,54 +59,104 @@ print("torch._inductor" in sys.modules)
 """
 
 
-def test_every_backend_is_registered_under_its_documented_name() -> None:
-    """The registry holds exactly the backends the suites are parametrised from, in table order."""
-    registry = Registry()
-    kernels.register(registry)
-    assert [backend.name for backend in registry.for_family("prefill")] == [
-        "native.eager",
-        "native.eager_fp32",
-        "native.sdpa_flash",
-        "native.sdpa_efficient",
-        "native.sdpa_cudnn",
-        "native.sdpa_math",
-        "native.flex",
-        "native.compiled",
-        "triton.flash",
-        "triton.flash_persistent",
-        "ck",
-        "aiter.asm",
-        "aiter.auto",
-        "aiter.triton",
-        "aiter.triton_dao",
-        "triton.flash_trans_v",
-        "hip.naive",
-        "hip.lds_tiles",
-        "hip.flash",
-        "hip.vectorised",
-        "hip.matrix",
-        "hip.prefetch",
-        "hip.best",
-        "hip.staged",
-        "native.staged",
-        "triton.staged",
-    ]
+def unlisted(root: Path) -> list[str]:
+    """'file:line: what to do' for every BACKENDS and KERNELS below `root` that no line of MODULES names."""
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        name = ".".join(path.relative_to(root).with_suffix("").parts)
+        folder = name.removesuffix(".backend").removesuffix(".builds")
+        for node in ast.parse(path.read_text()).body:
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            given = {getattr(target, "id", "") for target in targets} & {"BACKENDS", "KERNELS"}
+            if given and not {name, folder} & {*kernels.MODULES}:
+                found.append(f"{path}:{node.lineno}: add {name!r} to MODULES in {root / '__init__.py'}")
+    return found
 
 
-def test_every_family_has_a_native_and_a_triton_backend() -> None:
-    """What a suite compares is there for each op family, under names that say whose it is."""
-    registry = Registry()
-    kernels.register(registry)
-    for family in FAMILIES:
+def test_every_module_with_backends_or_kernels_is_listed() -> None:
+    """None is left out, and none is listed twice."""
+    assert unlisted(ROOT / "kernels") == []
+    assert len(set(kernels.MODULES)) == len(kernels.MODULES)
+
+
+def test_an_unlisted_module_is_named_with_its_line(tmp_path: Path) -> None:
+    """Where BACKENDS stands, and where its line belongs; a private name needs none."""
+    (tmp_path / "mine.py").write_text('"""Mine."""\n\nBACKENDS: tuple[str, ...] = ()\n_OTHER = 1\n')
+    (finding,) = unlisted(tmp_path)
+    assert finding == f"{tmp_path}/mine.py:3: add 'mine' to MODULES in {tmp_path}/__init__.py"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("native.mine", r'py:\d+ names "native\.mine": there is no kernels/native/mine\.py'),
+        (
+            "triton.configs",
+            r'py:\d+ names "triton\.configs": there is no kernels/triton/configs/backend\.py',
+        ),
+        ("nowhere.mine", r'py:\d+ names "nowhere\.mine": there is no kernels/nowhere/mine\.py'),
+        (
+            "native.prefill_eager",
+            r"prefill_eager\.py:1: has neither BACKENDS nor KERNELS, and .*py:\d+ lists it",
+        ),
+    ],
+)
+def test_a_line_that_names_nothing_is_refused(name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """File and line of the list, and what is not there."""
+    monkeypatch.setattr(kernels, "MODULES", (name,))
+    with pytest.raises(UsageError, match=said):
+        kernels.register(Registry())
+
+
+def lacking_backends(registry: Registry, families: Iterable[Family]) -> list[str]:
+    """'file:line: what to do' for each family without what its suite compares, or with a reason that has gone."""
+    problems = []
+    for family in families:
+        assert family.kind
         names = {backend.name.removeprefix("layer.") for backend in registry.for_family(family.name)}
-        assert {"native", "triton"} <= {name.partition(".")[0] for name in names}, family.name
+        groups = {name.partition(".")[0] for name in names}
+        where = f"{place_of(family.kind)}: family {family.name}"
+        if "native" not in groups:
+            problems.append(f"{where} has no backend native.*: add kernels/native/{family.name}.py")
+        if "triton" not in groups and not family.kind.NO_TRITON_YET:
+            problems.append(f"{where} has no backend triton.*: add one, or say why in NO_TRITON_YET of the class")
+        if "triton" in groups and family.kind.NO_TRITON_YET:
+            problems.append(f"{where} has a backend triton.*: take NO_TRITON_YET out of the class")
+    return problems
+
+
+def test_every_family_has_its_backends() -> None:
+    """What a suite compares is there for each op family, whose class is whole, under names that say whose it is."""
+    registry = Registry()
+    kernels.register(registry)
+    assert lacking_backends(registry, [FAMILIES.get(family.name) for family in FAMILIES]) == []
+
+
+class Reasoned(Rope):
+    """A family that says why it has no Triton backend."""
+
+    NO_TRITON_YET = "nobody has written it"
+
+
+def test_a_family_without_a_backend_is_named_with_its_file_and_line() -> None:
+    """One that lacks a native or a Triton backend, and one whose reason for the latter has gone."""
+    registry, empty = Registry(), Registry()
+    kernels.register(registry)
+    silent, reasoned = Family.of(Rope, ""), Family.of(Reasoned, "")
+    assert lacking_backends(registry, [silent]) == []
+    (native,) = lacking_backends(empty, [reasoned])
+    assert re.fullmatch(r".*test_registration\.py:\d+: family rope has no backend native\.\*: add kernels.*", native)
+    _, triton = lacking_backends(empty, [silent])
+    assert re.fullmatch(r".*workloads/rope\.py:\d+: family rope has no backend triton\.\*: add one, or say.*", triton)
+    (gone,) = lacking_backends(registry, [reasoned])
+    assert gone.endswith("family rope has a backend triton.*: take NO_TRITON_YET out of the class")
 
 
 def test_every_attention_backend_has_its_layer() -> None:
     """Family block holds the plain layer, and one over each backend of prefill or decode, under its name."""
     registry = Registry()
     kernels.register(registry)
-    attending = [backend.name for backend in registry if backend.families & {"prefill", "decode"}]
+    attending = [backend.name for backend in registry if {"prefill", "decode"}.intersection(backend.families)]
     layers = [backend.name for backend in registry.for_family("block")]
     assert layers == ["layer.plain", *(f"layer.{name}" for name in attending)]
 

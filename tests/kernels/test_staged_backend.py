@@ -190,7 +190,7 @@ def test_what_it_cannot_do_is_a_reason(text: str, reasons: list[str]) -> None:
 def test_a_stage_alone_is_refused_for_its_own_reasons() -> None:
     """A family asks for its stage's needs and its dtype; scores, which the mask alone takes, are always fp32."""
     backend = Noting("some.staged")
-    assert backend.families == {"prefill", *STAGES}
+    assert backend.families == ("prefill", *STAGES)
     assert backend.unsupported_reasons(MASK, CPU) == ["everybody"]
     scores = QkScores.parse("qk_scores-b1-s4-h2-d8-f32")
     said = ["everybody", "a product", "the scores", "some.staged takes f16, not f32"]

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+import kernels
 from kernels import tuning
 from kernels.configs import FOLDER, Space
 from kernels.configured import Configured
 from kernels.hip.prefill import BACKENDS as HIP
-from kernels.triton import backward_backend, decode_backend, gemm_backend, prefill, rows_backend, varlen
+from kernels.triton.prefill.space import SPACE, problem_of
+from pytest_attnperf.backends import Registry
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.tuning_records import Candidate, Tunable, TuningSpace
 from pytest_attnperf.workloads.base import Workload
@@ -27,8 +29,9 @@ from pytest_attnperf.workloads.rmsnorm import RmsNorm
 from pytest_attnperf.workloads.softmax import Softmax
 from pytest_attnperf.workloads.varlen import Varlen
 
-MODULES = (prefill, varlen, decode_backend, gemm_backend, rows_backend, backward_backend)
-BACKENDS: dict[str, Any] = {each.name: each for module in MODULES for each in module.BACKENDS}
+REGISTRY = Registry()
+kernels.register(REGISTRY)
+BACKENDS: dict[str, Any] = {each.name: each for each in REGISTRY if isinstance(each, Configured)}
 FLASH = BACKENDS["triton.flash"]
 D256 = Prefill.parse("prefill-b4-s512-h8-d256-f16-causal")
 D128 = Prefill.parse("prefill-b4-s512-h8-d128-f16-causal")
@@ -69,7 +72,7 @@ def in_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Space,
         moved = replace(space, folder=tmp_path / "configs")
         known = {name: replace(each, space=moved) for name, each in tuning.declared_by_kernel().items()}
         monkeypatch.setattr(tuning, "declared_by_kernel", lambda: {space.kernel: known[space.kernel]})
-        monkeypatch.setattr(prefill.TritonFlash, "spaces", (moved,))
+        monkeypatch.setattr(type(FLASH), "spaces", (moved,))
 
     return put
 
@@ -123,9 +126,9 @@ def test_another_default_can_be_started_from() -> None:
     """A replaced default is pinned as it is: the kernel runs what the space was given, not what the files say."""
     space = replace(FLASH.tuning_space([D256], "sm_90"), default=Candidate(SEEDS_DEFAULT))
     pinned = FLASH.pinned(FLASH.tuning_pin(space.default, space))
-    choice = pinned.choose(prefill.SPACE, "sm_90", prefill.problem_of(D256))
+    choice = pinned.choose(SPACE, "sm_90", problem_of(D256))
     assert choice.config == SEEDS_DEFAULT
-    recorded = pinned.recorded({prefill.SPACE.kernel: choice})
+    recorded = pinned.recorded({SPACE.kernel: choice})
     assert recorded.items() >= {name: str(value) for name, value in SEEDS_DEFAULT.items()}.items()
     assert recorded["config_source"] == "pinned: a candidate of a tuning run"
 
@@ -151,7 +154,7 @@ def test_a_winner_changes_the_rule_that_serves_its_workload(
     assert (file.path, file.what) == (
         "configs/prefill_forward/sm_90.json", "rules of prefill_forward for sm_90: rule 4 changed, 9 kept"
     )  # fmt: skip
-    in_copy(prefill.SPACE, "sm_90", file.text)
+    in_copy(SPACE, "sm_90", file.text)
     again = FLASH.tuning_space([D256], "sm_90")
     assert (again.default, again.serves) == (winner, space.serves)
     assert FLASH.tuning_space([D128], "sm_90").default.values["BLOCK_M"] == 64
@@ -171,7 +174,7 @@ def test_a_narrower_rule_serves_what_it_takes_alone(in_copy: Callable[[Space, st
     winner = Candidate({**SEEDS_DEFAULT, "num_warps": 8})
     (file,) = FLASH.tuned_files(winner, space, [D256], "sm_90", source="a tuning run", when=when)
     assert file.what == "rules of prefill_forward for sm_90: 1 rule added before rule 4, 10 kept"
-    in_copy(prefill.SPACE, "sm_90", file.text)
+    in_copy(SPACE, "sm_90", file.text)
     assert FLASH.tuning_space([D256], "sm_90").default == winner
     assert FLASH.tuning_space([longer], "sm_90").default == space.default
 
@@ -248,7 +251,7 @@ def test_what_cannot_be_tuned_says_so(call: Callable[[], object], message: str) 
 
 def test_a_file_that_cannot_be_read_is_named(in_copy: Callable[[Space, str, str], None]) -> None:
     """A half-written file ends the command with its name, before anything is tried."""
-    in_copy(prefill.SPACE, "sm_90", '{"schema": 2, "rules": [{"when": {"head')
+    in_copy(SPACE, "sm_90", '{"schema": 2, "rules": [{"when": {"head')
     with pytest.raises(UsageError, match=r"sm_90\.json: cannot be read as JSON"):
         FLASH.tuning_space([D256], "sm_90")
     with pytest.raises(UsageError, match=r"sm_90\.json: cannot be read as JSON"):

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from kernels.triton import decode_backend, gemm_backend, prefill, rows_backend, varlen
-from kernels.triton.gemm_builds import KERNELS as GEMMS
-from kernels.triton.prefill_builds import PrefillForwardKernel
-from kernels.triton.rows_builds import KERNELS as ROWS
+import kernels
+from kernels.configured import Configured
+from kernels.triton.gemm.builds import KERNELS as GEMMS
+from kernels.triton.prefill.builds import PrefillForwardKernel
+from kernels.triton.rows.builds import KERNELS as ROWS
 from kernels.tuning import declared_by_kernel
 from kernels.tuning_spaces.target import Target
+from pytest_attnperf.backends import Registry
 from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
 from pytest_attnperf.records.code import KernelCode
 from pytest_attnperf.tools.tuner.compiling import CompiledCandidate
@@ -26,8 +28,9 @@ from pytest_attnperf.workloads.rmsnorm import RmsNorm
 from pytest_attnperf.workloads.softmax import Softmax
 from pytest_attnperf.workloads.varlen import Varlen
 
-MODULES = (prefill, varlen, decode_backend, gemm_backend, rows_backend)
-BACKENDS: dict[str, Any] = {each.name: each for module in MODULES for each in module.BACKENDS}
+REGISTRY = Registry()
+kernels.register(REGISTRY)
+BACKENDS: dict[str, Any] = {each.name: each for each in REGISTRY if isinstance(each, Configured)}
 D256 = Prefill.parse("prefill-b4-s512-h8-d256-f16-causal-lse")
 
 
@@ -124,8 +127,8 @@ def test_a_candidate_s_values_are_compiled() -> None:
 def test_every_feature_gives_the_kernel_all_its_arguments(name: str, text: str) -> None:
     """Whatever a workload asks for, each argument of the kernel has a type or a value, once."""
     pytest.importorskip("triton")
-    from kernels.triton.prefill_forward import prefill_forward_kernel
-    from kernels.triton.prefill_persistent import prefill_persistent_kernel
+    from kernels.triton.prefill.forward import prefill_forward_kernel
+    from kernels.triton.prefill.persistent import prefill_persistent_kernel
 
     kernel = prefill_forward_kernel if name == "triton.flash" else prefill_persistent_kernel
     workload = Prefill.parse(text)
@@ -138,9 +141,9 @@ def test_every_feature_gives_the_kernel_all_its_arguments(name: str, text: str) 
 def test_other_families_give_their_kernels_all_arguments() -> None:
     """The same of packed sequences with a window, decoding and rows without a residual."""
     pytest.importorskip("triton")
-    from kernels.triton.decode import decode_kernel
-    from kernels.triton.rmsnorm import rmsnorm_kernel
-    from kernels.triton.varlen_forward import varlen_forward_kernel
+    from kernels.triton.decode.kernel import decode_kernel
+    from kernels.triton.rows.rmsnorm import rmsnorm_kernel
+    from kernels.triton.varlen.kernel import varlen_forward_kernel
 
     packed = source_of("triton.flash_varlen", Varlen.parse("varlen-q512-h8-d64-w32-bf16-causal"))
     assert arguments(packed) == set(varlen_forward_kernel.arg_names)

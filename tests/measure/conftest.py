@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -103,6 +104,7 @@ class EagerGpu:
         asked: str,
         copies: Callable[[], Copies],
         parts: Parts | None,
+        split: int,
     ) -> Any:
         """In place of the rule, for calls that are timed as a whole."""
         assert parts is None
@@ -124,4 +126,6 @@ def eager_gpu(monkeypatch: pytest.MonkeyPatch) -> EagerGpu:
     gpu = EagerGpu()
     monkeypatch.setattr(timing, "choose", gpu.choose)
     monkeypatch.setattr(placements, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(placements, "idle_stream", lambda _: None)
+    monkeypatch.setattr(placements, "_allocate_fill", lambda: SimpleNamespace(zero_=lambda: None))
     return gpu

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from pytest_attnperf.backends import Declares, Prepared, Tensors
+from pytest_attnperf.backends import Backend, Declares, Prepared, Tensors
 from pytest_attnperf.measure import ran_code, timing, trace
 from pytest_attnperf.measure.graph_nodes import GraphContent
 from pytest_attnperf.measure.inspection import OtherWorkError
@@ -28,20 +28,16 @@ GPU = DeviceInfo(kind="cuda", arch="sm_90", product="h200")
 
 
 @dataclass(frozen=True)
-class Declaring:
+class Declaring(Backend):
     """A function of (x, w) that says what it runs."""
 
+    families = ("adhoc",)
+    name: str = field(default="test.declaring", init=False)
+    cpu_flops_max: float = field(default=1e9, init=False)
+    times_on_cpu: bool = field(default=True, kw_only=True)
+    tolerance: Tolerance = field(default_factory=Tolerance, kw_only=True)
     call: Callable[..., Any]
     declares: Declares = field(default_factory=Declares)
-    name: str = "test.declaring"
-    families: frozenset[str] = frozenset({"adhoc"})
-    cpu_flops_max: float = 1e9
-    times_on_cpu: bool = True
-    tolerance: Tolerance = field(default_factory=Tolerance)
-
-    def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
-        """None."""
-        return []
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
         """The inputs as they are."""

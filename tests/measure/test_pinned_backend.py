@@ -31,15 +31,15 @@ POINTWISE = "triton_poi_fused_0"
 
 
 @dataclass(frozen=True)
-class Tuned:
+class Tuned(Backend):
     """A backend around an autotuned kernel, which it only binds in `prepare`."""
 
+    families = ("prefill",)
+    name: str = field(default="triton.tuned", init=False)
+    cpu_flops_max: float = field(default=1e6, init=False)
+    times_on_cpu: bool = field(default=False, init=False)
+    tolerance: Tolerance = field(default_factory=Tolerance, kw_only=True)
     tuner: Any
-    name: str = "triton.tuned"
-    families: frozenset[str] = frozenset({"prefill"})
-    cpu_flops_max: float = 1e6
-    times_on_cpu: bool = False
-    tolerance: Tolerance = field(default_factory=Tolerance)
     chosen: str = "own"
 
     def unsupported_reasons(self, workload: Any, device: DeviceInfo) -> list[str]:

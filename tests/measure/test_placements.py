@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -14,10 +16,10 @@ from pytest_attnperf.stats.summaries import summarise
 
 @pytest.mark.parametrize(
     ("call_us", "places", "blocks"),
-    [(5.0, 10, 3), (30.0, 10, 3), (100.0, 10, 3), (200.0, 5, 4), (480.0, 2, 4), (5000.0, 2, 4)],
+    [(5.0, 15, 6), (30.0, 15, 6), (100.0, 15, 6), (200.0, 8, 6), (480.0, 3, 6), (5000.0, 2, 4)],
 )
 def test_short_calls_are_measured_at_more_places(call_us: float, places: int, blocks: int) -> None:
-    """Ten places for what is too short to average over memory by itself, two for what is long."""
+    """Fifteen places for what is too short to average over memory by itself, two for what is long."""
     plan = placements.plan_for(call_us, max_blocks=30)
     assert plan == placements.Plan(places, blocks)
 
@@ -37,12 +39,13 @@ def test_large_calls_take_turns_at_fewer_places() -> None:
     assert placements.places_for_turns(5.0, 8 << 30, 4 << 30) == 2
 
 
-def test_few_blocks_stay_at_one_place() -> None:
-    """Where fewer than two places can be afforded there is no plan, and more are never planned than paid for."""
-    assert placements.plan_for(5.0, max_blocks=5) is None
-    plan = placements.plan_for(5.0, max_blocks=12)
-    assert plan is not None
-    assert plan.places * plan.blocks <= 12
+@pytest.mark.parametrize(
+    ("max_blocks", "places", "blocks"), [(1, 2, 1), (3, 3, 3), (5, 5, 3), (12, 12, 3), (300, 15, 6)]
+)
+def test_a_plan_keeps_to_the_blocks_that_were_asked_for(max_blocks: int, places: int, blocks: int) -> None:
+    """Three times as many of a third of the length take as long; two places and one block at each are the least."""
+    assert placements.plan_for(5.0, max_blocks) == placements.Plan(places, blocks)
+    assert places * blocks <= placements.SPLIT * max_blocks
 
 
 def test_elsewhere_copies_inputs_and_nothing_else() -> None:
@@ -68,21 +71,38 @@ def test_the_centre_is_the_mean_over_places() -> None:
     assert summarise(Samples((10.0,) * 6 + (10.4,) * 3, 1, "graph")).median_us == 10.0
 
 
+def test_the_centre_counts_every_state_of_the_cache() -> None:
+    """Of a place that is fast in one block of three the mean counts that one, where a median would not see it."""
+    assert summarise(Samples((9.5, 10.0, 10.0) * 2, 1, "graph", placements=2)).median_us == pytest.approx(9.8333, 1e-4)
+
+
+def test_a_disturbed_block_moves_the_centre_a_little() -> None:
+    """A block ten times as long counts as a tenth above the median of its place, one of next to nothing below."""
+    blocks = (10.0,) * 5 + (100.0,) + (10.0,) * 6
+    assert summarise(Samples(blocks, 1, "graph", placements=2)).median_us == pytest.approx(10 + 1 / 12, rel=1e-4)
+    blocks = (10.0,) * 5 + (0.1,) + (10.0,) * 6
+    assert summarise(Samples(blocks, 1, "graph", placements=2)).median_us == pytest.approx(10 - 1 / 12, rel=1e-4)
+
+
 class OnePlace:
     """A timer of one place, whose blocks all take `us` and ran at `mhz`, if that is known."""
 
     name, cache_state, note = "graph", "hot", ""
-    replays, max_pairs, calls_per_block = True, 64, 5
+    replays, max_pairs, calls_per_block, call_us = True, 64, 5, 40.0
 
     def __init__(self, us: float, mhz: float | None) -> None:
         self.us, self.mhz = us, mhz
         self.clock_mhz: tuple[float, ...] = ()
+        self.before: Callable[[], None] | None = None
 
     def prepare(self, call: Any, block_us: float) -> None:
         """Nothing to prepare."""
 
     def measure(self, pairs: int) -> list[float]:
-        """All the same."""
+        """All the same, behind what was asked for in front of each pair."""
+        assert self.before is not None
+        for _ in range(pairs):
+            self.before()
         self.clock_mhz = (self.mhz,) * pairs if self.mhz is not None else ()
         return [self.us] * pairs
 
@@ -93,14 +113,38 @@ class OnePlace:
         """Nothing to free."""
 
 
-def test_places_are_measured_one_after_the_other_after_one_rest() -> None:
+@pytest.fixture
+def queued(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is queued in front of pairs, on a device that is not there."""
+    found: list[str] = []
+    monkeypatch.setattr(placements, "idle_stream", lambda us: found.append(f"idle {us:g}"))
+    fill = SimpleNamespace(zero_=lambda: found.append("fill"))
+    monkeypatch.setattr(placements, "_allocate_fill", lambda: fill)
+    return found
+
+
+def places_of(*timers: OnePlace) -> list[GraphTimer]:
+    """Timers as `measure` takes them."""
+    return [cast(GraphTimer, timer) for timer in timers]
+
+
+def test_each_pair_finds_another_state_of_the_cache(queued: list[str]) -> None:
+    """Before each pair the device idles and memory is written; a timer that is used again elsewhere draws nothing."""
+    timers = [OnePlace(10.0, None), OnePlace(11.0, None)]
+    placements.measure(places_of(*timers), 2, rest=lambda _: None)
+    assert queued == ["idle 2000", "fill"] * 4
+    assert [timer.before for timer in timers] == [None, None]
+
+
+def test_places_are_measured_one_after_the_other_after_one_rest(queued: list[str]) -> None:
     """Blocks and clocks of all places in a row; no clock at all where one place has none."""
     rests: list[float] = []
-    known = placements.measure([OnePlace(10.0, 1900.0), OnePlace(11.0, 1800.0)], 2, rest=rests.append)
+    both = places_of(OnePlace(10.0, 1900.0), OnePlace(11.0, 1800.0))
+    known = placements.measure(both, 2, rest=rests.append)
     assert (known.block_us, known.placements) == ((10.0, 10.0, 11.0, 11.0), 2)
     assert known.clock_mhz == (1900.0, 1900.0, 1800.0, 1800.0)
     assert rests == [placements.REST_SECONDS]
-    partly = placements.measure([OnePlace(10.0, 1900.0), OnePlace(11.0, None)], 2, rest=rests.append)
+    partly = placements.measure(places_of(OnePlace(10.0, 1900.0), OnePlace(11.0, None)), 2, rest=rests.append)
     assert partly.clock_mhz == ()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_attnperf.backends import Outputs, Pipeline, Prepared, Stage, Tensors, Values
+from pytest_attnperf.backends import Backend, Outputs, Pipeline, Prepared, Stage, Tensors, Values
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import stages, trace
 from pytest_attnperf.measure.cold_cache import ColdSize
@@ -66,19 +66,15 @@ HONEST = Pipeline(("x", "w"), (PROJECT, SPLIT, JOIN), ("out",))
 
 
 @dataclass(frozen=True)
-class Piped:
+class Piped(Backend):
     """A backend whose call is given."""
 
+    families = ("gemm",)
+    name: str = field(default="test.piped", init=False)
+    cpu_flops_max: float = field(default=1e9, init=False)
+    times_on_cpu: bool = field(default=True, kw_only=True)
+    tolerance: Tolerance = field(default_factory=Tolerance, kw_only=True)
     call: Callable[..., Any]
-    name: str = "test.piped"
-    families: frozenset[str] = frozenset({"gemm"})
-    cpu_flops_max: float = 1e9
-    times_on_cpu: bool = True
-    tolerance: Tolerance = field(default_factory=Tolerance)
-
-    def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
-        """None."""
-        return []
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
         """The inputs as they are."""

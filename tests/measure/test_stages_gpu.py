@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_attnperf.backends import Outputs, Pipeline, Prepared, Stage, Tensors, Values
+from pytest_attnperf.backends import Backend, Outputs, Pipeline, Prepared, Stage, Tensors, Values
 from pytest_attnperf.environment.device import describe_device
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure.inspection import OtherWorkError
 from pytest_attnperf.measure.proving import TimedWrongError
 from pytest_attnperf.measure.seeds import Seeds, timed_seed
 from pytest_attnperf.measure.subject import TorchSubject
-from pytest_attnperf.records import DeviceInfo, Tolerance
+from pytest_attnperf.records import Tolerance
 from pytest_attnperf.records.stages import Breakdown
 from pytest_attnperf.workloads.base import Workload
 
@@ -80,19 +80,15 @@ class Posing(Pipeline):
 
 
 @dataclass(frozen=True)
-class Piped:
+class Piped(Backend):
     """A backend whose call is given."""
 
+    families = ("gemm",)
+    name: str = field(default="test.piped", init=False)
+    cpu_flops_max: float = field(default=0.0, init=False)
+    times_on_cpu: bool = field(default=True, kw_only=True)
+    tolerance: Tolerance = field(default_factory=Tolerance, kw_only=True)
     call: Pipeline
-    name: str = "test.piped"
-    families: frozenset[str] = frozenset({"gemm"})
-    cpu_flops_max: float = 0.0
-    times_on_cpu: bool = True
-    tolerance: Tolerance = field(default_factory=Tolerance)
-
-    def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
-        """None."""
-        return []
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
         """The inputs as they are."""

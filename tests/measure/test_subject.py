@@ -63,15 +63,15 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Inline:
+class Inline(Backend):
     """A backend made of one function of (x, w)."""
 
+    families = ("gemm",)
+    name: str = field(default="test.inline", init=False)
+    cpu_flops_max: float = field(default=1e9, init=False)
+    times_on_cpu: bool = field(default=True, kw_only=True)
+    tolerance: Tolerance = field(default_factory=Tolerance, kw_only=True)
     call: Callable[..., torch.Tensor]
-    name: str = "test.inline"
-    families: frozenset[str] = frozenset({"gemm"})
-    cpu_flops_max: float = 1e9
-    times_on_cpu: bool = True
-    tolerance: Tolerance = field(default_factory=Tolerance)
 
     def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
         """Odd sizes."""

@@ -6,19 +6,30 @@ from dataclasses import fields
 
 import pytest
 
+from pytest_attnperf.plugin import config, options
 from pytest_attnperf.plugin.config import RunConfig, run_config
-from pytest_attnperf.plugin.options import FLAGS, OPTIONS
+from pytest_attnperf.plugin.options import FLAGS, OPTIONS, Option
 
 pytest_plugins = ["pytester"]
 
 
 def test_every_option_is_a_field() -> None:
     """Nothing is declared that the run would not read, and a field that nobody gave is its option's default."""
-    known = {field.name for field in fields(RunConfig)} - {"root", "typed_in", "words", "typed"}
+    known = {field.name for field in fields(RunConfig)} - {"root", "typed_in", "words", "typed", "others"}
     assert known == {option.field for option in OPTIONS} | FLAGS.keys()
     assert {option.name: RunConfig().text(option.name) for option in OPTIONS} == {
         option.name: option.default for option in OPTIONS
     }
+
+
+def test_an_option_needs_no_field(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was added to the list alone is read by its name, typed and from the ini file."""
+    added = Option("echo-text", "nothing", "what is printed")
+    monkeypatch.setattr(options, "OPTIONS", (*OPTIONS, added))
+    monkeypatch.setattr(config, "OPTIONS", (*OPTIONS, added))
+    asked = [run_config(pytester.parseconfig(*words)) for words in ((), ("--attnperf-echo-text=hello",))]
+    assert [one.text("echo-text") for one in asked] == ["nothing", "hello"]
+    assert asked[1].typed == {"echo-text": "hello"}
 
 
 def test_command_line_over_ini_over_default(pytester: pytest.Pytester) -> None:

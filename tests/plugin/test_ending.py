@@ -16,6 +16,7 @@ from pytest_attnperf.plugin.ending import only_on_base, quarantined_anew, rename
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.case_records import loosened
+from pytest_attnperf.testing.project import WORKLOAD
 from pytest_attnperf.testing.sample_runs import sample_run
 
 LOOSENED = "policy loosened since the baseline:"
@@ -81,3 +82,14 @@ def test_xdist_sees_no_base_side() -> None:
     """Where its workers ran the cases, their controller cannot say what has gone, and says that."""
     (note,) = renamed_unseen(CONFIG, None, [NEW])
     assert note.startswith("whether a new case is an old one renamed was not looked at, because workers of xdist")
+
+
+def test_what_is_left_to_nightly_runs_has_not_gone_from_the_base_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of cases that only the base side has judged, those that this run leaves to nightly ones are no finding."""
+    left, gone = CaseKey("prefill", "fake.a", WORKLOAD, "long"), CaseKey("prefill", "fake.b", WORKLOAD)
+    collector = SimpleNamespace(left_to_nightly=(left,))
+    against: Any = SimpleNamespace(name="base side", only_there=lambda _results: [left, gone], vanished=())
+    config: Any = SimpleNamespace(pluginmanager=SimpleNamespace(get_plugin=lambda _name: collector))
+    monkeypatch.setattr(ending, "is_unfiltered", lambda _config: True)
+    (finding,) = ending.only_on_base(config, against, {})
+    assert finding == f"{gone} exists on base side and not here: it was removed or renamed"

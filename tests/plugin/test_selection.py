@@ -10,7 +10,6 @@ import pytest
 
 from pytest_attnperf.cli.program import main
 from pytest_attnperf.gate.policy import Policy
-from pytest_attnperf.plugin import ending
 from pytest_attnperf.plugin.cases import CaseCollector
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.results import EXPIRED
@@ -94,6 +93,68 @@ def test_a_marker_that_leaves_nothing_is_an_error(project: FakeProject, chosen: 
     result = project.run()
     assert result.ret == pytest.ExitCode.INTERRUPTED
     assert said in result.stdout.str()
+
+
+SPIN = """
+from dataclasses import replace
+from pytest_attnperf.testing.fake.backends import FakeBackend
+from pytest_attnperf.workloads.families import Family
+from pytest_attnperf.workloads.rope import Rope
+
+class Spin(Rope):
+    grammar = replace(Rope.grammar, family="spin")
+    NO_TRITON_YET = "its table does not fit"
+
+def pytest_attnperf_register_workloads(families):
+    families.add(Family.of(Spin, "rotation"))
+
+def pytest_attnperf_register_backends(registry):
+    registry.add(FakeBackend("mine.spin", families=("spin",)))
+"""
+SPIN_SUITE = """
+import pytest
+
+@pytest.mark.attnperf(family="spin", workloads=["spin-b1-s4-h1-d16-f16"]BACKENDS)
+def test_spin(attnperf, backend, workload):
+    attnperf.run(backend, workload)
+"""
+WHY = "; family spin has no Triton backend yet: its table does not fit"
+
+
+@pytest.mark.parametrize(
+    ("backends", "typed", "said"),
+    [
+        ("", "triton", f"Select a test that has it, or a backend of these{WHY}"),
+        ("", "triton.spin", f"unknown backend 'triton.spin'; known: mine.spin, triton.other, fake.a{WHY}"),
+        (', backends=["triton"]', "", f"implement pytest_attnperf_register_backends in conftest.py{WHY}"),
+        (', backends=["triton.spin"]', "", f"known: mine.spin, triton.other, fake.a{WHY}"),
+        ("", "fake", "Select a test that has it, or a backend of these"),
+    ],
+)
+def test_a_family_says_why_it_has_no_triton_backend(
+    attnperf_project: FakeProject, backends: str, typed: str, said: str
+) -> None:
+    """Where one is asked for by its name or as one of all, on the command line or in a marker, and nowhere else."""
+    project = attnperf_project
+    for name in ("fake.a", "triton.other"):
+        project.backend(name, time_us=100.0)
+    project.conftest(SPIN)
+    (project.path / "suites" / "test_prefill.py").write_text(SPIN_SUITE.replace("BACKENDS", backends))
+    result = project.run(*([f"--attnperf-backend={typed}"] if typed else []))
+    assert result.ret in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERRUPTED)
+    (line,) = {line for line in (*result.errlines, *result.outlines) if said[:40] in line}
+    assert line.endswith(said)
+
+
+def test_a_test_without_its_triton_backend_is_named_with_the_reason(attnperf_project: FakeProject) -> None:
+    """Where other tests have one, the line that names what has no case says why."""
+    project = attnperf_project
+    project.backend("triton.other", time_us=100.0)
+    project.conftest(SPIN)
+    (project.path / "suites" / "test_spin.py").write_text(SPIN_SUITE.replace("BACKENDS", ""))
+    result = project.run("--attnperf-backend=triton")
+    result.assert_outcomes(passed=1, deselected=1)
+    result.stdout.fnmatch_lines([f"attnperf: no case is selected of suites/test_spin.py::test_spin{WHY}"])
 
 
 LONG = "prefill-b1-s128-h1-d16-f16"
@@ -323,17 +384,6 @@ def test_a_worker_of_xdist_tells_what_it_left_out() -> None:
     controller.pytest_testnodedown(SimpleNamespace(workeroutput=json.loads(json.dumps(told))))
     controller.pytest_testnodedown(SimpleNamespace())
     assert controller.left_to_nightly == (key,)
-
-
-def test_what_is_left_to_nightly_runs_has_not_gone_from_the_base_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of cases that only the base side has judged, those that this run leaves to nightly ones are no finding."""
-    left, gone = CaseKey("prefill", "fake.a", WORKLOAD, "long"), CaseKey("prefill", "fake.b", WORKLOAD)
-    collector = SimpleNamespace(left_to_nightly=(left,))
-    against: Any = SimpleNamespace(name="base side", only_there=lambda _results: [left, gone], vanished=())
-    config: Any = SimpleNamespace(pluginmanager=SimpleNamespace(get_plugin=lambda _name: collector))
-    monkeypatch.setattr(ending, "is_unfiltered", lambda _config: True)
-    (finding,) = ending.only_on_base(config, against, {})
-    assert finding == f"{gone} exists on base side and not here: it was removed or renamed"
 
 
 def test_policies_that_are_stored_say_tier_and_quarantine(attnperf_project: FakeProject) -> None:

@@ -274,7 +274,7 @@ def test_gemm(attnperf, backend, workload):
 GEMM_BACKEND = """
 def pytest_attnperf_register_backends(registry):
     from pytest_attnperf.testing.fake.backends import FakeBackend
-    registry.add(FakeBackend("fake.gemm", families=frozenset({"gemm"})))
+    registry.add(FakeBackend("fake.gemm", families=("gemm",)))
 """
 
 

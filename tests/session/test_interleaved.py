@@ -15,6 +15,7 @@ from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.case_records import case_result
 from pytest_attnperf.session.interleaved import CHECK_PLACE, PAIR_PLACES, Against, supported_there
 from pytest_attnperf.session.settings import Case
+from pytest_attnperf.workers.controller import Ready
 from pytest_attnperf.workers.conversation import OpenRequest
 from pytest_attnperf.workers.interleave import MEMORY_ADVICE, PairLook, SideFailedError
 from pytest_attnperf.workers.look import Ending, Look
@@ -171,6 +172,38 @@ def test_a_look_takes_fresh_places_of_both_sides(bench: Bench, against: Against)
     taken = against.look(bench.pool, OpenRequest(bench.case.key, None, 1, 2))
     assert bench.pool.visited == bench.base.visited == bench.pool.started == bench.base.started == PLACES
     assert [look.pair.base_process for look in taken if look.pair] == ["pid 2000", "pid 2001", "pid 2002"]
+
+
+def test_no_more_start_ahead_than_memory_has_room_for(
+    bench: Bench, against: Against, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three pairs two on a card of 2.5 GB; the third starts in its turn."""
+    for pool in (bench.pool, bench.base):
+        ready = pool.ready(0)
+        small = replace(ready, device=replace(ready.device, memory_bytes=int(2.5 * 2**30)))
+        monkeypatch.setattr(pool, "known", lambda small=small: small)
+    against.look(bench.pool, OpenRequest(bench.case.key, None, 1, 2))
+    assert bench.pool.started == bench.base.started == PLACES[:2]
+    assert bench.pool.visited == PLACES
+
+
+def test_nothing_starts_while_a_pair_is_timed(bench: Bench, against: Against, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first block every process that starts is ready; where a side is wrong nobody waits for them."""
+    asked: list[int] = []
+    ready = bench.base.ready
+
+    def watched(place: int) -> Ready:
+        if place:
+            asked.append(place)
+        return ready(place)
+
+    monkeypatch.setattr(bench.base, "ready", watched)
+    against.look(bench.pool, OpenRequest(bench.case.key, None, 1, 2))
+    assert asked[: 1 + len(PLACES)] == [PLACES[0], *PLACES]
+    asked.clear()
+    bench.base.by_place[PAIR_PLACES] = {"fault": "wrong"}
+    against.look(bench.pool, OpenRequest(bench.case.key, None, 1, 2))
+    assert asked == [PLACES[0]]
 
 
 @pytest.mark.parametrize("fault", ["wrong", "late"])

@@ -13,7 +13,7 @@ from pytest_attnperf.backends import Backend, Outputs, Prepared, Registry, Tenso
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.subject import TorchSubject
 from pytest_attnperf.records import CheckReport, DeviceInfo, Tolerance
-from pytest_attnperf.testing.saboteurs import Around, Slowed, WritesNaN, WritesNothing, WrongValue
+from pytest_attnperf.testing.saboteurs import Sabotaged, Slowed, WritesNaN, WritesNothing, WrongValue
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.prefill import Prefill
 
@@ -23,15 +23,15 @@ WORKLOADS = ("prefill-b1-s17-h2-d16-f32-causal", "prefill-b1-s33-h2-d16-f16-caus
 
 
 @dataclass(frozen=True)
-class Counting:
+class Counting(Backend):
     """out = x; counts its calls, and supports nothing longer than 64."""
 
-    calls: list[int] = field(default_factory=list)
     name: str = "test.counting"
-    families: frozenset[str] = frozenset({"prefill", "decode"})
+    families = ("prefill", "decode")
     cpu_flops_max: float = 7.0
     times_on_cpu: bool = False
     tolerance: Tolerance = field(default_factory=lambda: Tolerance(3.0, "a paper"))
+    calls: list[int] = field(default_factory=list)
 
     def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
         """Names both arguments, so that a test sees them arrive."""
@@ -108,7 +108,7 @@ def test_slowed_adds_a_known_number_of_calls(every: int, calls: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [Slowed, WrongValue, WritesNaN, WritesNothing])
-def test_a_saboteur_stands_in_for_the_honest_backend(kind: Callable[[Backend], Around]) -> None:
+def test_a_saboteur_stands_in_for_the_honest_backend(kind: Callable[[Backend], Sabotaged]) -> None:
     """Name, families, limits, tolerance and reasons are the honest backend's; the configuration says what it is."""
     honest = Counting()
     saboteur, problem = kind(honest), Prefill.parse(WORKLOADS[0])
@@ -123,6 +123,6 @@ def test_a_saboteur_stands_in_for_the_honest_backend(kind: Callable[[Backend], A
 
 
 def test_a_saboteur_must_say_what_it_does() -> None:
-    """`Around` alone would be an honest backend under a false flag."""
-    with pytest.raises(AssertionError, match="Around does not say what it sabotages"):
-        Around(Counting()).prepare(Prefill.parse(WORKLOADS[0]), ())
+    """`Sabotaged` alone would be an honest backend under a false flag."""
+    with pytest.raises(AssertionError, match="Sabotaged does not say what it sabotages"):
+        Sabotaged(Counting()).prepare(Prefill.parse(WORKLOADS[0]), ())

@@ -49,25 +49,20 @@ CONFTEST = '''
 import dataclasses, json, os, pathlib, signal, subprocess, time
 
 import pytest_attnperf.workers.compile_server as server
-from pytest_attnperf.kernel_builds import KernelBuild, ObjectFile
+from pytest_attnperf.kernel_builds import Kernel, KernelBuild, ObjectFile
 
 HERE = pathlib.Path(__file__).parent
 
 
-class Saxpy:
-    name, backends = "hip.saxpy", ()
-
+class Saxpy(Kernel):
     def builds(self, arch):
         for config in json.loads((HERE / "configs.json").read_text()):
             path = HERE / ("missing.co" if config == "missing" else "OBJECT")
             yield KernelBuild(self.name, config, arch, ObjectFile(path, "saxpy", 256, 512, "clang 22.1.8"))
 
-    def unsupported_reasons(self, arch):
-        return []
-
 
 def pytest_attnperf_register_kernels(kernels):
-    kernels.add(Saxpy())
+    kernels.add(Saxpy("hip.saxpy", ()))
 
 
 def meet(config):

@@ -185,7 +185,7 @@ def test_a_pair_is_measured_and_proven(bench: Bench) -> None:
         assert side.ending is Ending.RIGHT
         assert [figures.check for figures in side.report.figures] == ["check", "final"]
         assert side.fingerprint is not None
-        assert side.fingerprint.must_match == {"arch": "fake", "timer": "host", "cache_state": "hot"}
+        assert side.fingerprint.must_match == {"arch": "fake", "timer": "host", "method": "1", "cache_state": "hot"}
     assert bench.a.closed
     assert bench.b.closed
     assert (bench.a.profiled, bench.b.profiled) == (False, False)

@@ -16,7 +16,7 @@ from pytest_attnperf.testing.project import WORKLOAD, FakeProject
 from pytest_attnperf.workers import controller
 from pytest_attnperf.workers.conversation import BlockPlan, OpenRequest
 from pytest_attnperf.workers.launch import LaunchPlan
-from pytest_attnperf.workers.pool import WorkerPool
+from pytest_attnperf.workers.pool import WorkerPool, fitting, wait_for
 
 PLAN = BlockPlan(max_blocks=5)
 MakePool = Callable[[], WorkerPool]
@@ -350,3 +350,25 @@ def test_a_process_that_does_not_end_keeps_its_gpu(
     while Path(f"/proc/{pid}/stat").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text():
         time.sleep(0.01)
     assert pool.ready(0).pid != pid
+
+
+GB = 2.0**30
+
+
+@pytest.mark.parametrize(
+    ("memory_gb", "case_gb", "fit"),
+    [(0, 1, 8), (80, 0, 8), (80, 0.5, 8), (8, 0, 8), (4, 0, 4), (8, 0.25, 4), (8, 1, 1), (1, 0, 1), (0.1, 9, 1)],
+)
+def test_what_starts_ahead_fits_into_memory(memory_gb: float, case_gb: float, fit: int) -> None:
+    """Eight pairs, unless contexts and the pair that measures need more than there is; one starts in any case."""
+    assert fitting(8, memory_gb * GB, case_gb * GB, processes=2) == fit
+
+
+def test_one_that_cannot_start_is_not_waited_for(attnperf_project: FakeProject, make_pool: MakePool) -> None:
+    """It says so in its turn: what waits for several to be ready has nothing to say of one."""
+    attnperf_project.backend("fake.a", time_us=100.0)
+    pool = make_pool()
+    (attnperf_project.path / "suites" / "conftest.py").write_text("import no_such_thing\n")
+    wait_for(pool, [0])
+    with pytest.raises(WorkerError, match="no_such_thing"):
+        pool.ready(0)

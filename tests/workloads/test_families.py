@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -8,7 +9,9 @@ import pytest
 from pytest_attnperf.errors import UnknownNameError, UsageError, WorkloadError
 from pytest_attnperf.workloads.backward import Backward
 from pytest_attnperf.workloads.families import BUILT_IN, Families, Family, parse_workload, workloads_from_text
+from pytest_attnperf.workloads.family_workload import FamilyWorkload
 from pytest_attnperf.workloads.prefill import Prefill
+from pytest_attnperf.workloads.rope import Rope
 
 PREFILL = Families().get("prefill")
 SMALL = Prefill(1, 8, 4, 16, causal=True)
@@ -35,6 +38,35 @@ def test_a_project_adds_its_own_family() -> None:
     assert families.parse_workload("mine-x") == SMALL
     assert [family.name for family in families] == [*(family.name for family in BUILT_IN), "mine"]
     assert [family.name for family in Families()] == [family.name for family in BUILT_IN]
+
+
+class Half(FamilyWorkload):
+    """A class that lacks most of what a workload is."""
+
+    grammar = dataclasses.replace(Rope.grammar, family="half")
+    dtype = "f16"
+
+
+def test_a_class_that_lacks_something_is_named_when_its_family_is_asked_for() -> None:
+    """With what it does not give, and the file and line of the class; other families are as ever."""
+    families = Families((Family.of(Half, "half of one"), PREFILL))
+    assert families.parse_workload(SMALL.id) == SMALL
+    line = Path(__file__).read_text().partition("class Half")[0].count("\n") + 1
+    said = f"{__file__}:{line}: Half does not give bytes_min, flops, make_inputs, plain, reference; pytest_"
+    with pytest.raises(UsageError, match=re.escape(said)):
+        families.parse_workload("half-b1-s4-h1-d16-f16")
+
+
+def test_why_a_family_has_no_triton_backend() -> None:
+    """Its class says so, for messages; of a family that says nothing, or is none, there is nothing to add."""
+
+    class Spin(Rope):
+        grammar = dataclasses.replace(Rope.grammar, family="spin")
+        NO_TRITON_YET = "its table does not fit"
+
+    families = Families((Family.of(Spin, "rotation"), PREFILL))
+    assert families.why_no_triton("spin") == "; family spin has no Triton backend yet: its table does not fit"
+    assert (families.why_no_triton("prefill"), families.why_no_triton("none")) == ("", "")
 
 
 @pytest.mark.parametrize(("name", "message"), [("my-op", "one word without hyphens"), ("prefill", "registered twice")])

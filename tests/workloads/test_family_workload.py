@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads.family_workload import FamilyWorkload
 from pytest_attnperf.workloads.fields import Grammar
+
+if TYPE_CHECKING:
+    from pytest_attnperf.backends import Outputs, Tensors
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,19 @@ class Toy(FamilyWorkload):
     dtype: str = "f16"
     layout: str = "nn"
     cold: bool = False
+
+    flops = 0.0
+    bytes_min = 0.0
+
+    def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
+        """None."""
+        return ()
+
+    def reference(self, inputs: Tensors) -> Outputs:
+        """None."""
+        return {}
+
+    plain = reference
 
 
 @pytest.mark.parametrize(

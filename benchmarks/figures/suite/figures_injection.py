@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from figures_cases import case_name, settings
 
-from pytest_attnperf.testing.saboteurs import Around
+from pytest_attnperf.testing.saboteurs import Sabotaged
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend, Prepared, Tensors
@@ -68,7 +68,7 @@ def slowed(backend: Backend, workload: Workload, label: str) -> Backend:
 
 
 @dataclass(frozen=True)
-class Slowed(Around):
+class Slowed(Sabotaged):
     """A backend with an injection of kind 'calls' or 'inside'."""
 
     injection: Injection

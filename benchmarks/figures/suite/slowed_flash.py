@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
-from kernels.triton.prefill_forward import head_and_rank, store_rows
-from kernels.triton.prefill_launch import parts
-from kernels.triton.prefill_tiles import attend
+from kernels.triton.prefill.forward import head_and_rank, store_rows
+from kernels.triton.prefill.launch import parts
+from kernels.triton.prefill.tiles import attend
 
 if TYPE_CHECKING:
     import torch

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from own_kernel.launch import settings
 
 from pytest_attnperf.backends import Backend, Prepared, Registry
-from pytest_attnperf.kernel_builds import KernelBuild, KernelRegistry, TritonSource
-from pytest_attnperf.records import DeviceInfo, Tolerance
+from pytest_attnperf.kernel_builds import Kernel, KernelBuild, KernelRegistry, TritonSource
+from pytest_attnperf.records import DeviceInfo
 
 POINTERS = ("x_ptr", "weight_ptr", "out_ptr")
 
 
 @dataclass(frozen=True)
-class RmsNormBackend:
+class RmsNormBackend(Backend):
     """One function of (x, weight) as a backend of the built-in family 'rmsnorm'."""
 
-    name: str
-    function: str
-    times_on_cpu: bool
-    cpu_flops_max: float
-    families: frozenset[str] = frozenset({"rmsnorm"})
-    tolerance: Tolerance = field(default_factory=Tolerance)
+    families = ("rmsnorm",)
+    function: str = ""
 
     def unsupported_reasons(self, workload: Any, device: DeviceInfo) -> list[str]:
         return ["no residual"] if workload.residual else []
@@ -38,22 +34,18 @@ class RmsNormBackend:
 
 
 def pytest_attnperf_register_backends(registry: Registry) -> None:
-    backends: list[Backend] = [
-        RmsNormBackend("own.triton", "rms_norm_triton", times_on_cpu=False, cpu_flops_max=1e6),
-        RmsNormBackend("own.plain", "plain_rms_norm", times_on_cpu=True, cpu_flops_max=1e6),
-    ]
-    registry.add(*backends)
+    registry.add(
+        RmsNormBackend("own.triton", cpu_flops_max=1e6, times_on_cpu=False, function="rms_norm_triton"),
+        RmsNormBackend("own.plain", cpu_flops_max=1e6, function="plain_rms_norm"),
+    )
 
 
 @dataclass(frozen=True)
-class RmsNormKernel:
+class RmsNormKernel(Kernel):
     """rms_norm_kernel for bf16 rows of 1,024 and 4,096, launched as `rms_norm_triton` launches it."""
 
     name: str = "own.rms_norm"
-    backends: Sequence[str] = ("own.triton",)
-
-    def unsupported_reasons(self, arch: str) -> list[str]:
-        return []
+    backends: tuple[str, ...] = ("own.triton",)
 
     def builds(self, arch: str) -> list[KernelBuild]:
         return [self._build(arch, columns) for columns in (1024, 4096)]

@@ -61,9 +61,10 @@ def run(options: argparse.Namespace) -> int:
 
 def run_case(registered: Registered, options: argparse.Namespace) -> int:
     """Run a backend of a project."""
+    from pytest_attnperf.plugin.selection import find_backend
     from pytest_attnperf.plugin.session_setup import device_kind
 
-    backend = registered.backends.get(options.backend)
+    backend = find_backend(options.backend, registered.backends, registered.families)
     workload = workload_of(options.workload, backend, registered.families)
     kind, reason = device_kind(registered.config)
     if kind == "cpu":

@@ -44,6 +44,7 @@ def choose(
     asked: str = AUTO,
     copies: CopiesMaker | None = None,
     parts: Parts | None = None,
+    split: int = 1,
 ) -> Timer:
     """The timer for a call on 'cuda' (both vendors) or 'cpu', prepared for blocks of about `block_us` microseconds.
 
@@ -52,6 +53,7 @@ def choose(
 
     asked    AUTO, or the name of the one timer to be used
     parts    of a call that is not timed as a whole; each timed call then gets inputs of its own
+    split    blocks of a `GraphTimer` are so many times shorter (`placements.SPLIT`)
 
     Raises CaseFailedError for a cache state that no timer provides, and when the timer that was asked for does not
     exist, cannot be used here, or measures with another cache: a hot time must not pass for a cold one.
@@ -68,7 +70,7 @@ def choose(
         raise CaseFailedError(reason)
     given = Given(lambda: stamps_of(torch_device), copies, parts)
     try:
-        return _prepared(kind.make(given), call, block_us)
+        return _prepared(kind.make(given), call, block_us / split if kind is GraphTimer else block_us)
     except CaptureFailedError as error:
         why = f"graph capture failed: {error}"
     if not kind.substitute or asked != AUTO:

@@ -70,7 +70,7 @@ class GraphFreshTimer(ReplayTimer):
         graph, clocks = self._captured(), self._clocks
         events = [event_pair() for _ in range(pairs)]
         clocks.begin()
-        hold_stream(4 * pairs * self._replay_host_us + (pairs + 1) * clocks.host_us)
+        hold_stream(4 * pairs * self._replay_host_us + 2 * pairs * clocks.host_us)
         for start, end in events:
             clocks.stamp()
             self._before.replay()
@@ -79,7 +79,7 @@ class GraphFreshTimer(ReplayTimer):
             start.record()
             graph.replay()
             end.record()
-        clocks.stamp()
+            clocks.stamp()
         torch.cuda.synchronize()
         self.clock_mhz = clocks.read(pairs)
         return [elapsed_us(start, end) / self.calls_per_block for start, end in events]

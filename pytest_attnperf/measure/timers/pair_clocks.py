@@ -21,7 +21,7 @@ class Stamps(Protocol):
 
 
 class PairClocks:
-    """One stamp before each pair of blocks and one behind the last, so that none lies between blocks and their events.
+    """A stamp before each pair of blocks and one behind it, so that none lies between blocks and their events.
 
     Without `stamps` nothing is queued and nothing is known.
 
@@ -49,6 +49,6 @@ class PairClocks:
         """Mean MHz over each of `pairs` pairs, after a synchronisation; () unless it is known of every one."""
         if self.stamps is None:
             return ()
-        found = tuple(self.stamps.mhz())
+        found = tuple(self.stamps.mhz())[::2]  # every other one is of what lies between two pairs
         known = len(found) == pairs and all(math.isfinite(mhz) and mhz > 0 for mhz in found)
         return found if known else ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.correctness import poison
@@ -33,6 +34,7 @@ class ReplayTimer(TimerKind):
 
     call_us   microseconds per call of the last estimate, known after `prepare`
     stamps    what tells the clock; None where nothing can
+    before    queues what comes in front of each pair of blocks, untimed; None for nothing
     """
 
     note = ""
@@ -42,26 +44,29 @@ class ReplayTimer(TimerKind):
     def __init__(self, stamps: Stamps | None = None) -> None:
         self.calls_per_block = 1
         self.call_us = 0.0
+        self.before: Callable[[], None] | None = None
         self._clocks = PairClocks(stamps)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._result: Any = None
         self._replay_host_us = 0.0
 
     def measure(self, pairs: int) -> list[float]:
-        """Queue all pairs back to back behind a held stream, then wait once; microseconds per call."""
+        """Queue all pairs behind a held stream, then wait once; microseconds per call."""
         import torch
 
         graph, clocks = self._captured(), self._clocks
         events = [event_pair() for _ in range(pairs)]
         clocks.begin()
-        hold_stream(2 * pairs * self._replay_host_us + (pairs + 1) * clocks.host_us)
+        hold_stream(2 * pairs * self._replay_host_us + 2 * pairs * clocks.host_us)
         for start, end in events:
+            if self.before is not None:
+                self.before()
             clocks.stamp()
             graph.replay()
             start.record()
             graph.replay()
             end.record()
-        clocks.stamp()
+            clocks.stamp()
         torch.cuda.synchronize()
         self.clock_mhz = clocks.read(pairs)
         return [elapsed_us(start, end) / self.calls_per_block for start, end in events]

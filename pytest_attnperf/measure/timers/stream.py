@@ -40,8 +40,12 @@ def elapsed_us(start: Any, end: Any) -> float:
 
 def hold_stream(launch_us: float) -> None:
     """Queue a kernel that spins for 1.5 times `launch_us`, the time the host will need to queue what follows."""
-    hold_us = min(MAX_HOLD_US, launch_us * _MARGIN)
-    _cuda()._sleep(max(1, int(hold_us * _cycles_per_us())))
+    idle_stream(min(MAX_HOLD_US, launch_us * _MARGIN))
+
+
+def idle_stream(idle_us: float) -> None:
+    """Queue a kernel of one thread that spins for about `idle_us`: the device draws next to no power meanwhile."""
+    _cuda()._sleep(max(1, int(idle_us * _cycles_per_us())))
 
 
 @functools.cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,6 +20,9 @@ from pytest_attnperf.session.budget import Budget
 from pytest_attnperf.session.judge import Session
 from pytest_attnperf.session.settings import Case, Mode
 from pytest_attnperf.session.time_left import seconds_of
+
+if TYPE_CHECKING:
+    from pytest_attnperf.plugin.features.on import Given
 
 FLAG = options.BY_NAME["budget"].flag
 
@@ -89,6 +92,16 @@ class Budgeting(Feature):
     def notes(self, _cases: Iterable[CaseResult]) -> Sequence[str]:
         """What the time went to."""
         return () if self._budget is None else self._budget.notes()
+
+
+def make_feature(given: Given) -> Budgeting:
+    """Of a run with a budget; what takes long is said where progress is shown."""
+
+    def say(text: str) -> None:
+        if given.progress is not None:
+            given.progress.say(text)
+
+    return Budgeting(given.config, given.session, given.cases, say, given.gathered)
 
 
 def cases_of(items: Sequence[pytest.Item]) -> list[Case]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.calibration import CaseCalibration, Shares, calibrate
@@ -12,6 +13,9 @@ from pytest_attnperf.records import Measurement, Verdict
 from pytest_attnperf.reports.text.figures import ABSENT, one_line
 from pytest_attnperf.reports.text.wide_tables import plain_table
 from pytest_attnperf.results import RunResult
+
+if TYPE_CHECKING:
+    from pytest_attnperf.plugin.features.on import Given
 
 NAME_LIMIT = 72
 
@@ -25,6 +29,11 @@ class Calibrating(Feature):
     def lines(self, run: RunResult) -> Sequence[str]:
         """What the gate would make of the run's processes."""
         return list(calibration_lines(run, self._second_look))
+
+
+def make_feature(given: Given) -> Calibrating:
+    """Of a run that calibrates."""
+    return Calibrating(given.settings.second_look)
 
 
 def calibration_lines(run: RunResult, second_look: int) -> Iterator[str]:

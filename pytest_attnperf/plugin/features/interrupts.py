@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,6 +25,9 @@ from pytest_attnperf.plugin.features.live.live_line import LINE, ending_text
 from pytest_attnperf.session.looking import UNTIMED
 from pytest_attnperf.session.settings import Mode
 from pytest_attnperf.workers.doing import DOING
+
+if TYPE_CHECKING:
+    from pytest_attnperf.plugin.features.on import Given
 
 PATIENCE_S = 30.0
 """A run that still has not ended so long after the first signal obeys the next one at once."""
@@ -80,16 +83,17 @@ class Interrupts(Feature):
             reporter.write_line(f"not finished; go on with: {command}")
 
 
-def watch(
-    config: pytest.Config, mode: Mode, resume_command: Callable[[], str], enter: Callable[[str], None]
-) -> Interrupts:
-    """Take the signals over until the session ends. `enter` is told what is done from then on."""
+def make_feature(given: Given) -> Interrupts:
+    """Take the signals over until the session ends; progress says what is done from the first one on."""
+    config, mode = given.config, given.mode
 
     def answer() -> str:
-        enter(ENDING)
+        if given.progress is not None:
+            given.progress.enter(ENDING)
         of_xdist = xdist_workers(config) if is_xdist_controller(config) else 0
         return ending_text(of_xdist or len(DOING.workers), if_interrupted(run_config(config), mode))
 
+    resume_command = (lambda: "") if given.journal is None else given.journal.resume_command
     interrupts = Interrupts(resume_command, answer, _teller(config))
     interrupts.install()
     config.add_cleanup(interrupts.restore)

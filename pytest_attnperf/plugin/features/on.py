@@ -1,21 +1,25 @@
-"""Which modes of a run are on; each is loaded only then."""
+"""Which modes of a run there are, and which of them are on; each is loaded only then.
+
+A new one is a module with `make_feature` and a line in FEATURES.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_attnperf.plugin.cases import pair_of
-from pytest_attnperf.plugin.config import is_xdist_controller, is_xdist_worker, run_config
-from pytest_attnperf.plugin.ending import BaseSide
+from pytest_attnperf.plugin.config import RunConfig, is_xdist_worker, run_config
 from pytest_attnperf.plugin.features.base import Feature
 from pytest_attnperf.plugin.keys import PLANNED
 from pytest_attnperf.plugin.session_setup import device_kind
+from pytest_attnperf.records.listing import listed_function
 from pytest_attnperf.session.looking import UNTIMED
-from pytest_attnperf.session.settings import Mode
+from pytest_attnperf.session.settings import Mode, RunSettings
 
 if TYPE_CHECKING:
     from pytest_attnperf.plugin.features.code_objects.code_run import CodeRun
@@ -29,6 +33,80 @@ if TYPE_CHECKING:
 Items = Sequence[pytest.Item]
 
 
+@dataclass
+class Given:
+    """What features are made of.
+
+    cases, builds            items that are judged, and those that are kernels to compile
+    plan                     how workers are started
+    code, journal, progress  features that others ask; None where there is none, and before it is made
+    """
+
+    config: pytest.Config
+    session: Session
+    gathered: Gathered
+    cases: Items
+    builds: Items
+    plan: Callable[[], LaunchPlan]
+    code: CodeRun | None = None
+    journal: Journal | None = None
+    progress: Progress | None = None
+
+    @property
+    def asked(self) -> RunConfig:
+        """What was typed, and what ini files say."""
+        return run_config(self.config)
+
+    @property
+    def settings(self) -> RunSettings:
+        """What the session makes of that."""
+        return self.session.bench.settings
+
+    @property
+    def mode(self) -> Mode:
+        """What the run is for."""
+        return self.settings.mode
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether this is a worker of xdist, which prints nothing."""
+        return is_xdist_worker(self.config)
+
+    @cached_property
+    def timed(self) -> set[CaseKey]:
+        """Keys of the cases that this run may time."""
+        return to_be_timed(self.config, self.cases, self.mode)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A mode of a run.
+
+    module    below pytest_attnperf.plugin; its `make_feature(given)` gives the Feature, or None where it has no part
+    is_on     whether a run has it; asked before the module is loaded
+    prints    it shows something, which workers of xdist do not
+    """
+
+    module: str
+    is_on: Callable[[Given], bool]
+    prints: bool = False
+
+
+FEATURES: tuple[Listed, ...] = (
+    Listed("features.budgeting", lambda run: bool(run.cases) and run.settings.budget_seconds is not None),
+    Listed("features.warming", lambda run: bool(run.cases) and run.mode is Mode.WARM),
+    Listed("ending", lambda run: bool(run.asked.against)),
+    Listed("features.journal.journaling", lambda run: run.asked.resume or not (run.mode in UNTIMED or run.is_worker)),
+    Listed("features.code_objects.code_run", lambda run: bool(run.builds)),
+    Listed("features.calibrating", lambda run: run.mode is Mode.CALIBRATE, prints=True),
+    Listed("summary", lambda run: run.asked.profile, prints=True),
+    Listed("report_inputs", lambda run: bool(run.asked.history or run.asked.report), prints=True),
+    Listed("features.live.progress", lambda run: True, prints=True),
+    Listed("features.interrupts", lambda run: True, prints=True),
+)
+"""In the order in which they are made, and act."""
+
+
 @dataclass(frozen=True)
 class Features:
     """Those of one run, in the order in which they act; `code` is the one that compiles kernels."""
@@ -37,21 +115,11 @@ class Features:
     code: CodeRun | None
 
     @classmethod
-    def of(
-        cls, config: pytest.Config, session: Session, gathered: Gathered, cases: Items, code: CodeRun | None
-    ) -> Features:
-        """What a run of these cases does besides judging them. Raises UsageError."""
-        worker, mode = is_xdist_worker(config), session.bench.settings.mode
-        journal = _journal(config, session)
-        progress = None if worker else _progress(config, gathered, code, to_be_timed(config, cases, mode))
-        found: list[Feature | None] = [*_of_cases(config, session, gathered, cases, progress), journal, code]
-        if not worker:
-            from pytest_attnperf.plugin.features.interrupts import watch
-
-            resume_command = (lambda: "") if journal is None else journal.resume_command
-            enter = (lambda _phase: None) if progress is None else progress.enter
-            found += [*_printing(config, session), progress, watch(config, mode, resume_command, enter)]
-        return cls(tuple(feature for feature in found if feature is not None), code)
+    def of(cls, given: Given) -> Features:
+        """What a run does besides judging cases. Raises UsageError, also for a line of FEATURES that names none."""
+        wanted = (listed for listed in FEATURES if not (listed.prints and given.is_worker) and listed.is_on(given))
+        made = [_make_feature(listed, given) for listed in wanted]
+        return cls(tuple(feature for feature in made if feature is not None), given.code)
 
     def enter(self, phase: str) -> None:
         """Say what is done from now on beside judging cases."""
@@ -59,17 +127,10 @@ class Features:
             feature.enter(phase)
 
 
-def compiling(
-    config: pytest.Config, session: Session, cases: Items, builds: Items, plan: Callable[[], LaunchPlan]
-) -> CodeRun | None:
-    """What compiles kernels, of a run that has some beside its cases."""
-    if not builds:
-        return None
-    from pytest_attnperf.plugin.features.code_objects.code_run import CodeRun
-
-    settings = session.bench.settings
-    timed = to_be_timed(config, cases, settings.mode)
-    return CodeRun(config, builds, settings, session.bench.store.roots, plan, timed)
+def _make_feature(listed: Listed, given: Given) -> Feature | None:
+    make = listed_function(f"pytest_attnperf.plugin.{listed.module}", "make_feature", __file__, f'"{listed.module}"')
+    feature: Feature | None = make(given)
+    return feature
 
 
 def to_be_timed(config: pytest.Config, cases: Items, mode: Mode) -> set[CaseKey]:
@@ -82,73 +143,3 @@ def to_be_timed(config: pytest.Config, cases: Items, mode: Mode) -> set[CaseKey]
         for item in cases
         if item.stash[PLANNED].timed and not (on_cpu and (pair := pair_of(item)) and not pair[0].times_on_cpu)
     }
-
-
-def _of_cases(
-    config: pytest.Config, session: Session, gathered: Gathered, cases: Items, progress: Progress | None
-) -> list[Feature]:
-    """Those that judge cases in another way than one by one, and see what has gone since the base side."""
-    found: list[Feature] = []
-    if cases and session.bench.settings.budget_seconds is not None:
-        from pytest_attnperf.plugin.features.budgeting import Budgeting
-
-        say = (lambda _text: None) if progress is None else progress.say
-        found.append(Budgeting(config, session, cases, say, gathered))
-    if cases and session.bench.settings.mode is Mode.WARM:
-        from pytest_attnperf.plugin.features.warming import Warming
-
-        found.append(Warming.of(config, session, len(cases)))
-    if run_config(config).against:
-        found.append(BaseSide(config, session.bench.against))
-    return found
-
-
-def _journal(config: pytest.Config, session: Session) -> Journal | None:
-    """Of a run that measures; of a worker of xdist only where it takes something over."""
-    asked, settings = run_config(config), session.bench.settings
-    if asked.resume:
-        from pytest_attnperf.plugin.features.journal.journal_header import refuse_resume
-
-        refuse_resume(config, settings)
-    if settings.mode in UNTIMED or (is_xdist_worker(config) and not asked.resume):
-        return None
-    from pytest_attnperf.plugin.features.journal.journaling import Journal
-
-    return Journal.of(config, settings, session.bench.commit)
-
-
-def _progress(config: pytest.Config, gathered: Gathered, code: CodeRun | None, timed: set[CaseKey]) -> Progress | None:
-    """How far the run is, unless nobody wants to hear that; and what xdist's workers have ended, where these judge."""
-    from pytest_attnperf.plugin.features.live.progress import Dealt, Progress
-
-    progress = None
-    if config.get_verbosity() >= 0:
-        progress = Progress(
-            config,
-            gathered.selected,
-            (lambda: None) if code is None else (lambda: code.compiling),
-            timed=timed,
-            uncompiled=(lambda: None) if code is None else (lambda: code.uncompiled),
-        )
-        progress.follow()
-    if is_xdist_controller(config):
-        config.pluginmanager.register(Dealt(gathered, progress), "attnperf-dealt")
-    return progress
-
-
-def _printing(config: pytest.Config, session: Session) -> list[Feature]:
-    """What has lines of its own at the end."""
-    asked, found = run_config(config), list[Feature]()
-    if session.bench.settings.mode is Mode.CALIBRATE:
-        from pytest_attnperf.plugin.features.calibrating import Calibrating
-
-        found.append(Calibrating(session.bench.settings.second_look))
-    if asked.profile:
-        from pytest_attnperf.plugin.summary import Profiles
-
-        found.append(Profiles())
-    if (asked.history or asked.report) and session.bench.settings.mode not in UNTIMED:
-        from pytest_attnperf.plugin.report_inputs import Publishing
-
-        found.append(Publishing(asked))
-    return found

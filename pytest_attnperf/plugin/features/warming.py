@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -27,6 +27,9 @@ from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.judge import Session
 from pytest_attnperf.session.time_left import duration
 from pytest_attnperf.session.warm import Reopened, Warm
+
+if TYPE_CHECKING:
+    from pytest_attnperf.plugin.features.on import Given
 
 SLOWEST = 5
 BACKENDS_SHOWN = 8
@@ -95,6 +98,11 @@ class Warming(Feature):
                 reporter.write_line(line)
         for line in lines:
             reporter.write_line(one_line(line, 600))
+
+
+def make_feature(given: Given) -> Warming:
+    """Of a run that fills caches."""
+    return Warming.of(given.config, given.session, len(given.cases))
 
 
 def total_line(results: Sequence[CaseResult], seconds: float, selected: int) -> str:

@@ -22,24 +22,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pytest_attnperf.backends import Prepared, Tensors
+from pytest_attnperf.backends import Backend, Prepared, Tensors
 from pytest_attnperf.errors import CaseFailedError, UnsupportedError, UsageError
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.measure import flight_recorder
-from pytest_attnperf.records import DeviceInfo, Tolerance
 from pytest_attnperf.tuning_records import Candidate, TunedFile, TuningSpace, Value
 from pytest_attnperf.workloads.base import Workload
 
 
 @dataclass(frozen=True)
-class FakeBackend:
+class FakeBackend(Backend[Workload]):
     """A backend that exists by name only. `pin` is the stored configuration it was told to run with."""
 
-    name: str
-    families: frozenset[str] = frozenset({"prefill"})
     cpu_flops_max: float = float("inf")
-    times_on_cpu: bool = True
-    tolerance: Tolerance = field(default_factory=Tolerance)
+    families: tuple[str, ...] = field(default=("prefill",), kw_only=True)
     pin: tuple[tuple[str, str], ...] = ()
 
     def pinned(self, config: Mapping[str, str]) -> FakeBackend:
@@ -47,10 +43,6 @@ class FakeBackend:
         if "refuse" in config:
             raise UsageError(f"{self.name} cannot replay the stored configuration: {config['refuse']}")
         return replace(self, pin=tuple(sorted(config.items())))
-
-    def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
-        """The script answers instead."""
-        return []
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
         """Never called: the fake subject computes nothing."""

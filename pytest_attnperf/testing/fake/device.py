@@ -27,7 +27,8 @@ be timed), crossing (one goes through the host), prepare, finish (raises there),
 chatter, unprofiled (the profiler sees nothing), profile_crash, profile_hang; and those of `fake.faults`, which strike
 where `fault_at` says: open, check (unless said), block, turn or finish: crash, segfault, kill, exit, hang, stuck (in
 C, signals ignored), raise, oom and unsupported (in open unless said), poison and assert (which leave no device
-behind). `device.canary_fault` is one of these for the process named by `device.canary_worker`.
+behind). `device.canary_fault` is one of these for the process named by `device.canary_worker`. `device.forks` says that
+workers may be forked, in a run with `--attnperf-device=gpu`.
 """
 
 from __future__ import annotations
@@ -49,7 +50,6 @@ from pytest_attnperf.backends import Backend, Registry
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure.pinned_backend import AS_STORED, PINNED_KEY, PinnedBackend
 from pytest_attnperf.records import (
-    METHOD_VERSION,
     CheckReport,
     DeviceInfo,
     ErrorFigures,
@@ -294,6 +294,11 @@ class FakeDevice:
     poisoned: bool = False
     profiled: list[bool] = field(default_factory=list)
 
+    @property
+    def forks(self) -> bool:
+        """Scripted under `device.forks`; False unless said."""
+        return bool(self._script().get("device", {}).get("forks"))
+
     def info(self) -> DeviceInfo:
         """Scripted identity."""
         device = self._script().get("device", {})
@@ -314,7 +319,7 @@ class FakeDevice:
     def fingerprint(self) -> Fingerprint:
         """Scripted fingerprint; `device.must_match` and `device.named` add to it."""
         info, device = self.info(), self._script().get("device", {})
-        must = {"arch": info.arch, "product": info.product, "method": str(METHOD_VERSION)}
+        must = {"arch": info.arch, "product": info.product}
         return Fingerprint({**must, **device.get("must_match", {})}, {"torch": "none", **device.get("named", {})})
 
     def subject(self, backend: Backend, workload: Workload, seeds: CheckSeeds) -> FakeSubject:

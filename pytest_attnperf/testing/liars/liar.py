@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pytest_attnperf.backends import Declares, Outputs, Prepared, Tensors
+from pytest_attnperf.backends import Backend, Declares, Outputs, Prepared, Tensors
 from pytest_attnperf.records import DeviceInfo, Tolerance, Verdict
 from pytest_attnperf.testing.liars.honest import attention, take_outputs
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.prefill import Prefill
-
-if TYPE_CHECKING:
-    from pytest_attnperf.backends import Backend
 
 Kernel = Callable[[Prefill, Tensors], Callable[..., Any]]
 """Given a workload and its timed inputs, makes the call that will be judged and timed."""
@@ -32,7 +29,7 @@ WHILE_READ = r"(while the result|when it) is read"
 
 
 @dataclass(frozen=True)
-class OneWorkload:
+class OneWorkload(Backend[Prefill]):
     """A prefill backend in the canonical layout that supports exactly one workload.
 
     name       as registered, `liar.<trick>` or `twin.<trick>`
@@ -44,21 +41,20 @@ class OneWorkload:
     packs      in place of `kernel`, for a backend with a layout of its own
     """
 
-    name: str
+    families = ("prefill",)
     workload: Prefill
     kernel: Kernel
     outputs: Callable[[Any], Outputs] = take_outputs
     declares: Declares = field(default_factory=Declares)
     device: str = ""
     packs: Callable[[Prefill], Packing] | None = None
-    families: frozenset[str] = frozenset({"prefill"})
-    times_on_cpu: bool = True
-    tolerance: Tolerance = field(default_factory=Tolerance)
+    cpu_flops_max: float = field(init=False)
+    times_on_cpu: bool = field(default=True, init=False)
+    tolerance: Tolerance = field(default_factory=Tolerance, kw_only=True)
 
-    @property
-    def cpu_flops_max(self) -> float:
-        """Enough for its own workload; 0 where it needs a GPU."""
-        return 0.0 if self.device == "gpu" else self.workload.flops
+    def __post_init__(self) -> None:
+        """Set a limit on CPUs that is enough for its own workload, and 0 where it needs a GPU."""
+        object.__setattr__(self, "cpu_flops_max", 0.0 if self.device == "gpu" else self.workload.flops)
 
     def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
         """Any other workload, and the kind of device that the trick does not work on."""

@@ -5,7 +5,6 @@ A new one is a module here and a line in PROBES.
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from enum import Enum
 from pathlib import Path
 
 from pytest_attnperf.environment.system import System
+from pytest_attnperf.records.listing import listed_function
 
 PACKAGES, ENVIRONMENT, DEVICE, MEASURING, DISK = (
     "Python and packages",
@@ -71,8 +71,8 @@ def _later(module: str, function: str = "probe") -> Callable[[Surroundings], Seq
     """A probe whose module is imported when it runs: one that cannot be imported is one UNKNOWN line."""
 
     def run(here: Surroundings) -> Sequence[Finding]:
-        imported = importlib.import_module(f"pytest_attnperf.tools.doctor.{module}")
-        found: Sequence[Finding] = getattr(imported, function)(here)
+        look = listed_function(f"pytest_attnperf.tools.doctor.{module}", function, __file__, f'_later("{module}"')
+        found: Sequence[Finding] = look(here)
         return found
 
     return run

@@ -6,27 +6,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pytest_attnperf.records.counters import KernelCounter
+from pytest_attnperf.records.listing import listed_function
 from pytest_attnperf.records.profiles import Problem, Source, StatsRow
 from pytest_attnperf.tools.profilers.agents import AgentRow
 from pytest_attnperf.tools.profilers.csv_table import CsvTable
 
+if TYPE_CHECKING:
+    from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
+
 
 @dataclass(frozen=True)
 class Form:
-    """One kind of CSV.
+    """One kind of CSV; a new one is a module here and a line in FORMS.
 
     name      as `Source.form` says it
     marks     columns that only this kind has together; with all of them a file is one, or meant to be one
     needed    without these it cannot be used
-    endings   what the profiler ends the file's name with, '.csv' not included; ('',) where it says nothing
+    endings   what the profiler ends the file's name with, '.csv' not included; () where it says nothing
+    reader    'rocprofv3.read_kernels': module here, and function (CsvTable, Form, DispatchesBuilder) -> FilePart
     """
 
     name: str
     marks: tuple[str, ...]
     needed: tuple[str, ...]
     endings: tuple[str, ...]
+    reader: str
+
+    def read(self, table: CsvTable, builder: DispatchesBuilder) -> FilePart:
+        """What one file says; its dispatches go to `builder`. Raises ProfileError."""
+        module, _, function = self.reader.partition(".")
+        read = listed_function(f"pytest_attnperf.tools.profilers.{module}", function, __file__, f'"{self.reader}"')
+        part: FilePart = read(table, self, builder)
+        return part
 
 
 KERNEL_TRACE = Form(
@@ -34,26 +48,32 @@ KERNEL_TRACE = Form(
     ("Kernel_Name",),
     ("Kernel_Name", "Start_Timestamp", "End_Timestamp"),
     ("kernel_trace",),
+    "rocprofv3.read_kernels",
 )
 COPY_TRACE = Form(
     "rocprofv3 memory_copy_trace",
     ("Direction",),
     ("Direction", "Start_Timestamp", "End_Timestamp"),
     ("memory_copy_trace",),
+    "rocprofv3.read_copies",
 )
 API_TRACE = Form(
     "rocprofv3 api_trace",
     ("Function",),
     ("Function", "Start_Timestamp", "End_Timestamp"),
     ("hip_api_trace", "hip_trace", "hsa_api_trace", "hsa_trace"),
+    "rocprofv3.read_api",
 )
 COUNTERS = Form(
     "rocprofv3 counter_collection",
     ("Counter_Name",),
     ("Dispatch_Id", "Kernel_Name", "Counter_Name", "Counter_Value"),
     ("counter_collection",),
+    "rocprofv3.read_counted",
 )
-AGENTS = Form("rocprofv3 agent_info", ("Agent_Type",), ("Node_Id", "Agent_Type"), ("agent_info",))
+AGENTS = Form(
+    "rocprofv3 agent_info", ("Agent_Type",), ("Node_Id", "Agent_Type"), ("agent_info",), "rocprofv3.read_devices"
+)
 STATS = Form(
     "rocprofv3 stats",
     ("TotalDurationNs", "MinNs"),
@@ -67,22 +87,37 @@ STATS = Form(
         "hsa_stats",
         "memory_copy_stats",
     ),
+    "rocprofv3.read_statistics",
 )
-V1_RESULTS = Form("rocprof v1 results", ("KernelName",), ("KernelName", "BeginNs", "EndNs"), ())
+V1_RESULTS = Form(
+    "rocprof v1 results", ("KernelName",), ("KernelName", "BeginNs", "EndNs"), (), "rocprofv3.read_results"
+)
 V1_STATS = Form(
     "rocprof v1 stats",
     ("TotalDurationNs",),
     ("Name", "Calls", "TotalDurationNs"),
     (".stats", ".hip_stats", ".hsa_stats", ".copy_stats"),
+    "rocprofv3.read_statistics",
 )
 V2_RESULTS = Form(
     "rocprof v2 results",
     ("Kernel_Name", "GPU_ID"),
     ("Kernel_Name", "Start_Timestamp", "End_Timestamp"),
     (),
+    "rocprofv3.read_results",
 )
 
-FORMS = (COUNTERS, V2_RESULTS, COPY_TRACE, API_TRACE, AGENTS, V1_RESULTS, STATS, V1_STATS, KERNEL_TRACE)
+FORMS = (
+    COUNTERS,
+    V2_RESULTS,
+    COPY_TRACE,
+    API_TRACE,
+    AGENTS,
+    V1_RESULTS,
+    STATS,
+    V1_STATS,
+    KERNEL_TRACE,
+)
 """Those with more particular marks first."""
 
 UNUSED: tuple[str, ...] = (

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from pytest_attnperf.errors import ProfileError
 from pytest_attnperf.records.profiles import Problem
-from pytest_attnperf.tools.profilers import rocprofv3
 from pytest_attnperf.tools.profilers.csv_table import CsvTable, columns_of, head_of
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
 from pytest_attnperf.tools.profilers.forms import (
@@ -266,7 +265,7 @@ def read_csv(path: Path, form: Form, builder: DispatchesBuilder) -> FilePart:
     """One CSV file; dispatches go to `builder`. Raises ProfileError where columns are missing."""
     with CsvTable(path) as table:
         table.needs(f"{form.name} CSV", form.needed)
-        return rocprofv3.READERS[form.name](table, form, builder)
+        return form.read(table, builder)
 
 
 def _devices_beside(path: Path) -> list[tuple[Path, Form]]:

@@ -10,7 +10,7 @@ import math
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,15 +21,7 @@ from pytest_attnperf.tools.profilers.counters import PROCESS, read_counters
 from pytest_attnperf.tools.profilers.csv_table import CsvTable, Problems, whole_number
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
 from pytest_attnperf.tools.profilers.forms import (
-    AGENTS,
-    API_TRACE,
-    COPY_TRACE,
-    COUNTERS,
-    KERNEL_TRACE,
-    STATS,
-    V1_RESULTS,
     V1_STATS,
-    V2_RESULTS,
     FilePart,
     Form,
     part_of,
@@ -222,19 +214,6 @@ def _decimal(text: str) -> float:
         return float(text)
     except ValueError:
         return math.nan
-
-
-READERS: dict[str, Callable[[CsvTable, Form, DispatchesBuilder], FilePart]] = {
-    KERNEL_TRACE.name: read_kernels,
-    COPY_TRACE.name: read_copies,
-    API_TRACE.name: read_api,
-    COUNTERS.name: read_counted,
-    STATS.name: read_statistics,
-    V1_STATS.name: read_statistics,
-    AGENTS.name: read_devices,
-    V1_RESULTS.name: read_results,
-    V2_RESULTS.name: read_results,
-}
 
 
 def direction(name: str) -> str:

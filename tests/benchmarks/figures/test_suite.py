@@ -15,6 +15,7 @@ import figures_injection
 import pytest
 from figures_injection import Injection
 
+from pytest_attnperf.backends import Backend
 from pytest_attnperf.workloads.prefill import Prefill
 
 ROOT = Path(__file__).parents[3]
@@ -22,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 INTERPRETED = """
 import torch
 from slowed_flash import slowed_call
-from kernels.triton.prefill import TritonFlash
+from kernels.triton.prefill.backend import TritonFlash
 from pytest_attnperf.workloads.prefill import Prefill
 
 for text in ("prefill-b1-s40-h2-hk1-d16-f32-causal", "prefill-b1-s32-kv70-h2-d16-f32"):
@@ -76,7 +77,7 @@ def test_slice_is_of_one_batch_and_some_rows(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_tree_without_settings_slows_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The base side runs the backend itself; the candidate's settings slow the case and label they name."""
-    backend: Any = type("Backend", (), {"name": "a"})()
+    backend = Backend("a")
     workload: Any = Prefill.parse("prefill-b1-s64-h1-d16-f16")
     injections = {f"a/{workload.id}": {"slow1": {"kind": "calls", "nominal": 0.01, "every": 100}}}
     path = tmp_path / "settings.json"

@@ -19,7 +19,7 @@ from pytest_attnperf.codeobject.hip_toolchain import CLANG, hip_reasons
 from pytest_attnperf.codeobject.object_manifest import read_manifest
 from pytest_attnperf.codeobject.objects import read_object
 from pytest_attnperf.errors import CodeObjectError, ToolMissingError, UnknownNameError, UsageError
-from pytest_attnperf.kernel_builds import HipSource, KernelBuild, KernelRegistry, ObjectFile
+from pytest_attnperf.kernel_builds import HipSource, Kernel, KernelBuild, KernelRegistry, ObjectFile
 from pytest_attnperf.plugin.own_pytest import Registered
 from pytest_attnperf.workloads.families import FAMILIES
 
@@ -34,12 +34,10 @@ void scale(float* out) { out[__builtin_amdgcn_workitem_id_x()] = FACTOR; }
 
 
 @dataclass(frozen=True)
-class Scale:
+class Scale(Kernel):
     """A HIP kernel in two sizes."""
 
     path: Path
-    name: str = "hip.scale"
-    backends: Sequence[str] = ("hip.scale",)
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """One of 64 lanes, one of 128."""
@@ -58,19 +56,12 @@ class Scale:
         return ["has no RDNA4 form"] if arch == "gfx1201" else []
 
 
-class Ready:
+class Ready(Kernel):
     """A kernel without a HIP source."""
-
-    name = "other.ready"
-    backends = ()
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """One object."""
         return [KernelBuild(self.name, "one", arch, ObjectFile(Path("ready.co")))]
-
-    def unsupported_reasons(self, arch: str) -> list[str]:
-        """None."""
-        return []
 
 
 @pytest.fixture
@@ -80,7 +71,7 @@ def registered(tmp_path: Path) -> Registered:
     (tmp_path / "factor.h").write_text(HEADER)
     (tmp_path / "scale.hip").write_text(SOURCE)
     kernels = KernelRegistry()
-    kernels.add(Scale(tmp_path / "scale.hip"), Ready())
+    kernels.add(Scale("hip.scale", ("hip.scale",), tmp_path / "scale.hip"), Ready("other.ready", ()))
     config: Any = SimpleNamespace(rootpath=tmp_path)
     return Registered(config, Registry(), FAMILIES, kernels)
 
@@ -130,7 +121,7 @@ def test_what_does_not_compile_fails_and_is_left_out(
 @needs_clang
 def test_one_kernel_leaves_the_others(registered: Registered, tmp_path: Path) -> None:
     """Built by name, a kernel's entries are added to those of the others; all of them replace what was there."""
-    registered.kernels.add(Scale(tmp_path / "scale.hip", "hip.second"))
+    registered.kernels.add(Scale("hip.second", ("hip.scale",), tmp_path / "scale.hip"))
     build_all(registered, options(tmp_path, kernel=["hip.scale"]))
     build_all(registered, options(tmp_path, kernel=["hip.second"]))
     folder = tmp_path / "out" / "gfx942"
@@ -189,7 +180,7 @@ def test_typed_in_a_project(registered: Registered, tmp_path: Path) -> None:
     module = Path(__file__).read_text().partition("class Ready")[0].replace("@needs_clang", "")
     (tmp_path / "library").mkdir()
     (tmp_path / "library" / "registered_here.py").write_text(
-        f"{module}\nKERNEL = Scale(Path({str(tmp_path / 'scale.hip')!r}))\n"
+        f"{module}\nKERNEL = Scale('hip.scale', (), Path({str(tmp_path / 'scale.hip')!r}))\n"
     )
     (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\npythonpath = ["library"]\n')
     (tmp_path / "conftest.py").write_text(CONFTEST)

@@ -32,16 +32,14 @@ def test_code_object(code_object, kernel_build):
 
 CONFTEST = """
 from pathlib import Path
-from pytest_attnperf.kernel_builds import KernelBuild, ObjectFile
+from pytest_attnperf.kernel_builds import Kernel, KernelBuild, ObjectFile
 
-class Prebuilt:
-    name, backends = "hip.saxpy", ()
-    def unsupported_reasons(self, arch): return []
+class Prebuilt(Kernel):
     def builds(self, arch):
         file = Path(__file__).parent / f"saxpy.{arch}.co"
         return [KernelBuild(self.name, c, arch, ObjectFile(file, threads=256)) for c in ("d64-a", "d64-b", "d128-a")]
 
-def pytest_attnperf_register_kernels(kernels): kernels.add(Prebuilt())
+def pytest_attnperf_register_kernels(kernels): kernels.add(Prebuilt("hip.saxpy", ()))
 """
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kernels.native.prefill import BACKENDS as NATIVE
-from pytest_attnperf.backends import Prepared, Registry
+from pytest_attnperf.backends import Backend, Prepared, Registry
 from pytest_attnperf.cli.commands import run_kernel as run_kernel_command
 from pytest_attnperf.cli.commands.run_kernel import launch_lines, run_case, workload_of
 from pytest_attnperf.cli.program import main, parser_of
@@ -22,7 +22,7 @@ from pytest_attnperf.kernel_builds import KernelRegistry
 from pytest_attnperf.measure import interpreting
 from pytest_attnperf.plugin.config import RUN_CONFIG, RunConfig
 from pytest_attnperf.plugin.own_pytest import Registered
-from pytest_attnperf.records import DeviceInfo, Launch, Tolerance
+from pytest_attnperf.records import DeviceInfo, Launch
 from pytest_attnperf.workloads.families import FAMILIES
 
 ROOT = Path(__file__).parents[3]
@@ -30,14 +30,11 @@ SMALL = "prefill-b1-s32-h2-d16-f32"
 
 
 @dataclass(frozen=True)
-class Backend:
+class Mine(Backend):
     """Several families, or a wrong result."""
 
-    name: str
-    families: frozenset[str] = frozenset({"prefill"})
+    families: tuple[str, ...] = field(default=("prefill",), kw_only=True)
     cpu_flops_max: float = 1e9
-    times_on_cpu: bool = True
-    tolerance: Tolerance = field(default_factory=Tolerance)
     reasons: tuple[str, ...] = ()
 
     def unsupported_reasons(self, workload: Any, device: DeviceInfo) -> list[str]:
@@ -50,7 +47,7 @@ class Backend:
         return Prepared(lambda q, k, v: q * 1, tensors, lambda new: new, lambda out: {"out": out})
 
 
-class Unbuilt(Backend):
+class Unbuilt(Mine):
     """Only its preparation shows that it cannot run."""
 
     def prepare(self, workload: Any, inputs: Any) -> Prepared:
@@ -63,7 +60,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registered]:
     """The native backends and two of this file, on a machine that is asked for its CPU."""
     monkeypatch.setenv("TRITON_INTERPRET", "1")  # the command sets it for the rest of its process
     registry = Registry()
-    registry.add(*NATIVE, Backend("wrong.q"), Backend("cannot.run", reasons=("needs more", "needs less")))
+    registry.add(*NATIVE, Mine("wrong.q"), Mine("cannot.run", reasons=("needs more", "needs less")))
     registry.add(Unbuilt("cannot.build"))
     config: Any = SimpleNamespace(stash={RUN_CONFIG: RunConfig(device="cpu")})
     yield Registered(config, registry, FAMILIES, KernelRegistry())
@@ -118,22 +115,22 @@ def test_an_unknown_backend_lists_what_exists(registered: Registered) -> None:
 def test_calls_are_counted(registered: Registered, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two calls for the check, as many as asked for to warm up, and as many inside the range."""
     calls: list[int] = []
-    backend = Backend("counted")
+    backend = Mine("counted")
     monkeypatch.setattr(Prepared, "run", lambda prepared: calls.append(1) or prepared.call(*prepared.tensors))
     registered.backends.add(backend)
     assert run_case(registered, options("counted", calls=5, warmup=2, no_check=True)) == 0
     assert len(calls) == 7
 
 
-EVERY = Backend("all", frozenset({"prefill", "backward"}))
+EVERY = Mine("all", families=("prefill", "backward"))
 
 
 @pytest.mark.parametrize(
     ("text", "backend", "expected"),
     [
-        ("s=32,d=16,h=2,f32", Backend("one"), SMALL),
+        ("s=32,d=16,h=2,f32", Mine("one"), SMALL),
         (SMALL, EVERY, SMALL),
-        ("m=8,n=8,k=16,f16", Backend("two", frozenset({"gemm", "prefill"})), "gemm-m8-n8-k16-f16"),
+        ("m=8,n=8,k=16,f16", Mine("two", families=("gemm", "prefill")), "gemm-m8-n8-k16-f16"),
     ],
 )
 def test_a_line_or_an_id_names_the_workload(text: str, backend: Backend, expected: str) -> None:
@@ -145,10 +142,10 @@ def test_a_line_or_an_id_names_the_workload(text: str, backend: Backend, expecte
     ("text", "backend", "error", "message"),
     [
         ("s=32,d=16,h=2", EVERY, UsageError, "may mean backward-.*, prefill-.* to all; give the id of one"),
-        ("s=x", Backend("one"), UsageError, "prefill workload 's=x'"),
-        ("gemm-m8-n8-k16-f16", Backend("one"), UsageError, "one implements prefill; gemm-.* is a workload of gemm"),
-        ("nothing", Backend("one"), UnknownNameError, "unknown family .* 'nothing'; known: prefill"),
-        ("prefill-b1", Backend("one"), WorkloadError, "prefill-b1"),
+        ("s=x", Mine("one"), UsageError, "prefill workload 's=x'"),
+        ("gemm-m8-n8-k16-f16", Mine("one"), UsageError, "one implements prefill; gemm-.* is a workload of gemm"),
+        ("nothing", Mine("one"), UnknownNameError, "unknown family .* 'nothing'; known: prefill"),
+        ("prefill-b1", Mine("one"), WorkloadError, "prefill-b1"),
     ],
 )
 def test_a_workload_that_cannot_be_told(text: str, backend: Backend, error: type[Exception], message: str) -> None:

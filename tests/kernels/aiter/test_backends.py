@@ -9,25 +9,18 @@ from kernels.aiter.backends import BACKENDS, MODULES, assembled
 from kernels.aiter.tuning import tunable_parts
 from pytest_attnperf.backends import Backend, Registry
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.records import Tolerance
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Part(Backend):
     """Implements one family."""
 
-    family: str
-    name: str = "part"
-    cpu_flops_max: float = 0.0
-    times_on_cpu: bool = True
-    tolerance: Tolerance = field(default_factory=Tolerance)
+    name: str = field(default="part", init=False)
+    family: str = field(kw_only=True)
 
     @property
-    def families(self) -> frozenset[str]:
-        return frozenset({self.family})
-
-    def unsupported_reasons(self, workload: Any, device: Any) -> list[str]:
-        return []
+    def families(self) -> tuple[str, ...]:
+        return (self.family,)
 
     def prepare(self, workload: Any, inputs: Any) -> Any:
         return None
@@ -35,7 +28,7 @@ class _Part:
 
 def part(family: str) -> Backend:
     """A part for one family."""
-    return cast("Backend", _Part(family))
+    return _Part(family=family)
 
 
 def test_parts_are_put_together_by_name() -> None:

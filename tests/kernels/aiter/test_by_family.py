@@ -18,18 +18,18 @@ GRADIENTS = Tolerance(source="aiter's own tests", outputs=(("dk", 10.0), ("dq", 
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Part(Backend):
     """Implements one family, and says which it was."""
 
+    name: str = field(default="part", init=False)
+    cpu_flops_max: float = field(default=0.0, kw_only=True)
+    times_on_cpu: bool = field(default=True, kw_only=True)
+    tolerance: Tolerance = field(default_factory=Tolerance, kw_only=True)
     family: str
-    cpu_flops_max: float = 0.0
-    times_on_cpu: bool = True
-    tolerance: Tolerance = field(default_factory=Tolerance)
-    name: str = "part"
 
     @property
-    def families(self) -> frozenset[str]:
-        return frozenset({self.family})
+    def families(self) -> tuple[str, ...]:
+        return (self.family,)
 
     def unsupported_reasons(self, workload: Any, device: DeviceInfo) -> list[str]:
         return [f"{self.family} on {device.arch}"]
@@ -47,7 +47,7 @@ class _Choosing(_Part):
     def pinned(self, config: Mapping[str, str]) -> Backend:
         if config.get("for") != self.family:
             raise UsageError(f"no BLOCK_M in a configuration of {config.get('for')}")
-        return cast("Backend", _Choosing(self.family, config=config))
+        return _Choosing(self.family, config=config)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def test_every_workload_goes_to_its_familys_part() -> None:
     """Reasons and preparation are the part's; it is a backend like any other, and is registered once."""
     ck = by_family("ck", {"prefill": _Part("prefill"), "decode": _Part("decode")})
     assert isinstance(ck, Backend)
-    assert ck.families == {"prefill", "decode"}
+    assert ck.families == ("prefill", "decode")
     assert ck.unsupported_reasons(workload("decode"), ROCM) == ["decode on gfx942"]
     assert cast("Any", ck.prepare(workload("prefill"), cast("Any", "inputs"))) == ("prefill", "inputs")
     registry = Registry()
@@ -91,7 +91,10 @@ def test_every_workload_goes_to_its_familys_part() -> None:
 
 def test_limits_are_those_of_all_parts() -> None:
     """No part is given more on a CPU than it takes, and a time says something only if every part's does."""
-    parts = {"prefill": _Part("prefill", cpu_flops_max=5e7), "decode": _Part("decode", 1e6, times_on_cpu=False)}
+    parts = {
+        "prefill": _Part("prefill", cpu_flops_max=5e7),
+        "decode": _Part("decode", cpu_flops_max=1e6, times_on_cpu=False),
+    }
     ck = by_family("ck", parts)
     assert (ck.cpu_flops_max, ck.times_on_cpu) == (1e6, False)
 

@@ -11,14 +11,13 @@ from types import ModuleType
 import pytest
 
 from kernels.aiter import mha_kernel
-from kernels.aiter.mha_builds import HEAD_DIMS, KERNELS, NAME, build_with, shipped
+from kernels.aiter.mha_builds import HEAD_DIMS, KERNEL, NAME, build_with, shipped
 from kernels.aiter.mha_source import archs_with_config, config_file, kernel_file
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.kernel_builds import ALL_ARCHS, KernelBuild, KernelRegistry, TritonSource
 from pytest_attnperf.workloads.prefill import Prefill
 from pytest_attnperf.workloads.varlen import Varlen
 
-(KERNEL,) = KERNELS
 D128 = Prefill(batch=4, seq_q=4096, heads=8, kv_heads=2, head_dim=128, dtype="f16", causal=True)
 BUCKET = {"BLOCK_M": 128, "BLOCK_N": 64, "PRELOAD_V": False, "num_warps": 4, "num_stages": 1, "waves_per_eu": 2}
 ARGUMENTS = """q_ptr k_ptr v_ptr descale_q_ptr out_ptr alibi_slopes_ptr softmax_lse_ptr stride_qz_in stride_qk_in

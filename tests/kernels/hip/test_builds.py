@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import kernels
-from kernels.hip.builds import FLAGS, not_amd
+from kernels.hip.builds import FLAGS
 from kernels.hip.faces import face_of
 from kernels.hip.prefill_builds import SHAPES
 from kernels.hip.sources import FOLDER
@@ -131,10 +131,9 @@ def test_builds_are_few_and_for_amd() -> None:
             assert kernel.unsupported_reasons(arch) == []
             builds = kernel.builds(arch)
             assert 0 < len({each.id for each in builds}) == len(builds) <= 4
-        assert kernel.unsupported_reasons("sm_90") == not_amd(name, "sm_90")
-    assert not_amd("hip.rope", "sm_90") == [
-        "hip.rope is compiled ahead for AMD architectures only; sm_90 compiles it when it is run"
-    ]
+        assert kernel.unsupported_reasons("sm_90") == [
+            f"{name} is compiled ahead for AMD architectures only; sm_90 compiles it when it is run"
+        ]
 
 
 def nvcc_command(step: Step, cubin: Path) -> tuple[list[str], HipSource]:

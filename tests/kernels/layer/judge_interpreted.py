@@ -9,10 +9,10 @@ from typing import Any
 
 from kernels.layer.growing import decode_token_by_token
 from kernels.layer.layers import layers_over
-from kernels.triton.decode_backend import BACKENDS as DECODE
-from kernels.triton.prefill import BACKENDS as PREFILL
-from kernels.triton.staged import BACKENDS as STAGED
-from kernels.triton.trans_v_backend import BACKENDS as TRANS_V
+from kernels.triton.decode.backend import BACKENDS as DECODE
+from kernels.triton.prefill.backend import BACKENDS as PREFILL
+from kernels.triton.staged.backend import BACKENDS as STAGED
+from kernels.triton.trans_v.backend import BACKENDS as TRANS_V
 from pytest_attnperf.backends import Pipeline, pinned
 from pytest_attnperf.correctness.budget import problems
 from pytest_attnperf.correctness.judge import Judge

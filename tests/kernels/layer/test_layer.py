@@ -8,15 +8,14 @@ from functools import partial
 
 import pytest
 
-from kernels.family_backend import FamilyBackend
 from kernels.layer.layer import Layer
 from kernels.layer.layers import layer_over, layers_over
+from kernels.layouts import own_copies
 from kernels.native.decode import BACKENDS as DECODE
 from kernels.native.prefill import BACKENDS as PREFILL
 from kernels.native.prefill_compiled import views_compiled_for
 from kernels.native.staged import BACKENDS as STAGED
-from kernels.prefill_backend import own_copies
-from pytest_attnperf.backends import Declares, Pipeline, Prepared, Stage, Tensors, Values
+from pytest_attnperf.backends import Backend, Declares, Pipeline, Prepared, Stage, Tensors, Values
 from pytest_attnperf.measure import trace
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.block import Block
@@ -154,19 +153,16 @@ def test_a_compiled_attention_is_compiled_once_for_strides_of_a_layer() -> None:
 
 
 @dataclass(frozen=True)
-class TwoStages(FamilyBackend[Prefill]):
+class TwoStages(Backend[Prefill]):
     """Attention without a mask as two stages, whose values have the names that a layer uses itself."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """Prefill."""
-        return frozenset({"prefill"})
+    families = ("prefill",)
 
-    def reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
         """None."""
         return []
 
-    def bind(self, workload: Prefill, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
         """Keys and values heads first."""
 
         def weigh(values: Values) -> Values:

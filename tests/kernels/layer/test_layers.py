@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 import kernels
-from kernels.family_backend import FamilyBackend
 from kernels.hip.decode import BACKENDS as HIP_DECODE
 from kernels.hip.prefill import BACKENDS as HIP_PREFILL
 from kernels.layer.attention import problem_over_cache
@@ -15,9 +14,9 @@ from kernels.layer.layers import PinnableLayer, layer_over, layers_over, own_set
 from kernels.native.decode import BACKENDS as NATIVE_DECODE
 from kernels.native.prefill import BACKENDS as NATIVE_PREFILL
 from kernels.native.rows import BACKENDS as NATIVE_ROWS
-from kernels.triton.decode_backend import BACKENDS as TRITON_DECODE
-from kernels.triton.prefill import BACKENDS as TRITON_PREFILL
-from pytest_attnperf.backends import Pinnable, Prepared, Registry, Tensors, pinned
+from kernels.triton.decode.backend import BACKENDS as TRITON_DECODE
+from kernels.triton.prefill.backend import BACKENDS as TRITON_PREFILL
+from pytest_attnperf.backends import Backend, Pinnable, Prepared, Registry, Tensors, pinned
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo, Tolerance
 from pytest_attnperf.workloads.base import Workload
@@ -33,7 +32,7 @@ STEP = Block.parse("block-b2-s1-p63-room100-h4-hk2-d32-f16")
 
 
 @dataclass(frozen=True)
-class Other(FamilyBackend[Workload]):
+class Other(Backend[Workload]):
     """Another project's backend, which refuses lengths that differ unless told otherwise."""
 
     ragged: bool = False
@@ -44,11 +43,11 @@ class Other(FamilyBackend[Workload]):
         """What was asked for."""
         return self.asked
 
-    def reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
         """One, at most."""
         return ["takes one length"] if getattr(workload, "ragged", False) and not self.ragged else []
 
-    def bind(self, workload: Workload, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
         """Not bound here."""
         raise NotImplementedError
 
@@ -58,10 +57,10 @@ def test_there_is_one_layer_for_each_attention_backend() -> None:
     registry = Registry()
     kernels.register(registry)
     every = [*registry, Other("other.any", 5.0, asked=frozenset({"decode", "prefill"})), *NATIVE_ROWS]
-    attending = [backend for backend in every if {"prefill", "decode"} & backend.families]
+    attending = [backend for backend in every if {"prefill", "decode"}.intersection(backend.families)]
     layers = layers_over(every)
     assert [layer.name for layer in layers] == ["layer.plain", *(f"layer.{backend.name}" for backend in attending)]
-    assert {layer.families for layer in layers} == {frozenset({"block"})}
+    assert {layer.families for layer in layers} == {("block",)}
     for layer, backend in zip(layers[1:], attending, strict=True):
         limits = (backend.cpu_flops_max, backend.times_on_cpu, backend.tolerance)
         assert (layer.cpu_flops_max, layer.times_on_cpu, layer.tolerance) == limits

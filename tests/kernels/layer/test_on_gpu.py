@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 import pytest
 
 import kernels
-from kernels.family_backend import FamilyBackend
 from kernels.layer.growing import decode_token_by_token
 from kernels.layer.layers import PLAIN, layers_over
-from kernels.prefill_backend import own_copies
-from pytest_attnperf.backends import Pipeline, Prepared, Registry, Tensors
+from kernels.layouts import own_copies
+from pytest_attnperf.backends import Backend, Pipeline, Prepared, Registry, Tensors
 from pytest_attnperf.correctness import what_ran
 from pytest_attnperf.environment.device import describe_device
 from pytest_attnperf.measure import trace
@@ -45,19 +44,16 @@ CASES = [
 
 
 @dataclass(frozen=True)
-class HostRope(FamilyBackend[Rope]):
+class HostRope(Backend[Rope]):
     """A rope that falls back to the CPU, silently."""
 
-    @property
-    def families(self) -> frozenset[str]:
-        """'rope'."""
-        return frozenset({"rope"})
+    families = ("rope",)
 
-    def reasons(self, workload: Rope, device: DeviceInfo) -> list[str]:
+    def unsupported_reasons(self, workload: Rope, device: DeviceInfo) -> list[str]:
         """None."""
         return []
 
-    def bind(self, workload: Rope, inputs: Tensors) -> Prepared:
+    def prepare(self, workload: Rope, inputs: Tensors) -> Prepared:
         """Everything on the host, the result brought back."""
 
         def call(*tensors: object) -> Tensors:

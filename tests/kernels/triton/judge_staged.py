@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from kernels.triton.staged import BACKENDS
-from kernels.triton.staged_causal_mask import causal_mask
-from kernels.triton.staged_qk_scores import qk_scores
-from kernels.triton.staged_row_softmax import row_softmax
-from kernels.triton.staged_weighted_values import weighted_values
+from kernels.triton.staged.backend import BACKENDS
+from kernels.triton.staged.causal_mask import causal_mask
+from kernels.triton.staged.qk_scores import qk_scores
+from kernels.triton.staged.row_softmax import row_softmax
+from kernels.triton.staged.weighted_values import weighted_values
 from pytest_attnperf.backends import Pipeline
 from pytest_attnperf.correctness.judge import Judge
 from pytest_attnperf.correctness.references import References

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kernels.triton.backward_backend import BACKENDS
-from kernels.triton.backward_builds import KERNELS, BackwardKernel
+from kernels.triton.backward.backend import BACKENDS
+from kernels.triton.backward.builds import KERNELS, BackwardKernel
 from pytest_attnperf.kernel_builds import ALL_ARCHS, TritonSource
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.families import parse_workload
@@ -35,7 +35,7 @@ CASES = (
 @pytest.fixture(scope="module")
 def interpreted(interpret: Any) -> Any:
     """What every case gives, interpreted when it is asked for."""
-    return interpret("kernels.triton.backward_backend", [f"{BACKEND.name}/{case}" for case in CASES])
+    return interpret("kernels.triton.backward.backend", [f"{BACKEND.name}/{case}" for case in CASES])
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -106,7 +106,7 @@ def test_the_launcher_names_a_bad_argument(change: dict[str, tuple[int, ...]], m
     """Shapes that do not fit are refused with what was given and what is wanted, before anything is launched."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("triton")
-    from kernels.triton.backward import checked
+    from kernels.triton.backward.launch import checked
     from pytest_attnperf.errors import UsageError
 
     rows, keys = (1, 5, 4, 16), (1, 5, 2, 16)

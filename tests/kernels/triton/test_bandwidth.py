@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kernels.triton.bandwidth_backend import BACKENDS
+from kernels.triton.bandwidth.backend import BACKENDS
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.bandwidth import KINDS, Bandwidth
@@ -26,7 +26,7 @@ CASES = (
 @pytest.fixture(scope="module")
 def interpreted(interpret: Any) -> Any:
     """Outputs of every case, computed by the interpreter when they are asked for."""
-    return interpret("kernels.triton.bandwidth_backend", [f"triton.bandwidth/{text}" for text in CASES])
+    return interpret("kernels.triton.bandwidth.backend", [f"triton.bandwidth/{text}" for text in CASES])
 
 
 @pytest.mark.parametrize("text", CASES)
@@ -53,7 +53,7 @@ def test_positions_past_32_bits_are_right() -> None:
     """The end of an array of more than 2^31 elements is copied, and read, as it is."""
     import torch
 
-    from kernels.triton.bandwidth import copy, read_sums
+    from kernels.triton.bandwidth.kernel import copy, read_sums
 
     config = {"BLOCK": 8192, "STREAM": False, "num_warps": 8, "num_stages": 1}
     b = torch.zeros(2**31 + 2**14, dtype=torch.float16, device="cuda")
@@ -99,7 +99,7 @@ def test_the_launchers_name_what_is_wrong() -> None:
     """Bad arguments are refused by name, value and what is allowed, before anything is launched."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("triton")
-    from kernels.triton.bandwidth import copy, read_sums, triad, write_pattern
+    from kernels.triton.bandwidth.kernel import copy, read_sums, triad, write_pattern
 
     b, config = torch.zeros(256), {"BLOCK": 1024}
     with pytest.raises(UsageError, match=r"copy: b must have 1 dimensions .* got shape \(2, 128\)"):

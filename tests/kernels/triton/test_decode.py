@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kernels.triton.decode_backend import BACKENDS
-from kernels.triton.decode_builds import LINES, DecodeKernel, DecodeReduceKernel
+from kernels.triton.decode.backend import BACKENDS
+from kernels.triton.decode.builds import LINES, DecodeKernel, DecodeReduceKernel
 from pytest_attnperf.backends import Outputs
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.kernel_builds import TritonSource
@@ -39,7 +39,7 @@ CASES = (
 @pytest.fixture(scope="module")
 def interpreted(interpret: Any) -> Any:
     """What the interpreted kernels give for every case."""
-    return interpret("kernels.triton.decode_backend", [f"{BACKEND.name}/{case}" for case in CASES])
+    return interpret("kernels.triton.decode.backend", [f"{BACKEND.name}/{case}" for case in CASES])
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -66,7 +66,7 @@ def test_positions_past_32_bits_are_right() -> None:
     """The last sequence of a cache of more than 2^31 elements gives what it gives alone."""
     import torch
 
-    from kernels.triton.decode import flash_decode
+    from kernels.triton.decode.kernel import flash_decode
 
     keys = torch.zeros(2**31 // (64 * 8 * 128) + 1, 64, 8, 128, dtype=torch.float16, device="cuda")
     keys[-1].normal_()
@@ -84,7 +84,7 @@ def test_several_splits_and_a_single_one_are_both_interpreted() -> None:
     """The cases hold problems of one split, which is written at once, and of more, which are joined."""
     pytest.importorskip("triton")
     from kernels.configs import FOLDER
-    from kernels.triton.decode import splits_of
+    from kernels.triton.decode.kernel import splits_of
 
     assert (FOLDER / "decode/interpreter.json").is_file()
     config = {"BLOCK_N": 32, "PROGRAMS": 16, "SPLIT_KEYS_MIN": 32}
@@ -168,7 +168,7 @@ BAD_ARGUMENTS: list[tuple[dict[str, Callable[[Any], Any]], str]] = [
 def test_bad_arguments_are_named(changed: dict[str, Callable[[Any], Any]], message: str) -> None:
     """The launcher says which argument is wrong, what it is, and what is allowed."""
     pytest.importorskip("torch")
-    from kernels.triton.decode_checks import require_arguments
+    from kernels.triton.decode.checks import require_arguments
 
     with pytest.raises(UsageError, match=message):
         require_arguments(**arguments(**changed))
@@ -177,7 +177,7 @@ def test_bad_arguments_are_named(changed: dict[str, Callable[[Any], Any]], messa
 def test_good_arguments_are_taken() -> None:
     """What the bad cases change is right without the change."""
     pytest.importorskip("torch")
-    from kernels.triton.decode_checks import require_arguments
+    from kernels.triton.decode.checks import require_arguments
 
     require_arguments(**arguments())
 
@@ -195,8 +195,8 @@ def test_every_problem_is_built_for_every_architecture(arch: str) -> None:
 def test_signatures_are_the_kernels_own() -> None:
     """Every argument of both kernels has a type or a value, and nothing else is given."""
     pytest.importorskip("triton")
-    from kernels.triton.decode import decode_kernel
-    from kernels.triton.decode_reduce import decode_reduce_kernel
+    from kernels.triton.decode.kernel import decode_kernel
+    from kernels.triton.decode.reduce import decode_reduce_kernel
 
     for function, kernel in ((decode_kernel, DecodeKernel()), (decode_reduce_kernel, DecodeReduceKernel())):
         for build in kernel.builds("gfx942"):

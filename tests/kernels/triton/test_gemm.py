@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kernels.triton.gemm_backend import BACKENDS
-from kernels.triton.gemm_space import MULTIPLY_REDUCE_SIZE_M_MAX
+from kernels.triton.gemm.backend import BACKENDS
+from kernels.triton.gemm.space import MULTIPLY_REDUCE_SIZE_M_MAX
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.families import parse_workload
@@ -63,7 +63,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def interpreted(interpret: Any) -> Any:
     """What every case gave, computed by the interpreter in one process."""
-    return interpret("kernels.triton.gemm_backend", CASES)
+    return interpret("kernels.triton.gemm.backend", CASES)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -235,8 +235,9 @@ def test_bad_operands_are_named() -> None:
     """Every launcher refuses an operand that does not fit, with its name, what it is and what is allowed."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("triton")
-    for name in ("gemm", "gemm_stream_k", "gemm_multiply_reduce"):
-        launcher = getattr(importlib.import_module(f"kernels.triton.{name}"), name)
+    launchers = {"gemm": "kernel", "gemm_stream_k": "stream_k", "gemm_multiply_reduce": "multiply_reduce"}
+    for name, module in launchers.items():
+        launcher = getattr(importlib.import_module(f"kernels.triton.gemm.{module}"), name)
         more = {"workspace": torch.empty(10, 32, 32)} if name == "gemm_stream_k" else {}
         for message, changes in bad_operands().items():
             with pytest.raises(UsageError, match=message):
@@ -247,8 +248,8 @@ def test_bad_schedules_are_named() -> None:
     """Stream-K refuses a workspace, a strip and a number of programs that do not fit; multiply-reduce too many rows."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("triton")
-    from kernels.triton.gemm_multiply_reduce import gemm_multiply_reduce
-    from kernels.triton.gemm_stream_k import gemm_stream_k
+    from kernels.triton.gemm.multiply_reduce import gemm_multiply_reduce
+    from kernels.triton.gemm.stream_k import gemm_stream_k
 
     config, right = operands()["config"], torch.empty(10, 32, 32)
     for message, changes in (
@@ -311,7 +312,7 @@ def test_positions_past_32_bits_are_right_on_a_gpu(descriptors: bool) -> None:
     """The last rows of an a and an out of more than 2^31 elements are those of a product of these rows alone."""
     import torch
 
-    from kernels.triton.gemm import gemm
+    from kernels.triton.gemm.kernel import gemm
 
     config: dict[str, Any] = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8}
     config |= {"DESCRIPTORS": descriptors, "num_warps": 8, "num_stages": 2}

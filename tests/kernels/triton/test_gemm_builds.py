@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels.triton.gemm_builds import KERNELS, GemmKernel
-from kernels.triton.gemm_space import properties
+from kernels.triton.gemm.builds import KERNELS, MODULES, GemmKernel
+from kernels.triton.gemm.space import properties
 from pytest_attnperf.kernel_builds import ALL_ARCHS, KernelBuild, TritonSource
 from pytest_attnperf.workloads.gemm import Gemm
 
@@ -49,7 +49,8 @@ def test_every_rule_is_built(kernel: GemmKernel, arch: str) -> None:
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1100", "sm_90"])
 def test_signature_and_constants_are_the_kernels_own(kernel: GemmKernel, arch: str) -> None:
     """Every argument of the kernel has a type or a value, and nothing else is given."""
-    tree = ast.parse((ROOT / f"kernels/triton/{kernel.space.kernel}.py").read_text(encoding="utf-8"))
+    path = ROOT / f"kernels/triton/{MODULES[kernel.space.kernel].replace('.', '/')}.py"
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     (function,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == kernel.function]
     arguments = {argument.arg for argument in function.args.args}
     for build in kernel.builds(arch):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kernels.triton.mixed_backend import BACKENDS, GROUP_MAX, HEAD_DIM_MAX, SPACE
-from kernels.triton.mixed_builds import MixedKernel
+from kernels.triton.mixed.backend import BACKENDS, GROUP_MAX, HEAD_DIM_MAX, SPACE
+from kernels.triton.mixed.builds import MixedKernel
 from pytest_attnperf.backends import Outputs
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.kernel_builds import ALL_ARCHS, TritonSource
@@ -51,7 +51,7 @@ Judge = Callable[..., tuple[str, ...]]
 @pytest.fixture(scope="module")
 def interpreted(interpret: Any) -> Any:
     """What the interpreted kernel gives in every case, interpreted when it is asked for."""
-    return interpret("kernels.triton.mixed_backend", [f"{BACKEND.name}/{text}" for text in CASES])
+    return interpret("kernels.triton.mixed.backend", [f"{BACKEND.name}/{text}" for text in CASES])
 
 
 @pytest.mark.parametrize("text", CASES)
@@ -151,7 +151,7 @@ def launch(**changes: Any) -> Any:
     """The launcher on a small problem, with some arguments replaced."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("triton")
-    from kernels.triton.mixed import mixed_attention as launcher
+    from kernels.triton.mixed.kernel import mixed_attention as launcher
 
     arguments: dict[str, Any] = {
         "q": torch.zeros(4, 8, 16, dtype=torch.float16),
@@ -249,7 +249,7 @@ def test_every_problem_it_takes_has_a_configuration(arch: str) -> None:
 def test_builds_are_what_is_launched(arch: str) -> None:
     """At most 8, each with an id of its own, and with a type or a value for every argument of the kernel."""
     pytest.importorskip("triton")
-    from kernels.triton.mixed import mixed_kernel
+    from kernels.triton.mixed.kernel import mixed_kernel
 
     builds = MixedKernel().builds(arch)
     assert len({build.id for build in builds}) == len(builds) <= 8
@@ -264,7 +264,7 @@ def test_pages_past_32_bits_are_right() -> None:
     """Keys past the first 2^31 elements of a cache are found."""
     import torch
 
-    from kernels.triton.mixed import mixed_attention as launcher
+    from kernels.triton.mixed.kernel import mixed_attention as launcher
 
     config = SPACE.choose("default", {"head_dim": 128, "group": 1, "longest_query": 5, "cache_bits": 16}).config
     pages = 2**31 // (16 * 8 * 128) + 3

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kernels.triton.mla_backend import BACKENDS, DECODE, DECODE_KERNELS, PREFILL
-from kernels.triton.mla_builds import KERNELS
+from kernels.triton.mla.backend import BACKENDS, DECODE, DECODE_KERNELS, PREFILL
+from kernels.triton.mla.builds import KERNELS
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.kernel_builds import ALL_ARCHS, TritonSource
 from pytest_attnperf.records import DeviceInfo
@@ -52,7 +52,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def interpreted(interpret: Any) -> Any:
     """What every problem gives, interpreted when it is asked for."""
-    return interpret("kernels.triton.mla_backend", [f"triton.mla/{text}" for text in (*PREFILLS, *DECODES)])
+    return interpret("kernels.triton.mla.backend", [f"triton.mla/{text}" for text in (*PREFILLS, *DECODES)])
 
 
 @pytest.mark.parametrize("text", [*PREFILLS, *DECODES])
@@ -160,8 +160,8 @@ def test_the_launchers_refuse_tensors_that_do_not_fit(changes: dict[int, Sequenc
     """What is wrong with a tensor is said with its name, its shape and the one that is needed, before a launch."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("triton")
-    from kernels.triton.mla import mla_prefill
-    from kernels.triton.mla_decode import mla_decode
+    from kernels.triton.mla.decode import mla_decode
+    from kernels.triton.mla.kernel import mla_prefill
 
     shapes = [(1, 4, 2, 16), (1, 4, 2, 8), (1, 5, 32), (1, 5, 8), (2, 32, 32)]
     tensors = [torch.zeros(*changes.get(index, shape)) for index, shape in enumerate(shapes)]
@@ -174,7 +174,7 @@ def test_the_launchers_refuse_dtypes_and_strides() -> None:
     """Another dtype, two dtypes, and a tensor that is not contiguous are each named."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("triton")
-    from kernels.triton.mla import check_tensors
+    from kernels.triton.mla.kernel import check_tensors
 
     good = Mla(1, 4, 2, 16, 8, 32).make_inputs(0, "cpu", planted=False)
     check_tensors(*good, causal=True)
@@ -196,7 +196,7 @@ def test_keys_are_split_until_the_device_is_full(
 ) -> None:
     """Parts are whole tiles, none is empty, and there are no more programs than wanted unless one each is more."""
     pytest.importorskip("triton")
-    from kernels.triton.mla_decode import split_keys
+    from kernels.triton.mla.decode import split_keys
 
     assert split_keys(seq_kv, block_n, programs, wanted) == keys
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from kernels.configs import Choice, Rule
-from kernels.triton.prefill import BACKENDS, TritonFlash
-from kernels.triton.prefill_launch import head_dims, parts
+from kernels.triton.prefill.backend import BACKENDS, TritonFlash
+from kernels.triton.prefill.launch import head_dims, parts
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.families import parse_workload
@@ -29,7 +29,7 @@ TILES = {"BLOCK_M": 16, "BLOCK_N": 64}
 @pytest.fixture(scope="module")
 def interpreted(interpret: Any) -> Any:
     """Outputs and config of every case, computed by the interpreter in one process."""
-    return interpret("kernels.triton.prefill", (*prefill_cases.PREFILL_CASES, TF32))
+    return interpret("kernels.triton.prefill.backend", (*prefill_cases.PREFILL_CASES, TF32))
 
 
 @pytest.mark.parametrize("case", prefill_cases.PREFILL_CASES)
@@ -165,7 +165,7 @@ def test_a_launch_with_bad_arguments(changes: dict[str, Any], text: str) -> None
     """The launcher names the argument, its value and what is allowed."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("triton")
-    from kernels.triton.prefill_forward import prefill_forward
+    from kernels.triton.prefill.forward import prefill_forward
 
     def tensor(shape: Any) -> Any:
         return torch.zeros(shape, dtype=torch.float16 if len(shape) > 2 else torch.float32)
@@ -184,7 +184,7 @@ def test_8_bit_launches_need_their_descales() -> None:
     """The error says how many, and of what; values must be transposed where they are multiplied in 8 bits."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("triton")
-    from kernels.triton.prefill_forward import prefill_forward
+    from kernels.triton.prefill.forward import prefill_forward
 
     q, one = torch.zeros((1, 8, 2, 16), dtype=torch.int8), torch.ones(1)
     v = torch.zeros((1, 2, 16, 16), dtype=torch.int8)
@@ -230,7 +230,7 @@ def test_positions_past_32_bits_are_right() -> None:
     """The last rows of tensors of more than 2^31 elements equal the same rows of a small problem."""
     import torch
 
-    from kernels.triton.prefill_forward import prefill_forward
+    from kernels.triton.prefill.forward import prefill_forward
 
     config = {"BLOCK_M": 64, "BLOCK_N": 64, "PRELOAD_V": False, "GROUP_HEADS": 8, "num_warps": 4, "num_stages": 2}
     rows, batch = 64, 2**31 // (64 * 128 * 64) + 1

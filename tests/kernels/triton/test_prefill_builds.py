@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import kernels
-from kernels.triton.prefill_builds import FEATURES, PrefillForwardKernel, PrefillPersistentKernel
-from kernels.triton.prefill_space import PERSISTENT, SPACE
-from kernels.triton.varlen_builds import VarlenForwardKernel
+from kernels.triton.prefill.builds import FEATURES, PrefillForwardKernel, PrefillPersistentKernel
+from kernels.triton.prefill.space import PERSISTENT, SPACE
+from kernels.triton.varlen.builds import VarlenForwardKernel
 from pytest_attnperf.backends import Registry
 from pytest_attnperf.baselines.code_store import CodeStore
 from pytest_attnperf.kernel_builds import ALL_ARCHS, Kernel, KernelBuild, KernelRegistry, TritonSource

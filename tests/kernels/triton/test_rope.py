@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kernels.triton.rope_backend import BACKENDS
+from kernels.triton.rope.backend import BACKENDS
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.rope import Rope, rotate
@@ -30,7 +30,7 @@ CASES = (
 @pytest.fixture(scope="module")
 def interpreted(interpret: Any) -> Any:
     """Outputs of every case, computed by the interpreter when they are asked for."""
-    return interpret("kernels.triton.rope_backend", [f"triton.rope/{text}" for text in CASES])
+    return interpret("kernels.triton.rope.backend", [f"triton.rope/{text}" for text in CASES])
 
 
 @pytest.mark.parametrize("text", CASES)
@@ -93,7 +93,7 @@ def test_the_launcher_names_what_is_wrong() -> None:
     """Bad arguments are refused by name, value and what is allowed, before anything is launched."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("triton")
-    from kernels.triton.rope import rope
+    from kernels.triton.rope.kernel import rope
 
     q, k, table = torch.zeros(1, 3, 4, 8), torch.zeros(1, 3, 2, 8), torch.zeros(3, 4)
 

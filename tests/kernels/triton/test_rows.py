@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kernels.triton.rows_backend import BACKENDS
+from kernels.triton.rows.backend import BACKENDS
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.families import parse_workload
@@ -54,7 +54,7 @@ def case(text: str) -> str:
 @pytest.fixture(scope="module")
 def interpreted(interpret: Any) -> Any:
     """Outputs of every case, computed by the interpreter when they are asked for."""
-    return interpret("kernels.triton.rows_backend", [case(text) for text in CASES])
+    return interpret("kernels.triton.rows.backend", [case(text) for text in CASES])
 
 
 @pytest.mark.parametrize("text", CASES)
@@ -120,7 +120,7 @@ def test_masked_elements_of_long_rows_have_no_weight() -> None:
     """Elements of -inf give 0, also where the first tile of a row holds nothing else; a row of them gives NaN."""
     import torch
 
-    from kernels.triton.softmax import softmax
+    from kernels.triton.rows.softmax import softmax
 
     x = torch.randn(300, 5000, device="cuda")
     x[:, :2000] = float("-inf")
@@ -135,7 +135,7 @@ def test_positions_past_32_bits_are_right() -> None:
     """The last rows of tensors of more than 2^31 elements equal the same rows of a small problem."""
     import torch
 
-    from kernels.triton.softmax import softmax
+    from kernels.triton.rows.softmax import softmax
 
     config = {"BLOCK_R": 1, "BLOCK_C": 32768, "PROGRAMS": 0, "STAGES": 1, "num_warps": 16, "num_stages": 1}
     x = torch.zeros(2**16 + 1, 2**15, dtype=torch.float16, device="cuda")
@@ -222,9 +222,9 @@ def test_a_launcher_names_what_is_wrong() -> None:
     """Bad arguments are refused by name, value and what is allowed, before anything is launched."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("triton")
-    from kernels.triton.layernorm import layernorm
-    from kernels.triton.rmsnorm import rmsnorm
-    from kernels.triton.softmax import softmax
+    from kernels.triton.rows.layernorm import layernorm
+    from kernels.triton.rows.rmsnorm import rmsnorm
+    from kernels.triton.rows.softmax import softmax
 
     x, weight = torch.zeros(4, 8), torch.zeros(8)
     for bad, message in (

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from kernels.configs import FOLDER, Rule
-from kernels.triton.bandwidth_backend import SPACE as BANDWIDTH
-from kernels.triton.bandwidth_builds import KERNELS as BANDWIDTH_KERNELS
-from kernels.triton.rope_backend import SPACE as ROPE
-from kernels.triton.rope_builds import KERNELS as ROPE_KERNELS
-from kernels.triton.rows_builds import KERNELS as ROWS_KERNELS
-from kernels.triton.rows_space import LAYERNORM, RMSNORM, SOFTMAX
+from kernels.triton.bandwidth.backend import SPACE as BANDWIDTH
+from kernels.triton.bandwidth.builds import KERNELS as BANDWIDTH_KERNELS
+from kernels.triton.rope.backend import SPACE as ROPE
+from kernels.triton.rope.builds import KERNELS as ROPE_KERNELS
+from kernels.triton.rows.builds import KERNELS as ROWS_KERNELS
+from kernels.triton.rows.space import LAYERNORM, RMSNORM, SOFTMAX
 from pytest_attnperf.kernel_builds import ALL_ARCHS, KernelRegistry, TritonSource
 from pytest_attnperf.workloads.bandwidth import KINDS, PATTERN, WORDS
 

@@ -8,8 +8,8 @@ import pytest
 
 from kernels.configs import KernelConfigError
 from kernels.staged_backend import StageProblem
-from kernels.triton.staged import BACKENDS, SPACE_OF, _explained, chosen_by
-from kernels.triton.staged_checks import KEYS_MAX
+from kernels.triton.staged.backend import BACKENDS, SPACE_OF, _explained, chosen_by
+from kernels.triton.staged.checks import KEYS_MAX
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.prefill import Prefill
 from pytest_attnperf.workloads.qk_scores import QkScores

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kernels.configs import FOLDER
-from kernels.triton.staged import PRODUCTS, SPACE_OF
-from kernels.triton.staged_builds import HEAD_DIM, KERNELS
-from kernels.triton.staged_spaces import CAUSAL_MASK, QK_SCORES, ROW_SOFTMAX, SPACES, WEIGHTED_VALUES
+from kernels.triton.staged.backend import PRODUCTS, SPACE_OF
+from kernels.triton.staged.builds import HEAD_DIM, KERNELS
+from kernels.triton.staged.space import CAUSAL_MASK, QK_SCORES, ROW_SOFTMAX, SPACES, WEIGHTED_VALUES
 from pytest_attnperf.kernel_builds import ALL_ARCHS, KernelRegistry, TritonSource
 
 BUILDS_MAX = 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernels.triton.staged_checks import KEYS_MAX, head_step, require_attention, require_matrix, require_values
+from kernels.triton.staged.checks import KEYS_MAX, head_step, require_attention, require_matrix, require_values
 from pytest_attnperf.errors import UsageError
 
 torch = pytest.importorskip("torch")
@@ -57,7 +57,7 @@ def test_tokens_that_do_not_go_together_are_refused() -> None:
 def test_the_dtype_of_weights_is_checked() -> None:
     """row_softmax names the dtypes that weights may have."""
     pytest.importorskip("triton")
-    from kernels.triton.staged_row_softmax import row_softmax
+    from kernels.triton.staged.row_softmax import row_softmax
 
     config = {"BLOCK_R": 1, "BLOCK_C": 16}
     with pytest.raises(UsageError, match="row_softmax: dtype must be one of float32, float16, bfloat16, got int8"):

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kernels.triton.trans_v_backend import BACKENDS, SPACE
-from kernels.triton.trans_v_builds import KERNELS
+from kernels.triton.trans_v.backend import BACKENDS, SPACE
+from kernels.triton.trans_v.builds import KERNELS
 from pytest_attnperf.kernel_builds import ALL_ARCHS, TritonSource
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.families import parse_workload
@@ -29,7 +29,7 @@ CASES = (
 @pytest.fixture(scope="module")
 def interpreted(interpret: Any) -> Any:
     """What every case gives, interpreted when it is asked for."""
-    return interpret("kernels.triton.trans_v_backend", [f"{BACKEND.name}/{case}" for case in CASES])
+    return interpret("kernels.triton.trans_v.backend", [f"{BACKEND.name}/{case}" for case in CASES])
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -91,7 +91,7 @@ def test_the_launcher_names_a_bad_argument(change: dict[str, tuple[int, ...]], m
     """Shapes that do not fit are refused with what was given and what is wanted, before anything is launched."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("triton")
-    from kernels.triton.trans_v import trans_v
+    from kernels.triton.trans_v.kernel import trans_v
     from pytest_attnperf.errors import UsageError
 
     shapes = {"q": (1, 5, 4, 64), "k": (1, 5, 2, 64), "v": (1, 2, 64, 5)} | change
@@ -120,7 +120,7 @@ def test_the_published_tile_of_d64_is_shipped() -> None:
 def test_builds_give_every_argument_once() -> None:
     """Every argument of the function has a type or a value, ids are unique, and there are at most eight a GPU."""
     pytest.importorskip("triton")
-    from kernels.triton.trans_v import trans_v_kernel
+    from kernels.triton.trans_v.kernel import trans_v_kernel
 
     arguments = set(inspect.signature(getattr(trans_v_kernel, "fn", trans_v_kernel)).parameters)
     for arch in (*ALL_ARCHS, "sm_90", "gfx908"):

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kernels.triton.prefill_launch import check_lengths
-from kernels.triton.varlen import TritonFlashVarlen
+from kernels.triton.prefill.launch import check_lengths
+from kernels.triton.varlen.backend import TritonFlashVarlen
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.varlen import Varlen
@@ -19,7 +19,7 @@ CONFIG = {"BLOCK_M": 32, "BLOCK_N": 32, "PRELOAD_V": False, "num_warps": 1, "num
 @pytest.fixture(scope="module")
 def interpreted(interpret: Any) -> Any:
     """Outputs and config of every case, computed by the interpreter in one process."""
-    return interpret("kernels.triton.varlen", prefill_cases.VARLEN_CASES)
+    return interpret("kernels.triton.varlen.backend", prefill_cases.VARLEN_CASES)
 
 
 @pytest.mark.parametrize("case", prefill_cases.VARLEN_CASES)
@@ -89,7 +89,7 @@ def test_a_launch_with_bad_arguments(changes: dict[str, Any], text: str) -> None
     """The launcher names the argument, its value and what is allowed."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("triton")
-    from kernels.triton.varlen_forward import varlen_forward
+    from kernels.triton.varlen.kernel import varlen_forward
 
     q = torch.zeros(8, 2, 16, dtype=torch.float16)
     v = q.to(getattr(torch, changes.get("v", "float16")))

@@ -28,18 +28,20 @@ class FakeStamps:
 
 
 def test_a_clock_for_every_pair() -> None:
-    """Stamps of others are forgotten first; n + 1 stamps tell n clocks, and queueing one has taken some time."""
-    stamps = FakeStamps(1900.0, 1800.0)
+    """Stamps of others are forgotten first, and what lies between two pairs is left out; queueing one takes time."""
+    stamps = FakeStamps(1900.0, 400.0, 1800.0)
     clocks = PairClocks(stamps)
     clocks.begin()
-    for _ in range(3):
+    for _ in range(4):
         clocks.stamp()
     assert clocks.read(2) == (1900.0, 1800.0)
-    assert stamps.done == ["discard", "take", "take", "take"]
+    assert stamps.done == ["discard", "take", "take", "take", "take"]
     assert clocks.host_us > 0
 
 
-@pytest.mark.parametrize("told", [(), (1900.0,), (1900.0, 1800.0, 1700.0), (1900.0, math.nan), (1900.0, 0.0)])
+@pytest.mark.parametrize(
+    "told", [(), (1900.0,), (1900.0, 1800.0, 1700.0, 1600.0, 1500.0), (1900.0, 1800.0, math.nan), (1900.0, 1800.0, 0.0)]
+)
 def test_clocks_that_are_not_known_of_every_pair_are_not_known(told: tuple[float, ...]) -> None:
     """Too few, too many and no numbers: nothing says which pair they belong to."""
     assert PairClocks(FakeStamps(*told)).read(2) == ()

@@ -93,16 +93,24 @@ def test_nothing_stands_between_the_blocks_of_a_pair_and_their_events(stream: St
     assert timer.clock_mhz == ()
 
 
-def test_stamps_stand_between_pairs(stream: Stream) -> None:
-    """One before each pair and one behind the last; each pair has its clock."""
+def test_stamps_stand_around_pairs(stream: Stream) -> None:
+    """One before each pair and one behind it; each pair has its own clock, not that of the gap in front of it."""
     timer = captured(GraphTimer(stream), stream)
     assert timer.measure(2) == [30.0, 30.0]
-    assert stream.queued == ["discard", "hold", "stamp", *BLOCKS, "stamp", *BLOCKS, "stamp", "wait"]
-    assert timer.clock_mhz == (1000.0, 1001.0)
+    assert stream.queued == ["discard", "hold", *(["stamp", *BLOCKS, "stamp"] * 2), "wait"]
+    assert timer.clock_mhz == (1000.0, 1002.0)
     stream.queued.clear()
     timer.measure(1)
     assert timer.clock_mhz == (1000.0,)
     assert stream.held_us[1] > 2 * 7.0  # the host also queues stamps meanwhile
+
+
+def test_what_comes_before_a_pair_is_neither_timed_nor_stamped(stream: Stream) -> None:
+    """It stands in front of the stamp, the unmeasured block and the first event."""
+    timer = captured(GraphTimer(stream), stream)
+    timer.before = lambda: stream.queued.append("before")
+    timer.measure(2)
+    assert stream.queued == ["discard", "hold", *(["before", "stamp", *BLOCKS, "stamp"] * 2), "wait"]
 
 
 def test_results_are_poisoned_before_a_replay(stream: Stream) -> None:

@@ -55,7 +55,7 @@ def test_plain():
 BACKENDS = """
 def pytest_attnperf_register_backends(registry):
     from pytest_attnperf.testing.fake.backends import FakeBackend
-    registry.add(FakeBackend("fake.rest", families=frozenset({"softmax", "mla"})))
+    registry.add(FakeBackend("fake.rest", families=("softmax", "mla")))
 """
 SIZES = ("--attnperf-tp=2", "--attnperf-model-seq=16,64,128", "--attnperf-model=small.json")
 

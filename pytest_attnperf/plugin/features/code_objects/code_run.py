@@ -37,6 +37,7 @@ from pytest_attnperf.session.code_session import CodeCase, CodeSession
 from pytest_attnperf.session.plausibility import ANALYSED
 
 if TYPE_CHECKING:
+    from pytest_attnperf.plugin.features.on import Given
     from pytest_attnperf.results import CaseResult
     from pytest_attnperf.session.settings import RunSettings
     from pytest_attnperf.workers.compile_pool import CompilePool
@@ -198,3 +199,10 @@ def unresolved_code_lines(run: RunResult) -> list[str]:
         if len(results) > SHOWN:
             lines.append(f"{verdict.value}: {len(results) - SHOWN} more code objects")
     return lines
+
+
+def make_feature(given: Given) -> CodeRun:
+    """Of a run that has kernels to compile beside its cases."""
+    roots = given.session.bench.store.roots
+    given.code = CodeRun(given.config, given.builds, given.settings, roots, given.plan, given.timed)
+    return given.code

@@ -34,6 +34,7 @@ from pytest_attnperf.plugin.features.journal.journal_header import (
     file_digest,
     header_of,
     nothing_text,
+    refuse_resume,
     resuming,
     selected,
     unlike,
@@ -54,7 +55,7 @@ from pytest_attnperf.reports.files.journal import (
     read_content,
 )
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.session.looking import GATE_PLACE, RECORD_PLACES, RECORDING
+from pytest_attnperf.session.looking import GATE_PLACE, RECORD_PLACES, RECORDING, UNTIMED
 from pytest_attnperf.session.resume import JUDGED_AGAIN, Standing, why_again
 from pytest_attnperf.session.settings import Mode, RunSettings
 from pytest_attnperf.workers.base_spec import BaseKind, parse
@@ -62,6 +63,7 @@ from pytest_attnperf.workers.pool import Pool
 
 if TYPE_CHECKING:
     from pytest_attnperf.plugin.ending import Ended
+    from pytest_attnperf.plugin.features.on import Given
 
 
 @dataclass(eq=False)  # hashable: pluggy keeps plugins in sets
@@ -377,3 +379,13 @@ def _forget(folder: Path) -> None:
     for old in [*begun, *unfinished(folder)[KEPT_UNFINISHED:]]:
         with contextlib.suppress(OSError):
             old.unlink(missing_ok=True)
+
+
+def make_feature(given: Given) -> Journal | None:
+    """Of a run that measures; of a worker of xdist only where it takes something over. Raises UsageError."""
+    if given.asked.resume:
+        refuse_resume(given.config, given.settings)
+    if given.mode in UNTIMED:
+        return None
+    given.journal = Journal.of(given.config, given.settings, given.session.bench.commit)
+    return given.journal

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,6 +21,9 @@ from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.time_left import COMPILED_S, PROVEN_S, Left, Took, duration, left_text, time_left
 from pytest_attnperf.workers.doing import DOING
+
+if TYPE_CHECKING:
+    from pytest_attnperf.plugin.features.on import Given
 
 EVERY_SECONDS = 15.0
 
@@ -241,3 +244,20 @@ class Dealt:
         self._gathered.dealt = len(self._open)
         if not judged and self._progress is not None:
             self._progress.passed_by()
+
+
+def make_feature(given: Given) -> Progress | None:
+    """How far the run is, unless nobody wants to hear that; and what xdist's workers have ended, where these judge."""
+    code = given.code
+    if given.config.get_verbosity() >= 0:
+        given.progress = Progress(
+            given.config,
+            given.gathered.selected,
+            (lambda: None) if code is None else (lambda: code.compiling),
+            timed=given.timed,
+            uncompiled=(lambda: None) if code is None else (lambda: code.uncompiled),
+        )
+        given.progress.follow()
+    if is_xdist_controller(given.config):
+        given.config.pluginmanager.register(Dealt(given.gathered, given.progress), "attnperf-dealt")
+    return given.progress

@@ -23,15 +23,14 @@ def test_code_object(code_object, kernel_build):
 
 CONFTEST = """
 from pathlib import Path
-from pytest_attnperf.kernel_builds import KernelBuild, ObjectFile
+from pytest_attnperf.kernel_builds import Kernel, KernelBuild, ObjectFile
 
 HERE = Path(__file__).parent
 
-class Prebuilt:
-    backends = ("hip.saxpy",)
-
+class Prebuilt(Kernel):
     def __init__(self, name, files, matrix=False):
-        self.name, self._files, self._matrix = name, files, matrix
+        super().__init__(name, ("hip.saxpy",))
+        self.__dict__.update(_files=files, _matrix=matrix)
 
     def unsupported_reasons(self, arch):
         return [] if arch in ("gfx942", "gfx1100") else ["not built for it"]
@@ -53,12 +52,10 @@ SAXPY = 'Prebuilt("hip.saxpy", [("plain", "saxpy.gfx942.co", ""), ("plain", "sax
 BROKEN_AND_WHOLE = (("hip.broken", "mfma.gfx942.co"), ("hip.saxpy", "saxpy.gfx942.co"))
 
 BACKENDS = """
+from pytest_attnperf.backends import Backend
 
-class B:
-    families, cpu_flops_max, times_on_cpu, tolerance = frozenset(), 0.0, True, None
-
-    def __init__(self, name): self.name = name
-    def unsupported_reasons(self, workload, device): return []
+class B(Backend):
+    families = ("gemm",)
     def prepare(self, workload, inputs): ...
 
 def pytest_attnperf_register_backends(registry): registry.add(B("hip.saxpy"), B("hip.other"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -74,6 +75,30 @@ def processes_by_card(case: dict[str, Any]) -> list[int]:
 def verdicts(project: FakeProject) -> dict[str, str]:
     """Of the last run, by workload."""
     return {case["key"]["workload"]: case["verdict"] for case in project.results()["cases"]}
+
+
+SAYS_ITS_CARD = """
+import os
+if "ATTNPERF_WORKER" in os.environ:
+    def pytest_runtest_setup(item):
+        print("forked by", os.getppid(), "on", os.environ["CUDA_VISIBLE_DEVICES"], os.environ["HIP_VISIBLE_DEVICES"])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every worker is started afresh")
+def test_workers_that_are_forked_have_their_own_card(cards: FakeProject, beside_xdist: None) -> None:
+    """Both workers of xdist have a template of their own, from which processes on either card are forked."""
+    cards.conftest(SAYS_ITS_CARD)
+    cards.device(gpus=2, forks=True)
+    result = cards.run("--update-baselines", "-n", "2", "--attnperf-device=gpu")
+    assert result.ret == 0, result.stdout.str()
+    logs = [log.read_text() for log in (cards.path / ".attnperf" / "logs").glob("*/worker*.log")]
+    said = {tuple(line.split()) for log in logs for line in log.splitlines() if line.startswith("forked by")}
+    templates, used = {words[2] for words in said}, {words[4:] for words in said}
+    assert used == {("0", "0"), ("1", "1")}
+    assert len(templates) == 2
+    stored = [processes_by_card(case) for case in cards.results()["cases"]]
+    assert stored == [[3, 4]] * len(LENGTHS)
 
 
 def test_two_gpus_say_what_one_says(cards: FakeProject, beside_xdist: None) -> None:

@@ -1,0 +1,87 @@
+"""Which properties of attention a backend takes, and one wording for what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_attnperf.workloads.prefill import Prefill
+
+
+HALVES = frozenset({"f16", "bf16"})
+INT8_MODES = frozenset({"", "pv16", "kv8"})
+"""Values of `Prefill.int8`."""
+FLOATS = HALVES | {"f32", "tf32"}
+"""Dtypes of a kernel for ordinary floats; one that computes in f32 takes tf32 too, for it may be more exact."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Which properties of a workload a backend takes; the rest is refused by `refusals`, in one wording for all.
+
+    who                  what has the limits, as a reason names it
+    dtypes               workload dtypes it takes; None means all
+    window               whether it takes a sliding window
+    rows_without_keys    whether rows that see no key give 0 and -inf
+    head_dim_v           whether v may have another head dimension than q and k
+    alibi                whether it takes ALiBi slopes
+    bias                 whether it takes a bias matrix
+    int8                 the modes of i8 it takes, for one that takes i8 at all
+    no_lse               why it gives no log-sum-exp; '' where it does
+    """
+
+    who: str
+    dtypes: frozenset[str] | None = None
+    window: bool = True
+    rows_without_keys: bool = True
+    head_dim_v: bool = True
+    alibi: bool = True
+    bias: bool = True
+    int8: frozenset[str] = INT8_MODES
+    no_lse: str = ""
+
+
+def refusals(workload: Prefill, limits: Limits) -> list[str]:
+    """A reason for each property of the workload that the limits exclude."""
+    found = []
+    if limits.dtypes is not None and workload.dtype not in limits.dtypes:
+        found.append(f"{limits.who} takes {listed(limits.dtypes)}, not {workload.dtype}")
+    elif workload.dtype == "i8" and workload.int8 not in limits.int8:
+        found.append(f"{limits.who} takes i8 only as {_modes(limits.int8)}, not as {_modes([workload.int8])}")
+    found.extend(_refused_scores(workload, limits))
+    if workload.head_dim_v != workload.head_dim and not limits.head_dim_v:
+        found.append(
+            f"{limits.who} takes one head dimension for q, k and v, not {workload.head_dim} and {workload.head_dim_v}"
+        )
+    if workload.lse and limits.no_lse:
+        found.append(limits.no_lse)
+    return found
+
+
+def _refused_scores(workload: Prefill, limits: Limits) -> list[str]:
+    """The reasons that lie in what is done to the scores."""
+    found = []
+    if workload.window and not limits.window:
+        found.append(f"{limits.who} takes no sliding window, this workload has one of {workload.window} keys")
+    if workload.rows_without_keys and not limits.rows_without_keys:
+        found.append(
+            f"{limits.who} is not known to give 0 for rows that see no key, and the first "
+            f"{workload.rows_without_keys} rows of this workload see none"
+        )
+    if workload.alibi and not limits.alibi:
+        found.append(f"{limits.who} takes no ALiBi slopes, this workload has them")
+    if workload.bias and not limits.bias:
+        found.append(f"{limits.who} takes no bias matrix, this workload has one")
+    return found
+
+
+def _modes(modes: Iterable[str]) -> str:
+    """'kv8, qkv8': the modes of i8 for reasons, where the one without a name is that of q, k and v in 8 bits."""
+    return listed(mode or "qkv8" for mode in modes)
+
+
+def listed(names: Iterable[str]) -> str:
+    """'bf16, f16': in alphabetical order, for reasons."""
+    return ", ".join(sorted(names))

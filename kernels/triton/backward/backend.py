@@ -1,0 +1,112 @@
+"""Backend `triton.flash_backward`: this repository's own backward pass. Triton is imported in `prepare` only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kernels.configs import Choice, Space
+from kernels.configured import Configured
+from kernels.layouts import own_copies
+from kernels.triton.backward.space import DELTA, DKV, DQ
+from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
+from pytest_attnperf.backends import Backend, Declares, Prepared
+from pytest_attnperf.workloads.backward import Backward
+from pytest_attnperf.workloads.varlen_backward import VarlenBackward
+
+if TYPE_CHECKING:
+    from kernels.triton.backward.launch import Packed
+    from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.records import DeviceInfo
+
+HEAD_DIM_MAX = 256
+
+
+@dataclass(frozen=True)
+class TritonFlashBackward(Configured, Backend[Backward | VarlenBackward]):
+    """FlashAttention-2's backward pass in three kernels without atomics: dense and packed sequences, causal
+    (bottom-right), grouped K/V heads, rows without keys, any lengths, head dimensions to 256."""
+
+    families = ("backward", "varlen_backward")
+    spaces = (DELTA, DKV, DQ)
+
+    def unsupported_reasons(self, workload: Backward | VarlenBackward, device: DeviceInfo) -> list[str]:
+        """Needs Triton and, without a GPU, its interpreter."""
+        found = missing_triton(device)
+        if workload.head_dim > HEAD_DIM_MAX:
+            found.append(f"head_dim {workload.head_dim} is above {HEAD_DIM_MAX}, the largest these kernels take")
+        return found
+
+    def prepare(self, workload: Backward | VarlenBackward, inputs: Tensors) -> Prepared:
+        """Pick the configurations for this architecture from the data files, or the pinned ones, and compile; nothing
+        is tuned here."""
+        from kernels.triton.backward.launch import flash_backward
+
+        tensors = own_copies(inputs)
+        problem = {
+            "head_dim": workload.head_dim,
+            "causal": workload.causal,
+            "element_bits": tensors[0].element_size() * 8,
+        }
+        arch = arch_of(tensors[0].device)
+        choices = {space.kernel: self.choose(space, arch, problem) for space in self.spaces}
+        configs = {kernel: choice.config for kernel, choice in choices.items()}
+
+        def call(*given: Any) -> Any:
+            packed = _packed(workload, given)
+            return flash_backward(*given[:6], causal=workload.causal, configs=configs, packed=packed)
+
+        _compile(workload, tensors, choices)
+        return Prepared(
+            call=call,
+            tensors=tensors,
+            convert=lambda new: new,
+            outputs=_canonical,
+            config=self.recorded(choices),
+            declares=Declares(
+                kernels=tuple(f"{space.kernel}_kernel" for space in self.spaces),
+                never=("scaled_dot_product", "flash_attention"),
+                matrix=workload.dtype in ("f16", "bf16"),
+            ),
+        )
+
+
+def _packed(workload: Backward | VarlenBackward, tensors: Tensors) -> Packed | None:
+    """Where the sequences lie, or None for a dense problem."""
+    from kernels.triton.backward.launch import Packed
+
+    if not isinstance(workload, VarlenBackward):
+        return None
+    return Packed(tensors[6], tensors[7], workload.max_q, workload.max_kv)
+
+
+def _compile(workload: Backward | VarlenBackward, tensors: Tensors, choices: dict[str, Choice]) -> None:
+    """Each kernel by itself, so that one which does not fit the device is named."""
+    from kernels.triton.backward import launch
+
+    if not tensors[0].is_cuda:
+        return
+    q, k, v, dout, out, lse = tensors[:6]
+    geometry = launch.checked(q, k, v, dout, out, lse, _packed(workload, tensors))
+    configs = {kernel: choice.config for kernel, choice in choices.items()}
+
+    delta = partial(launch.launch_delta, config=configs[DELTA.kernel])
+    dkv = partial(launch.launch_dkv, geometry=geometry, causal=workload.causal, config=configs[DKV.kernel])
+    dq = partial(launch.launch_dq, geometry=geometry, causal=workload.causal, config=configs[DQ.kernel])
+    # lse in place of delta: what is compiled does not depend on values, and what is computed here is thrown away.
+    launches: tuple[tuple[Space, Callable[..., Any], Tensors], ...] = (
+        (DELTA, delta, (dout, out)),
+        (DKV, dkv, (q, k, v, dout, lse, lse)),
+        (DQ, dq, (q, k, v, dout, lse, lse)),
+    )
+    for space, launched, given in launches:
+        compile_ahead(launched, given, space, choices[space.kernel])
+
+
+def _canonical(result: Tensors) -> Outputs:
+    return dict(zip(("dq", "dk", "dv"), result, strict=True))
+
+
+BACKENDS = (TritonFlashBackward("triton.flash_backward", INTERPRETER_FLOPS_MAX, times_on_cpu=False),)

@@ -1,0 +1,133 @@
+"""What the kernels of the backward pass are compiled as: every shipped rule, in variants that users run.
+
+Names and values only, so that listing them needs no Triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kernels.configs import Rule, padded
+from kernels.triton.backward.space import DELTA, DKV, DQ
+from kernels.triton.builds import TritonKernel, build, has_matrix_instructions
+from pytest_attnperf.kernel_builds import KernelBuild
+
+INPUTS = ("q_ptr", "k_ptr", "v_ptr", "dout_ptr")
+STATISTICS = ("lse_ptr", "delta_ptr")
+OFFSETS = ("cu_seqlens_q_ptr", "cu_seqlens_k_ptr")
+LENGTHS = ("seq_q", "seq_kv", "stats_stride")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to launch a rule: the element type, the mask, and which lengths.
+
+    lengths    'even' where tiles and 16 divide them, 'ragged' where not, 'varlen' for packed sequences
+    """
+
+    dtype: str
+    causal: bool
+    lengths: str
+
+
+VARIANTS = {
+    64: (Variant("f16", True, "ragged"),),
+    128: (Variant("bf16", True, "even"), Variant("bf16", False, "even"), Variant("f16", True, "varlen")),
+    256: (Variant("f16", True, "ragged"),),
+}
+"""Of 16-bit rules, by their largest head dimension."""
+
+WIDE_VARIANTS = (Variant("f32", True, "ragged"),)
+"""Of 32-bit rules."""
+
+ELEMENTS = {"f16": "*fp16", "bf16": "*bf16", "f32": "*fp32"}
+
+
+@dataclass(frozen=True)
+class BackwardKernel(TritonKernel):
+    """`backward_dkv_kernel` or `backward_dq_kernel`, at the largest head dimension of each rule.
+
+    outputs   names of the pointers it writes to
+    even      the constant that says whether the lengths of its loop are whole tiles
+    """
+
+    outputs: tuple[str, ...]
+    even: str
+
+    def builds_under(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+        """One per variant that the rule takes."""
+        head_dim, bits = int(rule.when["head_dim_max"]), int(rule.when["element_bits"])
+        for variant in VARIANTS.get(head_dim, ()) if bits == 16 else WIDE_VARIANTS:
+            if rule.when.get("causal", variant.causal) != variant.causal:
+                continue
+            varlen, even = variant.lengths == "varlen", variant.lengths == "even"
+            mask = "causal" if variant.causal else "full"
+            pointers = (*INPUTS, *STATISTICS, *self.outputs, *(OFFSETS if varlen else ()))
+            yield build(
+                self.name,
+                arch,
+                f"d{head_dim}-{variant.dtype}-{mask}-{variant.lengths}",
+                self.space,
+                rule,
+                module=f"backward.{self.space.kernel.removeprefix('backward_')}",
+                function=f"{self.space.kernel}_kernel",
+                signature=self._signature(ELEMENTS[variant.dtype], varlen=varlen),
+                constants={
+                    **({} if varlen else dict.fromkeys(OFFSETS)),
+                    "CAUSAL": variant.causal,
+                    "VARLEN": varlen,
+                    self.even: even,
+                    "HEAD_DIM": head_dim,
+                    "BLOCK_D": padded(head_dim),
+                    "PRECISION": "ieee",
+                    "IN_FP32": False,
+                },
+                divisible_by_16=(*pointers, "heads", *(LENGTHS if even else ())),
+                matrix=has_matrix_instructions(arch, bits),
+            )
+
+    def _signature(self, element: str, *, varlen: bool) -> dict[str, str]:
+        """As it is launched; `None` offsets of dense problems are constants."""
+        return {
+            **dict.fromkeys((*INPUTS, *self.outputs), element),
+            **dict.fromkeys(STATISTICS, "*fp32"),
+            **(dict.fromkeys(OFFSETS, "*i32") if varlen else {}),
+            **dict.fromkeys(("heads", "kv_heads", *LENGTHS), "i32"),
+            "scale": "fp32",
+        }
+
+
+@dataclass(frozen=True)
+class BackwardDeltaKernel(TritonKernel):
+    """`backward_delta_kernel`, at the largest head dimension of each rule."""
+
+    def builds_under(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+        """One."""
+        head_dim = int(rule.when["head_dim_max"])
+        dtype = "f32" if rule.when["element_bits"] == 32 else "bf16"
+        pointers = ("dout_ptr", "out_ptr")
+        yield build(
+            self.name,
+            arch,
+            f"d{head_dim}-{dtype}",
+            self.space,
+            rule,
+            module="backward.delta",
+            function="backward_delta_kernel",
+            signature={
+                **dict.fromkeys(pointers, ELEMENTS[dtype]),
+                "delta_ptr": "*fp32",
+                **dict.fromkeys(("heads", "seq"), "i32"),
+            },
+            constants={"HEAD_DIM": head_dim, "BLOCK_D": padded(head_dim)},
+            divisible_by_16=(*pointers, "delta_ptr"),
+        )
+
+
+LAUNCHED_BY = ("triton.flash_backward",)
+KERNELS = (
+    BackwardDeltaKernel("triton.backward_delta", LAUNCHED_BY, DELTA),
+    BackwardKernel("triton.backward_dkv", LAUNCHED_BY, DKV, ("dk_ptr", "dv_ptr"), "EVEN_M"),
+    BackwardKernel("triton.backward_dq", LAUNCHED_BY, DQ, ("dq_ptr",), "EVEN_N"),
+)

@@ -1,0 +1,10 @@
+"""What the three kernels of the backward pass are configured by."""
+
+from __future__ import annotations
+
+from kernels.configs import Space
+
+PROPERTIES = ("head_dim", "causal", "element_bits")
+DELTA = Space("backward_delta", {"BLOCK_M": int}, PROPERTIES)
+DKV = Space("backward_dkv", {"BLOCK_M": int, "BLOCK_N": int, "SPLIT": bool}, PROPERTIES)
+DQ = Space("backward_dq", {"BLOCK_M": int, "BLOCK_N": int, "SPLIT": bool}, PROPERTIES)

@@ -1,0 +1,1 @@
+"""Copy, read, write and triad."""

@@ -1,0 +1,72 @@
+"""Backend `triton.bandwidth`: this repository's own copy, read, write and triad."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernels.configs import Problem
+from kernels.configured import Configured
+from kernels.layouts import own_copies
+from kernels.triton.bandwidth.space import SPACE
+from kernels.triton.triton_backend import INTERPRETER_ROWS_FLOPS_MAX, arch_of, compile_ahead, missing_triton
+from pytest_attnperf.backends import Backend, Declares, Prepared
+from pytest_attnperf.workloads.bandwidth import SCALAR, Bandwidth, canonical_outputs
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Tensors
+    from pytest_attnperf.records import DeviceInfo
+
+
+@dataclass(frozen=True)
+class TritonBandwidth(Configured, Backend[Bandwidth]):
+    """One kernel for each kind; the output is allocated by every call."""
+
+    families = ("bandwidth",)
+    spaces = (SPACE,)
+
+    def unsupported_reasons(self, workload: Bandwidth, device: DeviceInfo) -> list[str]:
+        """Needs Triton and, without a GPU, its interpreter."""
+        return missing_triton(device)
+
+    def prepare(self, workload: Bandwidth, inputs: Tensors) -> Prepared:
+        """Pick the configuration for this architecture from the data files, or the pinned one, and compile."""
+        tensors = own_copies(inputs)
+        problem: Problem = {"kind": workload.kind, "element_bits": tensors[0].element_size() * 8}
+        choice = self.choose(SPACE, arch_of(tensors[0].device), problem)
+        call = _launch(workload, choice.config)
+        compile_ahead(call, tensors, SPACE, choice)
+        return Prepared(
+            call=call,
+            tensors=tensors,
+            convert=lambda new: new,
+            outputs=canonical_outputs(workload.kind),
+            config=self.recorded({SPACE.kernel: choice}),
+            declares=Declares(kernels=(f"bandwidth_{workload.kind}_kernel",), never=("Memcpy DtoD", "Memset")),
+        )
+
+
+def _launch(workload: Bandwidth, config: dict[str, int | bool]) -> Callable[..., torch.Tensor]:
+    """The call on the workload's inputs."""
+    from kernels.triton.bandwidth import kernel
+
+    def copy(b: torch.Tensor) -> torch.Tensor:
+        return kernel.copy(b, config=config)
+
+    def read(b: torch.Tensor) -> torch.Tensor:
+        return kernel.read_sums(b, config=config)
+
+    def write(p: torch.Tensor) -> torch.Tensor:
+        return kernel.write_pattern(p, workload.elements, config=config)
+
+    def triad(b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        return kernel.triad(b, c, SCALAR, config=config)
+
+    calls: dict[str, Callable[..., torch.Tensor]] = {"copy": copy, "read": read, "write": write, "triad": triad}
+    return calls[workload.kind]
+
+
+BACKENDS = (TritonBandwidth("triton.bandwidth", INTERPRETER_ROWS_FLOPS_MAX, times_on_cpu=False),)

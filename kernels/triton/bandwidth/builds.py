@@ -1,0 +1,62 @@
+"""What the bandwidth kernels are compiled as: every shipped rule, for two widths of elements.
+
+Names and values only, so that listing them needs no Triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kernels.configs import Rule, Space
+from kernels.triton.bandwidth.space import SPACE
+from kernels.triton.builds import ELEMENTS, TritonKernel, build
+from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.workloads.bandwidth import KINDS, PATTERN, WORDS
+
+POINTERS = {
+    "copy": ("b_ptr", "a_ptr"),
+    "read": ("b_ptr", "sums_ptr"),
+    "write": ("p_ptr", "a_ptr"),
+    "triad": ("b_ptr", "c_ptr", "a_ptr"),
+}
+"""Tensors of each kind's kernel."""
+CONSTANTS = {"copy": {}, "read": {"WORDS": WORDS}, "write": {"PATTERN": PATTERN}, "triad": {}}
+
+
+@dataclass(frozen=True)
+class BandwidthKernel(TritonKernel):
+    """`bandwidth_copy_kernel` and its siblings, for counts that 16 divides."""
+
+    space: Space = SPACE
+    name: str = "triton.bandwidth"
+    backends: tuple[str, ...] = ("triton.bandwidth",)
+
+    def builds_under(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+        """One per kind and width; `read` sees 32-bit words only."""
+        for kind in KINDS:
+            for dtype in ("f32", "f16"):
+                element, bits = ELEMENTS[dtype]
+                asked = {"kind": kind, "element_bits": bits}
+                unasked = any(rule.when.get(name, value) != value for name, value in asked.items())
+                if unasked or (kind, dtype) == ("read", "f16"):
+                    continue
+                yield build(
+                    self.name,
+                    arch,
+                    f"{kind}-{dtype}",
+                    self.space,
+                    rule,
+                    module="bandwidth.kernel",
+                    function=f"bandwidth_{kind}_kernel",
+                    signature={
+                        **dict.fromkeys(POINTERS[kind], "*i32" if kind == "read" else element),
+                        "count": "i32",
+                        **({"scalar": "fp32"} if kind == "triad" else {}),
+                    },
+                    constants=CONSTANTS[kind],
+                    divisible_by_16=(*POINTERS[kind], "count"),
+                )
+
+
+KERNELS = (BandwidthKernel(),)

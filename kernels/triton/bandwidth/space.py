@@ -1,0 +1,7 @@
+"""What the bandwidth kernels are configured by."""
+
+from __future__ import annotations
+
+from kernels.configs import Space
+
+SPACE = Space("bandwidth", {"BLOCK": int, "STREAM": bool}, ("kind", "element_bits"))

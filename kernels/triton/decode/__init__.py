@@ -1,0 +1,1 @@
+"""Decode attention over a cache, in splits that a second kernel joins."""

@@ -1,0 +1,165 @@
+"""What the two kernels of flash decoding are compiled as: problems that serving engines run, in the shipped rules.
+
+Names and values only, so that listing them needs no Triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kernels.configs import Space, padded
+from kernels.triton.builds import TritonKernel, build, has_matrix_instructions
+from kernels.triton.decode.space import LAUNCH_CONSTANTS, REDUCE_SPACE, SPACE, problem_of
+from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.workloads.decode import Decode
+
+TYPES = {
+    "f32": "*fp32",
+    "f16": "*fp16",
+    "bf16": "*bf16",
+    "f8e4m3": "*fp8e4nv",
+    "f8e4m3fnuz": "*fp8e4b8",
+    "i8": "*i8",
+}
+"""Element types as Triton writes them."""
+
+FNUZ = frozenset({"gfx942"})
+"""Architectures whose own fp8 is the fnuz one (CDNA3 instruction set, section 9.2: BF8 and FP8)."""
+
+LINES = (
+    "b=64,kv=4096,h=32,hk=8,d=128,f16",
+    "b=64,kv=4096,h=32,hk=8,d=128,page=16,bf16,ragged",
+    "b=64,kv=4096,h=32,hk=8,d=128,page=16,bf16,kvf8e4m3,ragged",
+    "b=64,kv=4096,h=32,hk=8,d=128,page=64,f16,kvi8,ragged",
+    "b=64,kv=4096,h=64,hk=8,d=64,page=16,w=128,bf16,sinks,ragged",
+    "b=16,q=8,kv=4096,h=64,hk=8,d=128,page=64,bf16,ragged",
+    "b=16,q=4,kv=4096,h=32,hk=4,d=256,cap=50,w=1024,bf16,lse",
+    "b=16,kv=4096,h=32,hk=8,d=128,f32",
+)
+"""Llama 3 (arXiv:2407.21783), contiguous, in pages and with 8-bit caches; gpt-oss (arXiv:2508.10925), whose window ends
+within one split; eight speculated tokens of sixteen heads; Gemma 2's caps (arXiv:2408.00118), the largest head."""
+
+
+@dataclass(frozen=True)
+class DecodeKernel(TritonKernel):
+    """`decode_kernel` for the problems of `LINES`, with lengths that need not be multiples of anything."""
+
+    space: Space = SPACE
+    name: str = "triton.decode"
+    backends: tuple[str, ...] = ("triton.flash_decode",)
+
+    def builds(self, arch: str) -> Sequence[KernelBuild]:
+        """One build per problem."""
+        return [self.build_of(arch, problem(line, arch)) for line in LINES]
+
+    def build_of(self, arch: str, workload: Decode) -> KernelBuild:
+        """The build of a problem under the rule that takes it."""
+        rule = self.space.choose(arch, problem_of(workload)).rule
+        # What decides the grid alone is no argument of the kernel.
+        seen = {name: value for name, value in rule.config.items() if name not in LAUNCH_CONSTANTS}
+        return build(
+            self.name,
+            arch,
+            config_id(workload),
+            self.space,
+            replace(rule, config=seen),
+            module="decode.kernel",
+            function="decode_kernel",
+            signature=_signature(workload),
+            constants=_constants(workload),
+            divisible_by_16=[name for name in _signature(workload) if name.endswith("_ptr")] + ["split_keys"],
+            matrix=has_matrix_instructions(arch, 32 if workload.dtype == "f32" else 16),
+        )
+
+
+@dataclass(frozen=True)
+class DecodeReduceKernel(TritonKernel):
+    """`decode_reduce_kernel` for three head dimensions, with sinks and lse."""
+
+    space: Space = REDUCE_SPACE
+    name: str = "triton.decode_reduce"
+    backends: tuple[str, ...] = ("triton.flash_decode",)
+
+    def builds(self, arch: str) -> Sequence[KernelBuild]:
+        """One build per head dimension, for bf16."""
+        return [self.build_of(arch, head_dim) for head_dim in (64, 128, 256)]
+
+    def build_of(self, arch: str, head_dim: int) -> KernelBuild:
+        """The build for a head dimension."""
+        floats = dict.fromkeys(("acc_ptr", "max_ptr", "sum_ptr", "sinks_ptr", "lse_ptr"), "*fp32")
+        pointers = {**floats, "seq_lens_ptr": "*i32", "out_ptr": "*bf16"}
+        sizes = dict.fromkeys(("heads", "splits", "split_keys"), "i32")
+        return build(
+            self.name,
+            arch,
+            f"d{head_dim}-bf16",
+            self.space,
+            self.space.choose(arch, {"head_dim": head_dim}).rule,
+            module="decode.reduce",
+            function="decode_reduce_kernel",
+            signature={**pointers, **sizes},
+            constants={
+                "QUERIES": 1,
+                "WINDOW": 0,
+                "SINKS": True,
+                "WITH_LSE": True,
+                "HEAD_DIM": head_dim,
+                "BLOCK_N": 64,
+                "BLOCK_D": padded(head_dim),
+            },
+            divisible_by_16=[*pointers, "heads", "split_keys"],
+        )
+
+
+def problem(line: str, arch: str) -> Decode:
+    """The workload of a line, with the fp8 that the architecture computes in."""
+    return Decode.parse_line(line.replace("kvf8e4m3", "kvf8e4m3fnuz") if arch in FNUZ else line)
+
+
+def config_id(workload: Decode) -> str:
+    """'d128-r16-page16-bf16-kvi8': what of a problem the compiled code depends on."""
+    rows = problem_of(workload)["rows"]
+    words = [f"d{workload.head_dim}", f"r{rows}", *([f"page{workload.page}"] if workload.page else []), workload.dtype]
+    return "-".join([*words, *([workload.kv_dtype] if workload.kv_dtype else [])])
+
+
+def _signature(workload: Decode) -> dict[str, str]:
+    """As `flash_decode` launches it; what a problem does not have is None, and a constant."""
+    own, cache = TYPES[workload.dtype], TYPES[workload.cache_dtype]
+    signature = {"q_ptr": own, "k_ptr": cache, "v_ptr": cache, "seq_lens_ptr": "*i32", "out_ptr": own}
+    optional = {"table_ptr": workload.page, "sinks_ptr": workload.sinks, "lse_ptr": workload.lse}
+    scales = dict.fromkeys(("k_scale_ptr", "v_scale_ptr"), workload.kv_dtype)
+    partial = dict.fromkeys(("acc_ptr", "max_ptr", "sum_ptr"), not _one_split(workload))
+    present = [name for name, given in (optional | scales | partial).items() if given]
+    signature |= {name: "*i32" if name == "table_ptr" else "*fp32" for name in present}
+    return signature | dict.fromkeys(("kv_heads", "room", "split_keys"), "i32") | {"scale": "fp32"}
+
+
+def _constants(workload: Decode) -> dict[str, object]:
+    absent = {"table_ptr", "sinks_ptr", "lse_ptr", "k_scale_ptr", "v_scale_ptr", "acc_ptr", "max_ptr", "sum_ptr"}
+    return {
+        **dict.fromkeys(sorted(absent - _signature(workload).keys())),
+        "QUERIES": workload.queries,
+        "GROUP": workload.heads // workload.kv_heads,
+        "PAGE": workload.page,
+        "CAP": float(workload.cap),
+        "WINDOW": workload.window,
+        "SINKS": workload.sinks,
+        "QUANTISED": workload.kv_dtype != "",
+        "WITH_LSE": workload.lse,
+        "ONE_SPLIT": _one_split(workload),
+        "HEAD_DIM": workload.head_dim,
+        "BLOCK_M": problem_of(workload)["rows"],
+        "BLOCK_D": padded(workload.head_dim),
+        "PRECISION": "ieee",
+        "IN_FP32": False,
+    }
+
+
+def _one_split(workload: Decode) -> bool:
+    """A short window is one split in every shipped rule."""
+    return 0 < workload.window <= 128
+
+
+KERNELS = (DecodeKernel(), DecodeReduceKernel())

@@ -1,0 +1,185 @@
+"""Backends of matrix multiplication: this repository's own kernels. Triton is imported in `prepare` only."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernels.configs import Choice, Space
+from kernels.configured import Configured
+from kernels.layouts import own_copies
+from kernels.native.gemm import fp8_formats
+from kernels.triton.gemm.space import (
+    MULTIPLY_REDUCE_SIZE_M_MAX,
+    MULTIPLY_REDUCE_SPACE,
+    SPACE,
+    STREAM_K_ONLY,
+    STREAM_K_SPACE,
+    properties,
+)
+from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
+from pytest_attnperf.backends import Backend, Declares, Prepared
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Tensors
+    from pytest_attnperf.records import DeviceInfo
+    from pytest_attnperf.workloads.gemm import Gemm
+
+    Call = Callable[..., torch.Tensor]
+
+
+@dataclass(frozen=True)
+class TritonGemm(Configured, Backend["Gemm"]):
+    """One schedule of matrix multiplication; subclasses give its space, `launch` and what it declares.
+
+    All take every dtype and layout of the family, and any sizes.
+    """
+
+    families = ("gemm",)
+
+    @property
+    def spaces(self) -> tuple[Space, ...]:
+        """The one kernel's."""
+        return (self.space,)
+
+    @property
+    @abc.abstractmethod
+    def space(self) -> Space:
+        """What its kernel is configured by."""
+
+    @abc.abstractmethod
+    def launch(self, workload: Gemm, tensors: Tensors, choice: Choice) -> tuple[Call, tuple[str, ...], dict[str, str]]:
+        """The timed call, a function of `tensors`; names of the kernels that it runs; and what else is recorded."""
+
+    def unsupported_reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
+        """Needs Triton and, without a GPU, its interpreter; fp8 only in formats that the device multiplies."""
+        found = missing_triton(device)
+        if workload.scaled and device.kind != "cpu" and workload.dtype not in (formats := fp8_formats(device)):
+            held = ", ".join(sorted(formats)) or "no fp8 format"
+            found.append(f"{device.arch} multiplies {held} in hardware, not {workload.dtype}")
+        return found
+
+    def prepare(self, workload: Gemm, inputs: Tensors) -> Prepared:
+        """Pick the configuration for this architecture from the data files, or the pinned one, and compile."""
+        tensors = own_copies(inputs)
+        choice = self.choose(self.space, arch_of(tensors[0].device), properties(workload))
+        call, kernels, recorded = self.launch(workload, tensors, choice)
+        compile_ahead(call, tensors, self.space, choice)
+        return Prepared(
+            call=call,
+            tensors=tensors,
+            convert=lambda new: new,
+            outputs=lambda out: {"out": out},
+            config=self.recorded({self.space.kernel: choice}) | recorded,
+            declares=Declares(
+                kernels=kernels,
+                never=("aten::mm", "aten::_int_mm", "aten::_scaled_mm"),
+                matrix=workload.dtype != "f32" and "gemm_multiply_reduce_kernel" not in kernels,
+            ),
+        )
+
+
+class DataParallel(TritonGemm):
+    """One program per tile of the result."""
+
+    @property
+    def space(self) -> Space:
+        """Of `gemm_kernel`."""
+        return SPACE
+
+    def launch(self, workload: Gemm, tensors: Tensors, choice: Choice) -> tuple[Call, tuple[str, ...], dict[str, str]]:
+        """Records how tiles are read."""
+        from kernels.triton.gemm.kernel import gemm, takes_descriptors
+
+        config = {name: value for name, value in choice.config.items() if name not in STREAM_K_ONLY}
+        transposed = workload.layout == "nt"
+
+        def call(a: torch.Tensor, b: torch.Tensor, *scales: torch.Tensor) -> torch.Tensor:
+            return gemm(a, b, (scales[0], scales[1]) if scales else None, transposed=transposed, config=config)
+
+        return call, ("gemm_kernel",), _reads(described=config["DESCRIPTORS"] and takes_descriptors(*tensors[:2]))
+
+
+class DataParallelTwin(DataParallel):
+    """`gemm_kernel` with the tiles, warps and stages of stream-K: what differs in time is the schedule."""
+
+    @property
+    def space(self) -> Space:
+        """Stream-K's."""
+        return STREAM_K_SPACE
+
+
+class StreamK(TritonGemm):
+    """A fixed number of programs that share K tiles evenly. The workspace is allocated once, in `bind`."""
+
+    @property
+    def space(self) -> Space:
+        """Of `gemm_stream_k_kernel`."""
+        return STREAM_K_SPACE
+
+    def launch(self, workload: Gemm, tensors: Tensors, choice: Choice) -> tuple[Call, tuple[str, ...], dict[str, str]]:
+        """Records how tiles are read, how many are cut, and over how many programs."""
+        from kernels.triton.gemm.kernel import takes_descriptors
+        from kernels.triton.gemm.stream_k import cut_tile_count, gemm_stream_k, new_workspace, program_count
+
+        config, transposed = choice.config, workload.layout == "nt"
+        workspace = new_workspace(tensors[0], config)
+        programs = program_count(tensors[0].device, config)
+        tiles = -(-workload.size_m // config["BLOCK_M"]) * -(-workload.size_n // config["BLOCK_N"])
+        cut_tiles = cut_tile_count(tiles, programs)
+
+        def call(a: torch.Tensor, b: torch.Tensor, *scales: torch.Tensor) -> torch.Tensor:
+            pair = (scales[0], scales[1]) if scales else None
+            return gemm_stream_k(a, b, pair, transposed=transposed, workspace=workspace, config=config)
+
+        names = ("gemm_stream_k_kernel", *(("gemm_fix_up_kernel",) if cut_tiles else ()))
+        recorded = _reads(described=config["DESCRIPTORS"] and takes_descriptors(*tensors[:2]))
+        return call, names, {**recorded, "schedule": f"{cut_tiles} of {tiles} tiles cut, {programs} programs"}
+
+
+class MultiplyReduce(TritonGemm):
+    """Few rows without matrix instructions."""
+
+    @property
+    def space(self) -> Space:
+        """Of `gemm_multiply_reduce_kernel`."""
+        return MULTIPLY_REDUCE_SPACE
+
+    def unsupported_reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
+        """At most MULTIPLY_REDUCE_SIZE_M_MAX rows; fp8 is converted, so a format that the device converts will do."""
+        found = super().unsupported_reasons(workload, device)
+        if workload.size_m > MULTIPLY_REDUCE_SIZE_M_MAX:
+            found.append(
+                f"m {workload.size_m} is above {MULTIPLY_REDUCE_SIZE_M_MAX}, the most rows that it takes: past it, "
+                "matrix instructions are at least half full"
+            )
+        return found
+
+    def launch(self, workload: Gemm, tensors: Tensors, choice: Choice) -> tuple[Call, tuple[str, ...], dict[str, str]]:
+        """As chosen."""
+        from kernels.triton.gemm.multiply_reduce import gemm_multiply_reduce
+
+        config, transposed = choice.config, workload.layout == "nt"
+
+        def call(a: torch.Tensor, b: torch.Tensor, *scales: torch.Tensor) -> torch.Tensor:
+            pair = (scales[0], scales[1]) if scales else None
+            return gemm_multiply_reduce(a, b, pair, transposed=transposed, config=config)
+
+        return call, ("gemm_multiply_reduce_kernel",), {}
+
+
+def _reads(*, described: int) -> dict[str, str]:
+    """What is recorded of how tiles are read, which the sizes decide too."""
+    return {"reads": "descriptors" if described else "pointers"}
+
+
+BACKENDS = (
+    DataParallel("triton.gemm", INTERPRETER_FLOPS_MAX, times_on_cpu=False),
+    StreamK("triton.gemm_stream_k", INTERPRETER_FLOPS_MAX, times_on_cpu=False),
+    DataParallelTwin("triton.gemm_data_parallel", INTERPRETER_FLOPS_MAX, times_on_cpu=False),
+    MultiplyReduce("triton.gemm_multiply_reduce", INTERPRETER_FLOPS_MAX, times_on_cpu=False),
+)

@@ -1,0 +1,197 @@
+"""What the matrix multiplication kernels are compiled as: every shipped rule, in the dtypes and layouts that use it.
+
+Names and values only, so that listing them needs no Triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kernels.configs import Rule
+from kernels.native.gemm import fp8_formats
+from kernels.triton.builds import TritonKernel, build, has_matrix_instructions
+from kernels.triton.gemm.space import DESCRIPTOR_BYTES, MULTIPLY_REDUCE_SPACE, SPACE, STREAM_K_SPACE, properties
+from pytest_attnperf.kernel_builds import KernelBuild
+from pytest_attnperf.records import DeviceInfo
+from pytest_attnperf.workloads.base import DTYPE_BYTES
+from pytest_attnperf.workloads.gemm import Gemm
+
+TYPES = {
+    "f32": "*fp32",
+    "f16": "*fp16",
+    "bf16": "*bf16",
+    "i8": "*i8",
+    "f8e4m3": "*fp8e4nv",
+    "f8e5m2": "*fp8e5",
+    "f8e4m3fnuz": "*fp8e4b8",
+    "f8e5m2fnuz": "*fp8e5b16",
+}
+"""Workload dtype -> pointer type, as Triton writes it."""
+
+OUT_TYPES = {"f32": "*fp32", "f16": "*fp16", "bf16": "*bf16", "i8": "*i32"}
+FP8_OUT = "*bf16"
+SIZES = ("size_m", "size_n", "size_k")
+SCALES = ("a_scale_ptr", "b_scale_ptr")
+
+FIX_UP = "gemm_fix_up_kernel"
+NOT_TAKEN = {
+    "gemm_kernel": frozenset[str](),
+    "gemm_multiply_reduce_kernel": frozenset[str](),
+    "gemm_stream_k_kernel": frozenset({"PROGRAMS", "FIX_M"}),
+    FIX_UP: frozenset({"PROGRAMS", "TRANSPOSED", "EVEN_K", "DESCRIPTORS", "IN_FP32"}),
+}
+"""Constants of the configuration, or of the operands, that a kernel does not have."""
+
+MODULES = {"gemm": "gemm.kernel", "gemm_stream_k": "gemm.stream_k", "gemm_multiply_reduce": "gemm.multiply_reduce"}
+"""By the name of the space."""
+
+GEMM_PROBLEMS = (
+    "gemm-m8192-n8192-k8192-f16",
+    "gemm-m2048-n14336-k4096-bf16-nt",
+    "gemm-m16-n8192-k8192-f16",
+    "gemm-m1000-n1111-k777-f16",
+    "gemm-m4096-n4096-k4096-f8e4m3-nt",
+    "gemm-m4096-n4096-k4096-i8-nt",
+    "gemm-m64-n256-k4096-i8-nt",
+    "gemm-m2048-n2048-k2048-f32",
+)
+STREAM_K_PROBLEMS = (
+    "gemm-m896-n4864-k8192-f16",
+    "gemm-m1792-n2432-k8192-bf16-nt",
+    "gemm-m1792-n2432-k8192-f8e4m3-nt",
+    "gemm-m1792-n2432-k8192-i8-nt",
+    "gemm-m1792-n2432-k8192-f32",
+    "gemm-m1000-n1111-k777-f16",
+)
+FIX_UP_PROBLEMS = ("gemm-m896-n4864-k8192-f16", "gemm-m1792-n2432-k8192-i8-nt")
+MULTIPLY_REDUCE_PROBLEMS = (
+    "gemm-m4-n4096-k4096-f16",
+    "gemm-m8-n4096-k4096-bf16-nt",
+    "gemm-m4-n4096-k4096-i8-nt",
+    "gemm-m4-n4096-k4096-f32",
+)
+
+
+@dataclass(frozen=True)
+class GemmKernel(TritonKernel):
+    """One kernel on the problems that stand for what a user runs; every rule of every architecture takes one of them.
+
+    f8e4m3 stands for whichever 8-bit format the architecture multiplies; where it has none, no such build exists.
+
+    problems    ids of workloads
+    function    name of the `@triton.jit` function
+    matrix      whether its products run on matrix units where there are some
+    """
+
+    problems: tuple[str, ...]
+    function: str
+    matrix: bool = True
+
+    def builds(self, arch: str) -> Sequence[KernelBuild]:
+        """One build per problem, under the rule of `arch` (or of 'default') that takes it."""
+        chosen = (_native(Gemm.parse(text), arch) for text in self.problems)
+        rules = self.space.choose
+        return [self.under(arch, each, rules(arch, properties(each)).rule) for each in chosen if each is not None]
+
+    def under(self, arch: str, workload: Gemm, rule: Rule) -> KernelBuild:
+        """The build of a problem under a rule, which need not be a shipped one."""
+        bits = 8 * DTYPE_BYTES[workload.dtype]
+        aligned = tuple(name for name in SIZES if getattr(workload, name) % 16 == 0)
+        left_out = NOT_TAKEN[self.function]
+        rule = replace(rule, config={name: value for name, value in rule.config.items() if name not in left_out})
+        if "DESCRIPTORS" in rule.config:
+            rule = replace(rule, config={**rule.config, "DESCRIPTORS": _reads_descriptors(workload, rule)})
+        signature = self._signature(workload, rule)
+        constants = self._constants(workload, rule)
+        return build(
+            self.name,
+            arch,
+            workload.id.removeprefix("gemm-"),
+            self.space,
+            rule,
+            module=MODULES[self.space.kernel],
+            function=self.function,
+            signature=signature,
+            constants={name: value for name, value in constants.items() if name not in left_out},
+            divisible_by_16=(*(name for name, kind in signature.items() if kind.startswith("*")), *aligned),
+            matrix=self.matrix and has_matrix_instructions(arch, bits),
+        )
+
+    def _signature(self, workload: Gemm, rule: Rule) -> Mapping[str, str]:
+        """As the launcher launches it."""
+        signature = {"out_ptr": OUT_TYPES.get(workload.dtype, FP8_OUT), **dict.fromkeys(SIZES, "i32")}
+        if workload.scaled:
+            signature |= dict.fromkeys(SCALES, "*fp32")
+        if self.space is STREAM_K_SPACE:
+            signature |= {"workspace_ptr": "*i32" if workload.dtype == "i8" else "*fp32", "cut_tiles": "i32"}
+        if self.function == FIX_UP:
+            return signature | {"programs": "i32"}
+        if _reads_descriptors(workload, rule):
+            return signature | _descriptors(workload, rule)
+        return signature | dict.fromkeys(("a_ptr", "b_ptr"), TYPES[workload.dtype])
+
+    def _constants(self, workload: Gemm, rule: Rule) -> dict[str, object]:
+        constants: dict[str, object] = {
+            "TRANSPOSED": workload.layout == "nt",
+            "SCALED": workload.scaled,
+            "INTEGER": workload.dtype == "i8",
+        }
+        if not workload.scaled:
+            constants |= dict.fromkeys(SCALES)
+        if self.space is MULTIPLY_REDUCE_SPACE:
+            return constants | {"BLOCK_M": 1 << (workload.size_m - 1).bit_length()}
+        return constants | {"EVEN_K": workload.size_k % rule.config["BLOCK_K"] == 0, "IN_FP32": False}
+
+
+def _reads_descriptors(workload: Gemm, rule: Rule) -> bool:
+    """As `kernels.triton.gemm.kernel.operands` decides it, for tensors at addresses that 16 divides."""
+    rows = (workload.size_k, workload.size_k if workload.layout == "nt" else workload.size_n)
+    aligned = all(row * DTYPE_BYTES[workload.dtype] % DESCRIPTOR_BYTES == 0 for row in rows)
+    return bool(rule.config.get("DESCRIPTORS")) and aligned
+
+
+def _descriptors(workload: Gemm, rule: Rule) -> dict[str, str]:
+    """Types of a and b as tensor descriptors, as Triton writes them."""
+    element = TYPES[workload.dtype].removeprefix("*")
+    block_m, block_n, block_k = (rule.config[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
+    b_block = (block_n, block_k) if workload.layout == "nt" else (block_k, block_n)
+    blocks = {"a_ptr": (block_m, block_k), "b_ptr": b_block}
+    return {name: f"tensordesc<{element}[{rows}, {columns}]>" for name, (rows, columns) in blocks.items()}
+
+
+def _native(workload: Gemm, arch: str) -> Gemm | None:
+    """The problem in an fp8 format that the architecture multiplies; None where it has none."""
+    if not workload.scaled:
+        return workload
+    kind = "cuda" if arch.startswith("sm_") else "rocm"
+    formats = sorted(fp8_formats(DeviceInfo(kind=kind, arch=arch, product="")))
+    return Gemm(workload.size_m, workload.size_n, workload.size_k, formats[0], workload.layout) if formats else None
+
+
+KERNELS = (
+    GemmKernel("triton.gemm", ("triton.gemm",), SPACE, GEMM_PROBLEMS, "gemm_kernel"),
+    GemmKernel(
+        "triton.gemm_stream_k",
+        ("triton.gemm_stream_k", "triton.gemm_data_parallel"),
+        STREAM_K_SPACE,
+        STREAM_K_PROBLEMS,
+        "gemm_stream_k_kernel",
+    ),
+    GemmKernel(
+        "triton.gemm_fix_up",
+        ("triton.gemm_stream_k",),
+        STREAM_K_SPACE,
+        FIX_UP_PROBLEMS,
+        FIX_UP,
+        matrix=False,
+    ),
+    GemmKernel(
+        "triton.gemm_multiply_reduce",
+        ("triton.gemm_multiply_reduce",),
+        MULTIPLY_REDUCE_SPACE,
+        MULTIPLY_REDUCE_PROBLEMS,
+        "gemm_multiply_reduce_kernel",
+        matrix=False,
+    ),
+)

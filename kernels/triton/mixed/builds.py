@@ -1,0 +1,123 @@
+"""What the kernel of mixed batches is compiled as: every shipped rule, at its largest head dimension.
+
+Names and values only, so that listing them needs no Triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kernels.configs import Rule, Space, padded
+from kernels.triton.builds import TritonKernel, build, has_matrix_instructions
+from kernels.triton.mixed.space import SPACE
+from pytest_attnperf.kernel_builds import KernelBuild
+
+ELEMENTS = {"f16": "*fp16", "bf16": "*bf16", "kvf8e4m3": "*fp8e4nv", "kvi8": "*i8"}
+"""Words of an id, as Triton writes the element types that they mean."""
+
+GROUP = 4
+PAGE = 16
+"""As in Llama 3 8B, served with pages of 16."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is compiled of one rule; `name` is its part of the configuration's id.
+
+    decode   whether for steps without prompts only
+    """
+
+    head_dim: int
+    dtype: str
+    decode: bool = False
+    cache: str = ""
+    window: int = 0
+    cap: float = 0.0
+    sinks: bool = False
+
+    @property
+    def name(self) -> str:
+        """E.g. 'd128-bf16-decode-kvi8'; features are named as in an id."""
+        words = [f"d{self.head_dim}", self.dtype, "decode" if self.decode else "mixed", self.cache]
+        words += [f"w{self.window}" if self.window else "", f"cap{self.cap:.0f}" if self.cap else ""]
+        return "-".join(word for word in [*words, "sinks" if self.sinks else ""] if word)
+
+
+VARIANTS = (
+    Variant(128, "bf16"),
+    Variant(128, "f16"),
+    Variant(128, "bf16", cache="kvf8e4m3"),
+    Variant(128, "bf16", cache="kvi8", window=1024, cap=30.0, sinks=True),
+    Variant(128, "bf16", decode=True),
+    Variant(128, "bf16", decode=True, cache="kvf8e4m3"),
+    Variant(256, "bf16"),
+    Variant(256, "bf16", decode=True),
+)
+"""Plain ones, 8-bit caches, one with every feature, and the largest head dimension."""
+
+
+@dataclass(frozen=True)
+class MixedKernel(TritonKernel):
+    """`mixed_kernel` in each variant, under the rule that would take it."""
+
+    space: Space = SPACE
+    name: str = "triton.mixed"
+    backends: tuple[str, ...] = ("triton.unified",)
+
+    def builds(self, arch: str) -> Sequence[KernelBuild]:
+        """One build per variant."""
+        return list(self._builds(arch))
+
+    def _builds(self, arch: str) -> Iterator[KernelBuild]:
+        for variant in VARIANTS:
+            problem = {
+                "head_dim": variant.head_dim,
+                "group": GROUP,
+                "longest_query": 1 if variant.decode else 2048,
+                "cache_bits": 8 if variant.cache else 16,
+            }
+            rule: Rule = self.space.choose(arch, problem).rule
+            yield build(
+                self.name,
+                arch,
+                variant.name,
+                self.space,
+                rule,
+                module="mixed.kernel",
+                function="mixed_kernel",
+                signature=_signature(ELEMENTS[variant.dtype], ELEMENTS[variant.cache or variant.dtype]),
+                constants=_constants(variant),
+                divisible_by_16=[name for name in _signature("", "") if name.endswith("_ptr")],
+                matrix=has_matrix_instructions(arch, 16),
+            )
+
+
+def _signature(element: str, cached: str) -> dict[str, str]:
+    """As `mixed_attention` launches it."""
+    return {
+        **dict.fromkeys(("q_ptr", "out_ptr"), element),
+        **dict.fromkeys(("k_ptr", "v_ptr"), cached),
+        **dict.fromkeys(("table_ptr", "cu_seqlens_ptr", "seq_lens_ptr"), "*i32"),
+        **dict.fromkeys(("sinks_ptr", "k_scale_ptr", "v_scale_ptr"), "*fp32"),
+        **dict.fromkeys(("sequences", "table_stride", "kv_heads"), "i32"),
+        "scale": "fp32",
+    }
+
+
+def _constants(variant: Variant) -> dict[str, object]:
+    return {
+        "GROUP": GROUP,
+        "PAGE": PAGE,
+        "WINDOW": variant.window,
+        "CAP": variant.cap,
+        "WITH_SINKS": variant.sinks,
+        "QUANTISED": bool(variant.cache),
+        "HEAD_DIM": variant.head_dim,
+        "BLOCK_D": padded(variant.head_dim),
+        "PRECISION": "ieee",
+        "IN_FP32": False,
+    }
+
+
+KERNELS = (MixedKernel(),)

@@ -1,0 +1,1 @@
+"""Latent attention, in prefill and in decode."""

@@ -1,0 +1,127 @@
+"""What the latent-attention kernels are compiled as: every shipped rule, at the shapes that models have.
+
+Names and values only, so that listing them needs no Triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from kernels.configs import Rule, padded
+from kernels.triton.builds import TritonKernel, build, has_matrix_instructions
+from kernels.triton.mla.space import DECODE, PREFILL, too_few_registers
+from pytest_attnperf.kernel_builds import KernelBuild
+
+TYPES = {16: {"f16": "*fp16", "bf16": "*bf16"}, 32: {"f32": "*fp32"}}
+"""Element types that a rule's width stands for, as Triton writes them."""
+
+SHAPES = {256: (64, 32), 512: (128, 64)}
+"""latent_dim -> (nope_dim and value_dim, rope_dim): AMD's perf-kernels example and DeepSeek-V2's (arXiv:2405.04434)."""
+
+MANY_ROWS = 128
+"""Rows of a sequence that a rule without a limit stands for: one token of DeepSeek-V3's 128 heads."""
+
+Signature = dict[str, str]
+Constants = dict[str, object]
+
+
+@dataclass(frozen=True)
+class MlaKernel(TritonKernel):
+    """One of the kernels, for each rule and element type of its space; bf16 also with the other mask.
+
+    function    its name
+    arguments   (element type, nope_dim, rope_dim, latent_dim) -> signature and constants that no rule gives
+    used        the constants of a rule that it takes
+    masks       whether it is built causal, first the one for all element types; (None,) where it knows no mask
+    """
+
+    function: str
+    arguments: Callable[[str, int, int, int], tuple[Signature, Constants]]
+    used: tuple[str, ...]
+    masks: tuple[bool | None, ...] = (None,)
+
+    def unsupported_reasons(self, arch: str) -> list[str]:
+        """RDNA is left out, see `too_few_registers`."""
+        return too_few_registers(arch)
+
+    def builds_under(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+        """One per element type, and one per further mask in bf16."""
+        latent, bits = int(rule.when["latent_dim_max"]), int(rule.when["element_bits"])
+        nope, rope = SHAPES[latent]
+        rows = f"-rows{rule.when.get('rows_max', MANY_ROWS)}" if "rows" in self.space.properties else ""
+        own = {name: value for name, value in rule.config.items() if name in self.used or name not in rule.constants}
+        for dtype, element in TYPES[bits].items():
+            for causal in self.masks if dtype == "bf16" else self.masks[:1]:
+                signature, constants = self.arguments(element, nope, rope, latent)
+                mask = "" if causal is None else "-causal" if causal else "-full"
+                yield build(
+                    self.name,
+                    arch,
+                    f"d{nope}-r{rope}-c{latent}{rows}-{dtype}{mask}",
+                    self.space,
+                    Rule(rule.when, own, rule.source),
+                    module="mla.kernel" if self.space is PREFILL else "mla.decode",
+                    function=self.function,
+                    signature=signature,
+                    constants=constants | ({} if causal is None else {"CAUSAL": causal}),
+                    divisible_by_16=tuple(name for name in signature if name.endswith("_ptr") or name == "heads"),
+                    matrix=has_matrix_instructions(arch, bits),
+                )
+
+
+def _pointers(element: str, names: str, wide: str = "") -> Signature:
+    return {**dict.fromkeys(names.split(), element), **dict.fromkeys(wide.split(), "*fp32")}
+
+
+def _common(nope: int, latent: int) -> Constants:
+    return {"D": nope, "DV": nope, "C": latent, "PRECISION": "ieee", "IN_FP32": False}
+
+
+def _prefill(element: str, nope: int, rope: int, latent: int) -> tuple[Signature, Constants]:
+    """As `mla_prefill` launches it, with log-sum-exp and ragged lengths."""
+    pointers = "q_nope_ptr q_pe_ptr kv_ptr k_pe_ptr wkv_b_ptr out_ptr scratch_ptr"
+    numbers = {**dict.fromkeys(("heads", "seq_q", "seq_kv"), "i32"), "scale_log2": "fp32"}
+    constants = {"WITH_LSE": True, "EVEN_N": False, "R": rope, "BLOCK_R": padded(rope), "BLOCK_C": padded(latent)}
+    return {**_pointers(element, pointers, "lse_ptr"), **numbers}, _common(nope, latent) | constants
+
+
+def _absorb(element: str, nope: int, rope: int, latent: int) -> tuple[Signature, Constants]:
+    """As `mla_decode` launches it."""
+    signature = _pointers(element, "q_nope_ptr wkv_b_ptr q_latent_ptr")
+    return {**signature, "tokens": "i32", "heads": "i32"}, _common(nope, latent) | {"BLOCK_D": padded(nope)}
+
+
+def _split(element: str, nope: int, rope: int, latent: int) -> tuple[Signature, Constants]:
+    """As `mla_decode` launches it with several parts."""
+    pointers = _pointers(element, "q_latent_ptr q_pe_ptr kv_ptr k_pe_ptr", "part_ptr part_lse_ptr")
+    numbers = {**dict.fromkeys(("heads", "seq_q", "seq_kv", "keys_per_part"), "i32"), "scale_log2": "fp32"}
+    constants = {"R": rope, "C": latent, "BLOCK_R": padded(rope), "BLOCK_C": padded(latent)}
+    return {**pointers, **numbers}, {**constants, "PRECISION": "ieee", "IN_FP32": False}
+
+
+def _combine(element: str, nope: int, rope: int, latent: int) -> tuple[Signature, Constants]:
+    """As `mla_decode` launches it with several parts, with log-sum-exp."""
+    pointers = _pointers(element, "wkv_b_ptr out_ptr", "part_ptr part_lse_ptr lse_ptr")
+    numbers = dict.fromkeys(("tokens", "heads", "seq_q", "parts"), "i32")
+    return {**pointers, **numbers}, _common(nope, latent) | {"WITH_LSE": True}
+
+
+KERNELS = (
+    MlaKernel(
+        "triton.mla",
+        ("triton.mla",),
+        PREFILL,
+        "mla_kernel",
+        _prefill,
+        ("BLOCK_M", "BLOCK_N", "BLOCK_D", "RELOAD"),
+        (True, False),
+    ),
+    MlaKernel("triton.mla_absorb", ("triton.mla",), DECODE, "mla_absorb_kernel", _absorb, ("BLOCK_T", "BLOCK_K")),
+    MlaKernel(
+        "triton.mla_split", ("triton.mla",), DECODE, "mla_split_kernel", _split, ("BLOCK_M", "BLOCK_N"), (False, True)
+    ),
+    MlaKernel(
+        "triton.mla_combine", ("triton.mla",), DECODE, "mla_combine_kernel", _combine, ("BLOCK_T", "BLOCK_K", "BLOCK_V")
+    ),
+)

@@ -1,0 +1,138 @@
+"""Backends `triton.flash` and `triton.flash_persistent`: this repository's own flash attention forward.
+
+Triton is imported in `prepare` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernels.configs import Choice
+from kernels.configured import Configured
+from kernels.layouts import own_copies
+from kernels.limits import FLOATS, Limits, refusals
+from kernels.triton.prefill.launch import HEAD_DIM_MAX, dtype_name, multiplies_8_bits, transposed_values
+from kernels.triton.prefill.space import FLOAT_8, FNUZ, OCP, PERSISTENT, SPACE, problem_of
+from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
+from pytest_attnperf.backends import Backend, Declares, Prepared
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.records import DeviceInfo
+    from pytest_attnperf.workloads.prefill import Prefill
+
+
+@dataclass(frozen=True)
+class TritonFlash(Configured, Backend["Prefill"]):
+    """Online softmax, causal (bottom-right), sliding windows, grouped K/V heads, any lengths, head dimensions to 256
+    (Dv may differ), ALiBi, matrix bias, 8 bits, log-sum-exp. tf32 is multiplied as fp32.
+    """
+
+    families = ("prefill",)
+    spaces = (SPACE,)
+
+    def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
+        """Needs Triton and, without a GPU, its interpreter; of fp8 only what the device multiplies, and its log-sum-exp
+        not on NVIDIA's, whose sums of fp8 are too short."""
+        found = missing_triton(device)
+        for name in ("head_dim", "head_dim_v"):
+            if (size := getattr(workload, name)) > HEAD_DIM_MAX:
+                found.append(f"{name} {size} is above {HEAD_DIM_MAX}, the largest this kernel takes")
+                break
+        if workload.lse and workload.dtype in OCP and device.kind == "cuda":
+            found.append(
+                f"a log-sum-exp of {workload.dtype} is held to fp32, and the tensor cores add fp8 products with some "
+                "14 bits (arXiv:2412.19437, section 3.3.2)"
+            )
+        eight = OCP | FNUZ if device.kind == "cpu" else FLOAT_8.get(device.arch, frozenset())
+        return found + refusals(workload, Limits(self.name, dtypes=FLOATS | {"i8"} | eight))
+
+    def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
+        """Pick the configuration for this architecture from the data files, or the pinned one, and compile; nothing is
+        tuned here. Values that are multiplied in 8 bits are stored transposed, untimed."""
+        (space,) = self.spaces
+        transposes = multiplies_8_bits(dtype_name(inputs[2]), workload.int8)
+
+        def convert(new: Tensors) -> Tensors:
+            q, k, v, *rest = new
+            return (q, k, transposed_values(v) if transposes else v, *rest)
+
+        tensors = own_copies(convert(inputs))
+        choice = self.choose(space, arch_of(tensors[0].device), problem_of(workload))
+        call = launcher(self.function(tensors[0].device), workload, choice)
+        compile_ahead(call, tensors, space, choice)
+        layout = {"v_layout": "(B, Hk, Dv, Skv)"} if transposes else {}
+        return Prepared(
+            call=call,
+            tensors=tensors,
+            convert=convert,
+            outputs=_canonical,
+            config={**self.recorded({space.kernel: choice}), **layout},
+            declares=Declares(
+                kernels=(f"{space.kernel}_kernel",),
+                never=("scaled_dot_product",),
+                matrix=workload.dtype not in ("f32", "tf32"),
+            ),
+        )
+
+    def function(self, device: torch.device) -> Callable[..., Any]:
+        """The launcher for a device."""
+        from kernels.triton.prefill.forward import prefill_forward
+
+        return prefill_forward
+
+
+@dataclass(frozen=True)
+class TritonFlashPersistent(TritonFlash):
+    """The same with a fixed number of programs, see `prefill_persistent`."""
+
+    spaces = (PERSISTENT,)
+
+    def function(self, device: torch.device) -> Callable[..., Any]:
+        """The launcher for a device, with its number of multiprocessors; three where it is interpreted."""
+        import functools
+
+        import torch
+
+        from kernels.triton.prefill.persistent import prefill_persistent
+
+        count = 3 if device.type == "cpu" else torch.cuda.get_device_properties(device).multi_processor_count
+        return functools.partial(prefill_persistent, multiprocessors=count)
+
+
+def launcher(function: Callable[..., Any], workload: Prefill, choice: Choice) -> Callable[..., Any]:
+    """What is timed: the launch with the tensors of `Prefill` in their order."""
+    scales, config = len(workload.scaled), choice.config
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: torch.Tensor) -> Any:
+        added = rest[scales] if workload.alibi or workload.bias else None
+        return function(
+            q,
+            k,
+            v,
+            causal=workload.causal,
+            with_lse=workload.lse,
+            config=config,
+            window=workload.window,
+            int8=workload.int8,
+            descales=rest[:scales],
+            alibi_slopes=added if workload.alibi else None,
+            bias=added if workload.bias else None,
+        )
+
+    return call
+
+
+def _canonical(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:
+    out, lse = result
+    return {"out": out} if lse is None else {"out": out, "lse": lse}
+
+
+BACKENDS = (
+    TritonFlash("triton.flash", INTERPRETER_FLOPS_MAX, times_on_cpu=False),
+    TritonFlashPersistent("triton.flash_persistent", INTERPRETER_FLOPS_MAX, times_on_cpu=False),
+)

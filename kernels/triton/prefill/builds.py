@@ -1,0 +1,189 @@
+"""What the dense flash attention kernels are compiled as: every shipped rule, and the features that users run.
+
+Names and values only, so that listing them needs no Triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kernels.configs import Problem, Space
+from kernels.triton.builds import TritonKernel, build, has_matrix_instructions
+from kernels.triton.prefill.launch import head_dims
+from kernels.triton.prefill.space import FLOAT_8, PERSISTENT, SPACE
+from pytest_attnperf.kernel_builds import KernelBuild
+
+POINTERS = ("q_ptr", "k_ptr", "v_ptr", "out_ptr")
+SCALES = ("q_scale_ptr", "k_scale_ptr", "v_scale_ptr")
+LENGTHS = ("seq_q", "seq_kv")
+
+TYPES = {16: {"f16": "*fp16", "bf16": "*bf16"}, 32: {"f32": "*fp32"}}
+"""Element types that a rule's width stands for, as Triton writes them."""
+
+TYPES_8 = {"f8e4m3": "*fp8e4nv", "f8e4m3fnuz": "*fp8e4b8"}
+"""fp8 that is built where the architecture multiplies it."""
+
+MANY_ROWS = 1 << 20
+"""B * H * Sq that a build stands for: 8 sequences of 4,096 rows in 32 heads."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to launch.
+
+    config      id of the configuration
+    q, kv       types of q, and of k and v, as Triton writes them
+    head_dims   D and Dv
+    feature     '', 'window', 'alibi', 'bias', or for int8 k and v 'pv8', 'pv16', 'kv8'
+    even        lengths that tiles and 16 divide
+    """
+
+    config: str
+    q: str = "*bf16"
+    kv: str = "*bf16"
+    head_dims: tuple[int, int] = (128, 128)
+    feature: str = ""
+    causal: bool = True
+    even: bool = False
+
+    @property
+    def bits(self) -> int:
+        """Of an element of k and v."""
+        return {"*fp32": 32, "*fp16": 16, "*bf16": 16}.get(self.kv, 8)
+
+    @property
+    def problem(self) -> Problem:
+        """What a rule is chosen by."""
+        return {
+            "head_dim": max(self.head_dims),
+            "causal": self.causal,
+            "element_bits": self.bits,
+            "plain": self.feature not in ("window", "alibi", "bias") and len(set(self.head_dims)) == 1,
+            "int8": self.feature if self.kv == "*i8" else "none",
+            "rows": MANY_ROWS,
+        }
+
+    def signature(self) -> dict[str, str]:
+        """Types of the arguments that are not None and no constants, as the launcher gives them."""
+        found = {"q_ptr": self.q, "k_ptr": self.kv, "v_ptr": self.kv}
+        found |= {"out_ptr": self.q if self.bits > 8 else "*bf16", "lse_ptr": "*fp32"}
+        if self.bits == 8:
+            found |= dict.fromkeys(SCALES[1:] if self.feature == "kv8" else SCALES, "*fp32")
+        if self.feature == "alibi":
+            found["slopes_ptr"] = "*fp32"
+        if self.feature == "bias":
+            found["bias_ptr"] = self.q
+        found |= dict.fromkeys(("heads", "kv_heads", *LENGTHS), "i32")
+        if self.feature == "window":
+            found["window"] = "i32"
+        return found | {"scale_log2": "fp32"}
+
+    def constants(self) -> dict[str, object]:
+        """The others, as `prefill_launch.constants` has them."""
+        given = self.signature()
+        absent = (*SCALES, "slopes_ptr", "bias_ptr", "window")
+        return {
+            **{name: None for name in absent if name not in given},
+            "CAUSAL": self.causal,
+            "WINDOWED": self.feature == "window",
+            "WITH_LSE": True,
+            "EVEN_N": self.even,
+            "GUARDED": self.feature in ("window", "bias"),
+            **head_dims(*self.head_dims),
+            "INT8_WEIGHTS": self.feature == "pv8",
+            "V_TRANSPOSED": self.bits == 8 and self.feature in ("", "pv8"),
+            "PRECISION": "ieee",
+            "IN_FP32": False,
+        }
+
+
+FEATURES = (
+    Variant("d128-bf16-causal-window", feature="window"),
+    Variant("d128-bf16-causal-alibi", feature="alibi"),
+    Variant("d128-bf16-full-bias", feature="bias", causal=False),
+    Variant("d192-dv128-bf16-causal-ragged", head_dims=(192, 128)),
+    Variant("d128-i8-causal-pv8", q="*i8", kv="*i8", feature="pv8"),
+    Variant("d128-i8-causal-pv16", q="*i8", kv="*i8", feature="pv16"),
+    Variant("d128-i8-causal-kv8", kv="*i8", feature="kv8"),
+)
+"""What users run of each feature, beside fp8."""
+
+
+@dataclass(frozen=True)
+class PrefillForwardKernel(TritonKernel):
+    """`prefill_forward_kernel` at the largest head dimension of each rule for 16 and 32 bits, with log-sum-exp, and
+    every feature once at a head dimension of 128.
+
+    Ragged lengths (both key loops, masked tails) for both masks; and for causal masks lengths that tiles and 16 divide,
+    where the launcher leaves the masks of the last tile out.
+    """
+
+    space: Space = SPACE
+    name: str = "triton.prefill_forward"
+    backends: tuple[str, ...] = ("triton.flash",)
+
+    def builds(self, arch: str) -> Sequence[KernelBuild]:
+        """One build per head dimension that a rule of `arch` (or of 'default') ends at, element type, mask and kind of
+        lengths; then one per feature."""
+        return [built(self.name, arch, self.space, each) for each in (*self._plain(arch), *features(arch))]
+
+    def _plain(self, arch: str) -> Iterator[Variant]:
+        sizes = {
+            (int(rule.when["head_dim_max"]), int(rule.when["element_bits"])): None
+            for rule in self.space.rules(arch)
+            if rule.when["element_bits"] != 8 and rule.when.get("plain", True)
+        }
+        for head_dim, bits in sizes:
+            for dtype, element in TYPES[bits].items():
+                for causal, even in ((True, False), (False, False), (True, True)):
+                    mask, lengths = "causal" if causal else "full", "even" if even else "ragged"
+                    config = f"d{head_dim}-{dtype}-{mask}-{lengths}"
+                    yield Variant(config, element, element, (head_dim, head_dim), causal=causal, even=even)
+
+
+@dataclass(frozen=True)
+class PrefillPersistentKernel(TritonKernel):
+    """`prefill_persistent_kernel` at a head dimension of 128 with log-sum-exp, causal, for both kinds of lengths."""
+
+    space: Space = PERSISTENT
+    name: str = "triton.prefill_persistent"
+    backends: tuple[str, ...] = ("triton.flash_persistent",)
+
+    def builds(self, arch: str) -> Sequence[KernelBuild]:
+        """One build per kind of lengths."""
+        variants = (Variant("d128-bf16-causal-ragged"), Variant("d128-bf16-causal-even", even=True))
+        further = {"batch_heads": "i32", "multiprocessors": "i32"}
+        return [built(self.name, arch, self.space, each, further) for each in variants]
+
+
+def features(arch: str) -> Iterator[Variant]:
+    """The features that an architecture has."""
+    yield from FEATURES
+    for dtype, element in TYPES_8.items():
+        if dtype in FLOAT_8.get(arch, ()):
+            yield Variant(f"d128-{dtype}-causal-ragged", element, element)
+
+
+def built(
+    kernel: str, arch: str, space: Space, variant: Variant, further: Mapping[str, str] | None = None
+) -> KernelBuild:
+    """The build of a variant under the rule that takes it; `further` arguments of the kernel and their types."""
+    signature = {**variant.signature(), **(further or {})}
+    aligned = [name for name, kind in signature.items() if kind.startswith("*")]
+    return build(
+        kernel,
+        arch,
+        variant.config,
+        space,
+        space.choose(arch, variant.problem).rule,
+        module=f"prefill.{space.kernel.removeprefix('prefill_')}",
+        function=f"{space.kernel}_kernel",
+        signature=signature,
+        constants=variant.constants(),
+        divisible_by_16=(*aligned, *(LENGTHS if variant.even else ())),
+        matrix=has_matrix_instructions(arch, variant.bits),
+    )
+
+
+KERNELS = (PrefillForwardKernel(), PrefillPersistentKernel())

@@ -1,0 +1,1 @@
+"""The rotary embedding of q and k."""

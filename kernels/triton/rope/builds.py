@@ -1,0 +1,56 @@
+"""What the rotary embedding is compiled as: every shipped rule, in the variants that its launcher makes of it.
+
+Names and values only, so that listing them needs no Triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kernels.configs import Rule, Space
+from kernels.triton.builds import ELEMENTS, TritonKernel, build
+from kernels.triton.rope.space import SPACE
+from pytest_attnperf.kernel_builds import KernelBuild
+
+POINTERS = ("q_ptr", "k_ptr", "q_out_ptr", "k_out_ptr")
+TABLES = ("cos_ptr", "sin_ptr")
+SIZES = ("tokens", "seq", "heads", "kv_heads")
+
+
+@dataclass(frozen=True)
+class RopeKernel(TritonKernel):
+    """`rope_kernel` at the largest head dimension of each rule, a power of two, for both kinds of pairs."""
+
+    space: Space = SPACE
+    name: str = "triton.rope"
+    backends: tuple[str, ...] = ("triton.rope",)
+
+    def builds_under(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+        """One per dtype and kind of pairs."""
+        head_dim = int(rule.when["head_dim_max"])
+        for dtype in ("bf16", "f32"):
+            element, bits = ELEMENTS[dtype]
+            for interleaved in (False, True):
+                asked = {"element_bits": bits, "interleaved": interleaved}
+                if any(rule.when.get(name, value) != value for name, value in asked.items()):
+                    continue
+                yield build(
+                    self.name,
+                    arch,
+                    f"d{head_dim}-{dtype}-{'interleaved' if interleaved else 'halves'}",
+                    self.space,
+                    rule,
+                    module="rope.kernel",
+                    function="rope_kernel",
+                    signature={
+                        **dict.fromkeys(POINTERS, element),
+                        **dict.fromkeys(TABLES, "*fp32"),
+                        **dict.fromkeys(SIZES, "i32"),
+                    },
+                    constants={"INTERLEAVED": interleaved, "HALF": head_dim // 2, "BLOCK_D": head_dim // 2},
+                    divisible_by_16=(*POINTERS, *TABLES, "tokens", "seq", "heads"),
+                )
+
+
+KERNELS = (RopeKernel(),)

@@ -1,0 +1,7 @@
+"""What the rotary embedding is configured by, for its backend, its builds and its tuning."""
+
+from __future__ import annotations
+
+from kernels.configs import Space
+
+SPACE = Space("rope", {"BLOCK_S": int, "BLOCK_H": int}, ("head_dim", "interleaved", "element_bits"))

@@ -1,0 +1,1 @@
+"""Softmax, RMSNorm and LayerNorm over rows."""

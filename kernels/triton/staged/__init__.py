@@ -1,0 +1,1 @@
+"""Unfused attention, one kernel per stage."""

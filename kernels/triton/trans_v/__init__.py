@@ -1,0 +1,1 @@
+"""Dense attention forward over transposed values."""

@@ -1,0 +1,89 @@
+"""Backend `triton.flash_trans_v`: flash attention forward over transposed values. Triton is imported in `prepare`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernels.configured import Configured
+from kernels.limits import HALVES, Limits, refusals
+from kernels.triton.trans_v.space import SPACE
+from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
+from pytest_attnperf.backends import Backend, Declares, Prepared
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_attnperf.backends import Outputs, Tensors
+    from pytest_attnperf.records import DeviceInfo
+    from pytest_attnperf.workloads.prefill import Prefill
+
+HEAD_DIMS = (64, 128)
+
+
+@dataclass(frozen=True)
+class TritonTransV(Configured, Backend["Prefill"]):
+    """Online softmax over values stored (B, Hk, D, Skv), which are transposed before anything is timed.
+
+    Head dimensions 64 and 128, f16 and bf16, causal (bottom-right), grouped K/V heads, any lengths, log-sum-exp. The
+    kernel relies on every row seeing key 0.
+    """
+
+    families = ("prefill",)
+    spaces = (SPACE,)
+
+    def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
+        """Needs Triton and, without a GPU, its interpreter; one head dimension, which it has tiles for; plain scores,
+        and every row must see a key."""
+        found = missing_triton(device)
+        if workload.head_dim not in HEAD_DIMS:
+            found.append(f"head_dim {workload.head_dim} is none of {', '.join(map(str, HEAD_DIMS))}")
+        limits = Limits(
+            self.name, HALVES, window=False, rows_without_keys=False, head_dim_v=False, alibi=False, bias=False
+        )
+        return found + refusals(workload, limits)
+
+    def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
+        """Transpose v, untimed; pick the configuration for this architecture from the data files, or the pinned one,
+        and compile. Nothing is tuned here."""
+        from kernels.triton.trans_v.kernel import trans_v
+
+        tensors = _transposed_v(inputs)
+        problem = {"head_dim": workload.head_dim, "causal": workload.causal}
+        choice = self.choose(SPACE, arch_of(tensors[0].device), problem)
+
+        def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+            return trans_v(q, k, v, causal=workload.causal, with_lse=workload.lse, config=choice.config)
+
+        compile_ahead(call, tensors, SPACE, choice)
+        return Prepared(
+            call=call,
+            tensors=tensors,
+            convert=_transposed_v,
+            outputs=_canonical,
+            config=self.recorded({SPACE.kernel: choice}),
+            declares=Declares(kernels=("trans_v_kernel",), never=("scaled_dot_product",), matrix=True),
+            arguments=_transposed_v_alone,
+        )
+
+
+def _transposed_v(inputs: Tensors) -> Tensors:
+    """q and k as they are, v (B, Skv, Hk, D) to contiguous (B, Hk, D, Skv), each in its own memory."""
+    import torch
+
+    q, k, v = inputs
+    return q.clone(), k.clone(), v.permute(0, 2, 3, 1).clone(memory_format=torch.contiguous_format)
+
+
+def _transposed_v_alone(inputs: Tensors) -> Tensors:
+    """The same with q and k where they lie."""
+    q, k, v = inputs
+    return q, k, v.permute(0, 2, 3, 1).contiguous()
+
+
+def _canonical(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:
+    out, lse = result
+    return {"out": out} if lse is None else {"out": out, "lse": lse}
+
+
+BACKENDS = (TritonTransV("triton.flash_trans_v", INTERPRETER_FLOPS_MAX, times_on_cpu=False),)

@@ -1,0 +1,223 @@
+"""Workers forked from a template, which has imported what each of them imports. The controller's side of `forking.py`.
+
+Importing torch and collecting the suites takes seconds, and forking a process that has done so milliseconds. Only for
+workers on a GPU, whose memory the driver gives to each process: on a CPU forked processes would agree for the wrong
+reason, having one layout of memory, one seed of hashes and one allocator.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pytest_attnperf.records import Role
+from pytest_attnperf.workers.command_plan import CommandPlan
+from pytest_attnperf.workers.forking import SWITCH, Obstacle, readable
+from pytest_attnperf.workers.launch import LaunchPlan
+from pytest_attnperf.workers.protocol import Channel, open_pidfd
+
+LOST_STATUS = 256
+"""In place of the exit status of a worker whose template, which alone could have asked for it, ended before it."""
+
+ANSWER_BYTES = 4096
+STATUS_SECONDS = 2.0
+"""How long a template has to say how a worker of its has ended."""
+GIVING_UP_SECONDS = 0.5
+END_SECONDS = 5.0
+
+Start = Callable[[int], "subprocess.Popen[bytes]"]
+"""Starts a worker, or a template, that is told its descriptor."""
+
+
+def may_fork(plan: LaunchPlan | CommandPlan, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether workers of a plan may come from a template, as far as can be told before it has collected."""
+    on_gpu = isinstance(plan, LaunchPlan) and plan.role is Role.DEVICE
+    if not on_gpu or environ.get(SWITCH) == "0" or sys.platform != "linux":
+        return False
+    pidfd = open_pidfd(os.getpid())
+    if pidfd is not None:
+        os.close(pidfd)
+    return pidfd is not None
+
+
+class ForkedProcess:
+    """A worker that a template was asked for, or that was started afresh in its place. As much of a Popen as is used.
+
+    returncode   as a Popen's, or LOST_STATUS
+    """
+
+    def __init__(
+        self, template: Template, answers: socket.socket, life: int, channel: socket.socket, start: Start
+    ) -> None:
+        self.returncode: int | None = None
+        self._template, self._answers, self._life, self._channel, self._start = template, answers, life, channel, start
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._pid = self._pidfd = -1
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known which process it is, or will never be."""
+        return self._popen is not None or self._pid > 0 or self.returncode is not None
+
+    @property
+    def pid(self) -> int:
+        """Process id, also the id of its process group; 0 while no process is known."""
+        return self._popen.pid if self._popen is not None else max(0, self._pid)
+
+    def settle(self, limit_seconds: float | None) -> None:
+        """Wait until there is a process. The limit may pass without one; None waits for ever."""
+        if not self.settled and readable(self._answers.fileno(), limit_seconds):
+            self._hear()
+
+    def open_pidfd(self) -> int | None:
+        """What becomes readable when the process ends, for the caller to close; None where nothing does."""
+        return os.dup(self._pidfd) if self._pidfd >= 0 else open_pidfd(self.pid) if self.pid else None
+
+    def poll(self) -> int | None:
+        """The exit status, None while it runs or is to run."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0.0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit status, as soon as there is one. Raises subprocess.TimeoutExpired."""
+        began = time.monotonic()
+        if not self.settled:
+            self.settle(timeout)
+        left = None if timeout is None else max(0.0, timeout - (time.monotonic() - began))
+        if self.returncode is None and self._popen is not None:
+            self.returncode = self._popen.wait(left)
+        elif self.returncode is None:
+            if self._pidfd < 0 or not readable(self._pidfd, left):
+                raise subprocess.TimeoutExpired(f"worker {self._pid}", timeout or 0.0)
+            self.returncode = self._status()
+            self._release()
+        return self.returncode
+
+    def kill(self) -> None:
+        """Kill the process group; one that has not begun will end as it does."""
+        if self.pid:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+        elif self.returncode is None:
+            self.returncode = -signal.SIGKILL
+            self._release()
+        if self._life >= 0:
+            os.close(self._life)
+            self._life = -1
+
+    def _hear(self) -> None:
+        """Take the template's first answer; without one it has ended, or forks nothing."""
+        message, fds = b"", [-1]
+        with contextlib.suppress(OSError):
+            message, fds, _, _ = socket.recv_fds(self._answers, ANSWER_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
+        if not message:
+            self._popen = self._start(self._channel.fileno())
+        else:
+            answer = json.loads(message)
+            if "obstacle" in answer:
+                self._template.obstacle, self._popen = Obstacle[answer["obstacle"]], self._template.process
+            else:
+                self._pid, self._pidfd = answer["pid"], fds[0]
+        self._channel.close()
+        if self._popen is not None:
+            self._answers.close()
+        self._template.heard(self, gave_up=self._popen is not None)
+
+    def _status(self) -> int:
+        if readable(self._answers.fileno(), STATUS_SECONDS):
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                return int(json.loads(self._answers.recv(ANSWER_BYTES))["status"])
+        return LOST_STATUS
+
+    def _release(self) -> None:
+        self._answers.close()
+        self._channel.close()
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+
+@dataclass
+class Template:
+    """What workers of one plan are forked from: begun with the first of them, ended with the run.
+
+    process    None before that
+    obstacle   why it became the first worker, and the others are started afresh
+    """
+
+    process: subprocess.Popen[bytes] | None = None
+    obstacle: Obstacle | None = None
+    _socket: socket.socket | None = None
+    _environment: Mapping[str, str] = field(default_factory=dict)
+    _waiting: list[ForkedProcess] = field(default_factory=list)
+    _gave_up: bool = False
+
+    def begin(self, environment: Mapping[str, str], start: Start) -> None:
+        """Start it, once, as the first worker would be."""
+        if self.process is not None:
+            return
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self.process, self._environment = start(theirs.fileno()), dict(environment)
+
+    @property
+    def serves(self) -> bool:
+        """Whether it may be asked for workers."""
+        return not self._gave_up
+
+    def fork(self, environment: Mapping[str, str], log: Path, start: Start) -> tuple[Channel, ForkedProcess]:
+        """Ask for a worker, without waiting for it.
+
+        start   starts it where no template can
+        """
+        assert self._socket is not None
+        (ours, theirs), (answers, saying) = (
+            socket.socketpair(),
+            socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET),
+        )
+        life, living = os.pipe()
+        process = ForkedProcess(self, answers, living, theirs, start)
+        self._waiting.append(process)
+        message = json.dumps(_changes(self._environment, environment)).encode()
+        # Where the template has ended, the end of the answers says so.
+        with contextlib.suppress(OSError), saying, log.open("ab") as output, os.fdopen(life, "rb") as ends:
+            fds = [theirs.fileno(), output.fileno(), ends.fileno(), saying.fileno()]
+            socket.send_fds(self._socket, [message], fds)
+        return Channel(ours), process
+
+    def heard(self, process: ForkedProcess, *, gave_up: bool) -> None:
+        """Called by a process that is settled. Where it forks nothing, all that wait for it are started at once."""
+        self._waiting.remove(process)
+        if gave_up and not self._gave_up:
+            self._gave_up = True
+            for waiting in [*self._waiting]:
+                waiting.settle(GIVING_UP_SECONDS)
+
+    def close(self) -> None:
+        """End it; workers that it has forked live on."""
+        if self._socket is None or self.process is None:
+            return
+        self._socket.close()
+        if self.obstacle is None:
+            try:
+                self.process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait(END_SECONDS)
+
+
+def _changes(template: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str | None]:
+    """What an environment has otherwise than the template's: a value, or None for what it lacks."""
+    changed: dict[str, Any] = {name: value for name, value in wanted.items() if template.get(name) != value}
+    return changed | dict.fromkeys(template.keys() - wanted.keys())
