@@ -27,6 +27,7 @@ STRENGTH = "STRENGTH"
 
 TRITON = "kernels/triton"
 TILES = f"{TRITON}/prefill/tiles.py"
+FORWARD = f"{TRITON}/prefill/forward.py"
 DECODE = f"{TRITON}/decode/kernel.py"
 SOFTMAX = f"{TRITON}/rows/softmax.py"
 RMSNORM = f"{TRITON}/rows/rmsnorm.py"
@@ -110,6 +111,21 @@ FLASH_256 = Edit(
     "suites/test_prefill.py",
     "prefill-b1-s128-h1-d256-f16-causal",
     "triton.prefill_forward/d256-f16-causal-even",
+)
+FLASH_FULL = Edit(
+    "flash_sum",
+    "extra_instruction",
+    FORWARD,
+    "    out_stride = heads * HEAD_DIM_V\n    out_rows",
+    "    for _ in tl.range(0, 0 if CAUSAL else STRENGTH):\n"
+    "        l_i = l_i * tl.minimum(seq_kv, 1).to(tl.float32)\n"
+    "    out_stride = heads * HEAD_DIM_V\n    out_rows",
+    (30, 120, 480),
+    "triton.flash",
+    "prefill-b1-s512-h8-d64-f16",
+    "suites/test_prefill.py",
+    "prefill-b1-s128-h1-d64-f16",
+    "triton.prefill_forward/d64-f16-full-ragged",
 )
 FLASH_TILE = Edit(
     "flash_tile",
@@ -264,8 +280,8 @@ GEMM_TILE = Edit(
 EDITS = {
     edit.name: edit
     for edit in (
-        FLASH_64, FLASH_256, FLASH_TILE, DECODE_TAIL, DECODE_TILE, SOFTMAX_LOAD, SOFTMAX_POWER, RMSNORM_SCALE,
-        RMSNORM_TILE, LAYERNORM_SCALE, GEMM_STORE, GEMM_TILE,
+        FLASH_64, FLASH_256, FLASH_FULL, FLASH_TILE, DECODE_TAIL, DECODE_TILE, SOFTMAX_LOAD, SOFTMAX_POWER,
+        RMSNORM_SCALE, RMSNORM_TILE, LAYERNORM_SCALE, GEMM_STORE, GEMM_TILE,
     )
 }  # fmt: skip
 

@@ -117,8 +117,23 @@ class TrueSize:
         return self.nominal if self.true is None else self.true
 
 
-Record: TypeAlias = Pass | Process | Pair | TrueSize
-KINDS: dict[str, type[Record]] = {"pass": Pass, "process": Process, "pair": Pair, "true_size": TrueSize}
+@dataclass(frozen=True)
+class Outcome:
+    """What a run of pytest said of one case: `how` is 'stored' or 'pairs', `unit` numbers the runs of one label."""
+
+    run: str
+    how: str
+    case: str
+    label: str
+    unit: int
+    verdict: str
+    ratio: float | None = None
+
+
+Record: TypeAlias = Pass | Process | Pair | TrueSize | Outcome
+KINDS: dict[str, type[Record]] = {
+    "pass": Pass, "process": Process, "pair": Pair, "true_size": TrueSize, "outcome": Outcome,
+}  # fmt: skip
 
 
 @dataclass
@@ -129,6 +144,7 @@ class Collection:
     processes: list[Process] = field(default_factory=list)
     pairs: list[Pair] = field(default_factory=list)
     sizes: list[TrueSize] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
 
     def add(self, record: Record) -> None:
         """Put a record where it belongs."""
@@ -138,6 +154,8 @@ class Collection:
             self.processes.append(record)
         elif isinstance(record, Pair):
             self.pairs.append(record)
+        elif isinstance(record, Outcome):
+            self.outcomes.append(record)
         else:
             self.sizes.append(record)
 

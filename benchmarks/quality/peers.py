@@ -82,7 +82,8 @@ def pytest_benchmark(calls: Calls, wait: Wait, seconds: float) -> dict[str, Numb
         test = Path(folder) / "test_call.py"
         test.write_text(TEST)
         options = ["-p", "no:attnperf", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:xdist", "-s", "-q"]
-        options += [f"--rootdir={folder}", "-c", os.devnull, f"--benchmark-max-time={seconds}", str(test)]
+        options += [f"--rootdir={folder}", "-c", os.devnull, "--import-mode=importlib", str(test)]
+        options += [f"--benchmark-max-time={seconds}", f"--benchmark-storage=file://{folder}"]
         status = pytest.main(options, plugins=[plugin])
     if status or len(plugin.found) < len(calls):
         raise RuntimeError(f"pytest-benchmark ended with {status}:\n{said.getvalue()}")

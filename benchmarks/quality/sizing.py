@@ -15,6 +15,10 @@ from benchmarks.quality.processes import Case, Variant, compiled, ratios
 from benchmarks.slowdowns import EDITS, ROOT, make_tree
 
 SIZE_PROCESSES = 2
+REFINED = 1
+"""How often the strengths that were chosen are tried and chosen again: what an edit costs can be hidden up to a point
+behind waiting for memory, and is then all there at once."""
+
 WEAKER, STRONGER = 0.25, 4.0
 """How far beyond its probes an edit is made stronger: one that shows nothing is not made so without end."""
 
@@ -62,14 +66,14 @@ def _compiling(variant: Variant, device: str, cases: Sequence[Case]) -> Forked:
     return Forked(lambda: compiled(variant, device, cases))
 
 
-def chosen(trees: Trees, cases: Sequence[Case], levels: Mapping[str, float]) -> dict[str, dict[str, int]]:
+def choose_strengths(trees: Trees, cases: Sequence[Case], levels: Mapping[str, float]) -> dict[str, dict[str, int]]:
     """Label -> edit -> the strength that comes nearest to the label's level, on the first case that names the edit.
 
     On a CPU a case spins for the level's share of what an unchanged call takes.
     """
     if trees.device != "gpu":
-        found = trees.slowdowns([{}], cases, 3)
-        us = {case.name: statistics.median(process[0][case.name][1] for process in found) for case in cases}
+        plain = trees.slowdowns([{}], cases, 3)
+        us = {case.name: statistics.median(process[0][case.name][1] for process in plain) for case in cases}
         return {
             label: {case.name: max(1, round(1000 * level * us[case.name])) for case in cases}
             for label, level in levels.items()
@@ -78,14 +82,18 @@ def chosen(trees: Trees, cases: Sequence[Case], levels: Mapping[str, float]) -> 
     probes = {edit: EDITS[edit].strengths for edit in owners}
     rounds = itertools.zip_longest(*([(edit, each) for each in probes[edit]] for edit in owners))
     asked = [dict(filter(None, one)) for one in rounds]
-    (found_once,) = trees.slowdowns(asked, cases, 1)
-    curves = {
-        edit: [(one[edit], found_once[at][case.name][0]) for at, one in enumerate(asked) if edit in one]
-        for edit, case in owners.items()
-    }
-    return {
-        label: {edit: strength_for(curve, level) for edit, curve in curves.items()} for label, level in levels.items()
-    }
+    curves: dict[str, list[tuple[int, float]]] = {edit: [] for edit in owners}
+    for _ in range(REFINED + 1):
+        (found,) = trees.slowdowns(asked, cases, 1)
+        for strengths, slowdowns in zip(asked, found, strict=True):
+            for edit, strength in strengths.items():
+                curves[edit].append((strength, slowdowns[owners[edit].name][0]))
+        chosen = {
+            label: {edit: strength_for(sorted(curve), level) for edit, curve in curves.items()}
+            for label, level in levels.items()
+        }
+        asked = list(chosen.values())
+    return chosen
 
 
 def sized(
@@ -117,9 +125,12 @@ def strengths_of(sizes: Sequence[TrueSize]) -> dict[str, dict[str, int]]:
 
 
 def strength_for(curve: Sequence[tuple[int, float]], level: float) -> int:
-    """The strength that slows by `level`, between the probes (strength, slowdown) that lie around it; at least 1."""
+    """The strength that slows by `level`, between the probes (strength, slowdown) that lie around it; at least 1.
+
+    The last place where the curve passes the level is taken: a weak edit may seem to slow by chance.
+    """
     points = [(0, 0.0), *curve]
-    for (low, below), (high, above) in itertools.pairwise(points):
+    for (low, below), (high, above) in reversed(list(itertools.pairwise(points))):
         if above >= level > below:
             return max(1, round(low + (level - below) / (above - below) * (high - low)))
     strongest, slowdown = points[-1]
