@@ -12,8 +12,8 @@ DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 BESIDE = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
 BESIDE += [*sorted((ROOT / "kernels").rglob("*.md")), ROOT / "examples/claims/README.md"]
-PAGES_MOST = 22
-WORDS_MOST = 49_300
+PAGES_MOST = 23
+WORDS_MOST = 50_050
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 
 

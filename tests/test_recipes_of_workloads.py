@@ -47,11 +47,11 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(tree: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
-    """Type a command of a recipe in the tree."""
+def run(tree: Path, words: list[str], **more: str) -> subprocess.CompletedProcess[str]:
+    """Type a command of a recipe in the tree, with more in its environment."""
     foreign = ("CI", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "TEST_SHARE")
     environment = {name: value for name, value in os.environ.items() if name not in foreign}
-    environment |= {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
+    environment |= {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"} | more
     command = [sys.executable, *words]
     return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
 
@@ -87,7 +87,8 @@ def test_a_family_made_by_the_recipe_works(tree: Path) -> None:
     """Its native backend is proven right in its suite, its tests pass, and who asks for Triton reads the reason."""
     add_family(tree)
     proof, tests = ([renamed(word) for word in words] for words in commands("An op family"))
-    proven, tested = run(tree, proof), run(tree, tests)
+    # By its profile for CI, Hypothesis calls no busy machine a failure.
+    proven, tested = run(tree, proof), run(tree, tests, CI="true")
     assert re.search(r"\b1 passed, ", proven.stdout), proven.stdout + proven.stderr
     assert tested.returncode == 0, tested.stdout + tested.stderr
     asked = run(tree, [word.replace("=native", "=triton") for word in proof])
@@ -101,6 +102,7 @@ def test_a_suite_made_by_the_recipe_works(tree: Path) -> None:
     text = (ROOT / "suites/test_rope.py").read_text()
     (tree / "suites/test_turn.py").write_text(text.replace("def test_rope", "def test_turn").replace("ROPE", "TURN"))
     proof, tests = ([word.replace("test_rope", "test_turn") for word in words] for words in commands("A suite"))
-    proven, tested = run(tree, proof), run(tree, tests)
+    # By its profile for CI, Hypothesis calls no busy machine a failure.
+    proven, tested = run(tree, proof), run(tree, tests, CI="true")
     assert re.search(r"\b\d passed, ", proven.stdout), proven.stdout + proven.stderr
     assert tested.returncode == 0, tested.stdout + tested.stderr

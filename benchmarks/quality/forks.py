@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import sys
@@ -28,6 +29,8 @@ def preload(device: str) -> None:
 
     if device == "gpu":
         import triton.testing  # noqa: F401
+    gc.collect()
+    gc.freeze()  # a child's collector would write to every object, and copy its page
 
 
 def forked(work: Callable[[], Any], limit_s: float = LIMIT_S) -> Any:

@@ -354,7 +354,6 @@ def test_a_start_that_takes_too_long(
 DRAWING = """
 import random, pytest
 {seeding}
-
 @pytest.fixture(autouse=True)
 def draw():
     print("drew", random.random(), flush=True)
@@ -376,8 +375,7 @@ def test_random_numbers_are_those_of_a_fresh_process(
 
 def test_only_workers_on_a_gpu_are_forked(make_pool: MakePool, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU processes that are forked would agree for the wrong reason; ATTNPERF_FORK=0 starts all afresh."""
-    pool = make_pool()
-    plan = pool.plan
+    plan = (pool := make_pool()).plan
     assert isinstance(plan, LaunchPlan)
     assert [role for role in Role if template.may_fork(replace(plan, role=role), {})] == [Role.DEVICE]
     assert not template.may_fork(plan, {SWITCH: "0"})

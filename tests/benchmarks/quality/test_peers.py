@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.quality.peers import MIN_TIME_S, Number, StdRel, nvbench, pytest_benchmark, sampler
+from benchmarks.quality.peers import MIN_TIME_S, Number, StdRel, _unexposed, nvbench, pytest_benchmark, sampler
 
 
 def test_nvbench_stops_once_a_quiet_call_was_measured_long_enough() -> None:
@@ -68,3 +68,17 @@ def test_a_call_that_raises_is_said_by_pytest_benchmark() -> None:
 def test_a_number_has_no_noise_unless_said() -> None:
     """do_bench and pytest-benchmark give one number."""
     assert Number(3.0).noise is None
+
+
+def test_a_sample_whose_launch_was_seen_is_taken_again() -> None:
+    """Behind a spin that is longer than the host has needed; a host that is never fast enough is an error."""
+    spins: list[float] = []
+
+    def attempt(call: Any, spin_s: float) -> tuple[float, float]:
+        spins.append(spin_s)
+        return (1e-5, 3e-4) if len(spins) > 1 else (9e-4, 1e-3)
+
+    assert _unexposed(attempt, lambda: None) == 1e-5
+    assert spins == [2e-4, 2e-3]
+    with pytest.raises(RuntimeError, match=r"more than 0\.05 s to enqueue"):
+        _unexposed(lambda call, spin_s: (0.0, spin_s), lambda: None)
