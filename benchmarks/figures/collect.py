@@ -2,12 +2,11 @@
 
     python benchmarks/figures/collect.py --out figures.jsonl --only processes --processes 14
     python benchmarks/figures/collect.py --out figures.jsonl --only pairs --pairs 14
-    python benchmarks/figures/collect.py --out figures.jsonl --only peers --processes 14
 
 Processes and pairs come from the plugin itself (--attnperf-calibrate, --attnperf-interleave=all), on the suite beside
-this file; peers are do_bench and pytest-benchmark, each in fresh processes. The injected slowdowns are sized once by
-`size_injections.py` and kept in the file of --injections. `report.py` prints what the file says. Where a pass is too
-long for one command, several with the same --run, each of fewer processes or pairs of every case, make one run.
+this file; other tools are measured by `gate_quality.py`. The injected slowdowns are sized once by `size_injections.py`
+and kept in the file of --injections. `report.py` prints what the file says. Where a pass is too long for one command,
+several with the same --run, each of fewer processes or pairs of every case, make one run.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +34,16 @@ from figures_records import (
     Record,
     TrueSize,
     append,
-    hashed,
     pairs_of,
     pass_of,
     processes_of,
     read,
 )
-from figures_trees import PEERS, ROOT, SUITE, Trees, make_trees, plugin_options
+from figures_trees import ROOT, SUITE, Trees, make_trees, plugin_options
 
 from pytest_attnperf.reports.files.json_results import decode
 
-KINDS = ("processes", "pairs", "peers")
+KINDS = ("processes", "pairs")
 LABELS_OF = {"processes": "plain,slow3,slow5", "pairs": "plain,slow05,slow1"}
 
 
@@ -63,7 +60,6 @@ class Plan:
     labels: dict[str, str]
     select: str
     pytest_options: tuple[str, ...]
-    peer_options: tuple[str, ...]
     run: str
 
 
@@ -72,21 +68,19 @@ def plan_of(arguments: Sequence[str] | None = None) -> Plan:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="file the lines are appended to")
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
-    parser.add_argument("--processes", type=int, default=14, help="fresh processes of a pass, and of the peers")
+    parser.add_argument("--processes", type=int, default=14, help="fresh processes of a pass")
     parser.add_argument("--pairs", type=int, default=14, help="fresh pairs of a pass")
     parser.add_argument("--only", choices=KINDS, action="append", help="only this pass; repeatable")
-    parser.add_argument("--skip-peers", action="store_true", help="as --only processes --only pairs")
     parser.add_argument("--injections", type=Path, help="file of the sized injections; measured when absent")
     parser.add_argument("--process-labels", default=LABELS_OF["processes"], help="labels of the pass over processes")
     parser.add_argument("--pair-labels", default=LABELS_OF["pairs"], help="labels of the pass over pairs")
     parser.add_argument("--select", default="", help="as pytest's -k, beside the labels")
     parser.add_argument("--pytest-options", default="", help="--pytest-options=... of the plugin's passes")
-    parser.add_argument("--peer-options", default="", help="--peer-options=--benchmark-max-time=0.3 or so")
     parser.add_argument("--run", default="", help="name of the run; units are added to those it has in the file")
     options = parser.parse_args(arguments)
     if options.processes < 1 or options.pairs < 2:
         parser.error(f"--processes={options.processes} --pairs={options.pairs}: at least 1 process and 2 pairs")
-    kinds = tuple(options.only or (KINDS[:2] if options.skip_peers else KINDS))
+    kinds = tuple(options.only or KINDS)
     return Plan(
         out=options.out.resolve(),
         device=options.device,
@@ -97,7 +91,6 @@ def plan_of(arguments: Sequence[str] | None = None) -> Plan:
         labels={"processes": options.process_labels, "pairs": options.pair_labels},
         select=options.select,
         pytest_options=tuple(options.pytest_options.split()),
-        peer_options=tuple(options.peer_options.split()),
         run=options.run or f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}",
     )
 
@@ -111,9 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         trees = make_trees(Path(folder), plan.device, injections)
         for kind in plan.kinds:
             began = time.perf_counter()
-            records = peers(plan, trees) if kind == "peers" else through_the_plugin(plan, trees, kind)
-            if kind != "peers":
-                records = [*records, *true_sizes(plan.run, injections, plan.labels[kind])]
+            records = through_the_plugin(plan, trees, kind)
+            records = [*records, *true_sizes(plan.run, injections, plan.labels[kind])]
             records = [renumbered(record, units_before(plan, kind)) for record in records]
             append(plan.out, records)
             missing = [line for record in records if isinstance(record, Pass) for line in record.failed]
@@ -194,51 +186,6 @@ def true_sizes(run: str, injections: dict[str, Any], labels: str) -> list[Record
         for label, one in by_label.items()
         if label in wanted
     ]
-
-
-def peers(plan: Plan, trees: Trees) -> list[Record]:
-    """The peers, a fresh process for each unit. Stops the program when one fails."""
-    records: list[Record] = []
-    began = time.perf_counter()
-    for unit in range(plan.processes):
-        out = trees.candidate / f"peers-{unit}.jsonl"
-        command = [
-            sys.executable, "-m", "pytest", "-q", "-p", "no:attnperf", "-p", "no:randomly", "-p", "no:cacheprovider",
-            *(["--benchmark-columns=median"] if plan.device == "gpu" else []), *plan.peer_options, PEERS,
-        ]  # fmt: skip
-        environment = {**trees.environment(os.environ), "ATTNPERF_FIGURES_OUT": str(out)}
-        ran = subprocess.run(command, cwd=trees.candidate, env=environment, capture_output=True, text=True, check=False)
-        if ran.returncode != 0 or not out.exists():
-            sys.exit(f"{' '.join(command)}\nended with {ran.returncode}:\n{ran.stdout}{ran.stderr}")
-        lines = [json.loads(line) for line in out.read_text().splitlines()]
-        records += [Process(run=plan.run, label="plain", unit=unit, **line) for line in lines]
-    return [peer_pass(plan, time.perf_counter() - began), *records]
-
-
-def peer_pass(plan: Plan, wall_s: float) -> Pass:
-    """The pass of the peers. They have no results file, so the device is asked in a process of its own."""
-    question = (
-        "import json; from pytest_attnperf.environment.device import describe_device as d; "
-        f"i = d({'cuda' if plan.device == 'gpu' else 'cpu'!r}); print(json.dumps([i.device_id, i.product]))"
-    )
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    environment = {**os.environ, "PYTHONPATH": path}
-    asked = subprocess.run(
-        [sys.executable, "-c", question], env=environment, capture_output=True, text=True, check=True
-    )
-    device_id, product = json.loads(asked.stdout.splitlines()[-1])
-    names = ("torch", "triton", "pytest-benchmark")
-    versions = {name: metadata.version(name) for name in names if _installed(name)}
-    date = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return Pass(plan.run, "peers", date, hashed(device_id), product, versions, plan.processes, round(wall_s, 1))
-
-
-def _installed(name: str) -> bool:
-    try:
-        metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ ESTIMATE_REPLAYS = 5
 
 @dataclass(frozen=True)
 class Pass:
-    """One command: `kind` is processes, pairs or peers; `wall_s` its wall time with every start, check and pause.
+    """One command: `kind` is processes, pairs, sizes or, in old files, peers. `wall_s` is wall time, starts included.
 
     gpu      the device's own id, hashed; the same card keeps it from run to run
     failed   cases that gave no number, and why

@@ -18,9 +18,8 @@ from typing import Any
 import pytest_attnperf
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("conftest.py", "pyproject.toml", "kernels", "benchmarks/figures/suite", "benchmarks/figures/peers")
+COPIED = ("conftest.py", "pyproject.toml", "kernels", "benchmarks/figures/suite")
 SUITE = "benchmarks/figures/suite"
-PEERS = "benchmarks/figures/peers"
 PLUGIN = "pytest_attnperf.plugin.main"
 
 

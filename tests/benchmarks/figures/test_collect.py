@@ -46,18 +46,18 @@ def test_passes_ask_the_plugin(program: Callable[[str], Any], tmp_path: Path) ->
     assert "test_plain_ or test_slow3_ or test_slow5_" in processes
     assert {f"--attnperf-against=dir:{trees.base}", "--attnperf-interleave=all", "--attnperf-pairs=2"} <= set(pairs)
     assert "test_plain_ or test_slow05_ or test_slow1_" in pairs
-    assert plan.kinds == ("processes", "pairs", "peers")
+    assert plan.kinds == ("processes", "pairs")
 
 
 def test_selection_and_passes_can_be_narrowed(program: Callable[[str], Any], tmp_path: Path) -> None:
-    """--select is added to the labels, --skip-peers and --only choose passes."""
+    """--select is added to the labels, --only chooses passes."""
     collect = program("collect")
     out = ["--out", str(tmp_path / "f.jsonl")]
-    plan = collect.plan_of([*out, "--skip-peers", "--select", "copy", "--pair-labels", "plain"])
+    plan = collect.plan_of([*out, "--select", "copy", "--pair-labels", "plain"])
     trees = make_trees(tmp_path / "trees", "cpu", {})
     assert "(test_plain_) and (copy)" in collect.command_of(plan, trees, "pairs", tmp_path / "r.json")
     assert plan.kinds == ("processes", "pairs")
-    assert collect.plan_of([*out, "--only", "peers"]).kinds == ("peers",)
+    assert collect.plan_of([*out, "--only", "pairs"]).kinds == ("pairs",)
 
 
 def test_no_units_are_refused(program: Callable[[str], Any], capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,9 +102,10 @@ def test_case_without_a_number_is_the_exit_status(
 ) -> None:
     """What failed is printed and exits with 1; the rest is kept."""
     collect = program("collect")
-    failed = Pass("r", "peers", "now", "card", "h200", {}, 2, 1.0, ("a: ERROR: died",))
-    monkeypatch.setattr(collect, "peers", lambda plan, trees: [failed])
-    assert collect.main(["--out", str(tmp_path / "f.jsonl"), "--only", "peers"]) == 1
+    failed = Pass("r", "pairs", "now", "card", "h200", {}, 2, 1.0, ("a: ERROR: died",))
+    monkeypatch.setattr(collect, "sized", lambda plan: {})
+    monkeypatch.setattr(collect, "through_the_plugin", lambda plan, trees, kind: [failed])
+    assert collect.main(["--out", str(tmp_path / "f.jsonl"), "--only", "pairs"]) == 1
     assert "no number: a: ERROR: died" in capsys.readouterr().out
     assert read(tmp_path / "f.jsonl").passes == [failed]
 
@@ -126,7 +127,7 @@ def test_small_collection_on_a_cpu(
 ) -> None:
     """Two real processes and two real pairs of the copy, from the plugin itself, are collected and reported."""
     out = tmp_path / "f.jsonl"
-    arguments = ["--out", str(out), "--device", "cpu", "--processes", "2", "--pairs", "2", "--skip-peers"]
+    arguments = ["--out", str(out), "--device", "cpu", "--processes", "2", "--pairs", "2"]
     assert program("collect").main([*arguments, "--select", "copy"]) == 0
     found = read(out)
     assert {(p.case, p.label, p.unit) for p in found.processes} == {
