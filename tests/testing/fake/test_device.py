@@ -71,7 +71,7 @@ def test_scripted_identity_and_fingerprint(script: Path) -> None:
     script.write_text(json.dumps({"device": device, "backends": {}}))
     fake = FakeDevice(script, "cpu", "w")
     assert (fake.info().arch, fake.info().product) == ("sm_90", "h200")
-    assert fake.fingerprint().must_match == {"arch": "sm_90", "product": "h200", "method": "1", "power_cap_w": "700"}
+    assert fake.fingerprint().must_match == {"arch": "sm_90", "product": "h200", "power_cap_w": "700"}
     assert fake.fingerprint().named == {"torch": "none", "driver": "570"}
 
 
