@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from pytest_attnperf.correctness.budget import LAST_CALL, LAST_REPLAY, PLANTED, TIMED, UNPLANTED, problems
@@ -18,7 +18,7 @@ from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.stats.pairs import STORED_QUADS_MAX
-from pytest_attnperf.stats.summaries import STORED_BLOCKS_MAX, centre_of
+from pytest_attnperf.stats.summaries import STORED_BLOCKS_MAX, centre_of, method_of
 
 ROUNDING = 1.2e-4
 """Relative: a median of numbers of five digits, itself rounded to five, is off by at most 1e-4 of itself."""
@@ -26,6 +26,9 @@ ROUNDING = 1.2e-4
 TELLING_VALUES = 4
 """Different values in one process from which on another process never has the same, in the same order: of the 3,295
 processes in baselines/sm_90 no two have the same blocks, and the fewest different values in one are 4."""
+
+Centre = Callable[[Sequence[float], int], float]
+"""The time that a process stands for, from its blocks and the number of its placements."""
 
 IDENTITY = ("arch", "product", "compute_units")
 """Fields of a fingerprint that a run's device has, too."""
@@ -39,11 +42,13 @@ def contradictions(case: CaseResult, device: DeviceInfo, stored: Sequence[Proces
     if case.fingerprint is None or case.figures is None or not case.first:
         return ["there is no time to judge: the case has no process, no fingerprint, or no figures of its workload"]
     found = list(_identity(case.fingerprint.must_match, device))
-    timer = case.fingerprint.must_match.get("timer", "")
+    must_match = case.fingerprint.must_match
+    timer = must_match.get("timer", "")
+    centre = centre_of if must_match.get("method", method_of(timer)) == method_of(timer) else _centre_of_method_1
     looks = [("first look", case.first), ("second look", case.second), ("stored choice", case.pinned)]
     for name, processes in looks:
         for number, process in enumerate(processes, start=1):
-            found += [f"{name}, process {number}: {text}" for text in _process(process, timer)]
+            found += [f"{name}, process {number}: {text}" for text in _process(process, timer, centre)]
     found += [f"pair {number}: {text}" for number, pair in enumerate(case.pairs, 1) for text in _pair(pair, timer)]
     for name, processes in case.canary.items():
         found += [f"canary {name}: {text}" for process in processes for text in _canary(process)]
@@ -114,8 +119,8 @@ def _identity(must_match: dict[str, str], device: DeviceInfo) -> Iterator[str]:
             yield f"{field} is {must_match[field]} in the case's fingerprint and {ours} in the run's device"
 
 
-def _process(process: ProcessSummary, timer: str) -> Iterator[str]:
-    """What is wrong with one process."""
+def _process(process: ProcessSummary, timer: str, centre: Centre) -> Iterator[str]:
+    """What is wrong with one process; `centre` is what its blocks stand for by the method that it was measured by."""
     if process.timer != timer:
         yield f"its timer is {process.timer!r}, the fingerprint's {timer!r}"
     if not process.block_us:
@@ -129,7 +134,7 @@ def _process(process: ProcessSummary, timer: str) -> Iterator[str]:
     if whole and (process.placements < 1 or len(blocks) % process.placements):
         yield f"{len(blocks)} blocks do not divide into {process.placements} placements"
         return
-    low, high = _centres(blocks, process.placements, whole=whole)
+    low, high = [centre(blocks, process.placements)] * 2 if whole else _quarters(blocks)
     if not _between(process.median_us, low, high):
         yield f"its median is said to be {process.median_us:g} us, its blocks make {_range(low, high)} us"
     least, mean = min(blocks), statistics.fmean(blocks)
@@ -139,19 +144,15 @@ def _process(process: ProcessSummary, timer: str) -> Iterator[str]:
         yield f"its mean is said to be {process.mean_us:g} us, its blocks make {mean:g} us"
 
 
-def _centres(blocks: Sequence[float], placements: int, *, whole: bool) -> tuple[float, float]:
-    """Between what the median of a process must lie: next to one value where all blocks are there. Of those left of
-    more, the place of each in memory is not known."""
-    if whole:
-        centre, each = centre_of(blocks, placements), len(blocks) // placements
-        # Method 1, of older results, had the mean of the medians of all places.
-        medians = [statistics.median(blocks[place * each : (place + 1) * each]) for place in range(placements)]
-        return min(centre, statistics.fmean(medians)), max(centre, statistics.fmean(medians))
-    return _quarters(blocks)
+def _centre_of_method_1(blocks: Sequence[float], placements: int) -> float:
+    """The mean over places of the median of each: of results of the `graph` timer from before method 2."""
+    each = len(blocks) // placements
+    return statistics.fmean(statistics.median(blocks[place * each :][:each]) for place in range(placements))
 
 
 def _quarters(values: Sequence[float]) -> tuple[float, float]:
-    """Means of the lower and of the upper quarter: centres of groups of values, averaged, lie between them."""
+    """Means of the lower and of the upper quarter: centres of groups of values, averaged, lie between them. So does the
+    centre of a process of which not all blocks are left: the place of each in memory is not known."""
     ordered, quarter = sorted(values), max(1, len(values) // 4)
     return statistics.fmean(ordered[:quarter]), statistics.fmean(ordered[-quarter:])
 

@@ -15,8 +15,9 @@ from typing import Any
 from pytest_attnperf.records import ErrorFigures, ProcessSummary, Rotation, Samples
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 
-STORED_BLOCKS_MAX = 64
-"""Raw blocks kept per process: enough to look at a distribution, small enough to live in git."""
+STORED_BLOCKS_MAX = 96
+"""Raw blocks kept per process: all that a process measures unless more are asked for, so that its time can be made
+again from them."""
 
 STORED_DIGITS = 5
 """Significant digits kept: an error of at most 0.005 %, far below the 0.3 % between two processes."""
@@ -36,9 +37,9 @@ def method_of(timer: str) -> str:
 def summarise(samples: Samples, device_id: str = "", process: str = "") -> ProcessSummary:
     """Summarise the blocks of one process, in microseconds per call.
 
-    Minimum and mean are of all blocks. `median_us` is `centre_of` them. Of the blocks
-    themselves at most STORED_BLOCKS_MAX are kept, evenly spaced in measured order, with the clock of each. The clock is
-    the median over all.
+    Minimum and mean are of all blocks. `median_us` is `centre_of` them. Of the blocks themselves at most
+    STORED_BLOCKS_MAX are kept, evenly spaced in measured order, with the clock of each. The clock is the median over
+    all.
 
     Raises ValueError when there are no blocks, one is not a finite positive number, or they do not divide into their
     placements.

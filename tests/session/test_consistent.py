@@ -69,7 +69,9 @@ def test_a_pair_whose_quads_say_otherwise_is_named(stored: Bench, fields: dict[s
     ]
 
 
-@pytest.mark.parametrize(("blocks", "placements"), [(5, 1), (30, 10), (63, 3), (64, 1), (64, 4), (200, 1), (200, 10)])
+@pytest.mark.parametrize(
+    ("blocks", "placements"), [(5, 1), (30, 10), (63, 3), (90, 15), (96, 1), (96, 4), (200, 1), (200, 10)]
+)
 def test_nothing_is_said_of_what_was_measured(stored: Bench, blocks: int, placements: int) -> None:
     """Whole and thinned blocks, at one place in memory or several, odd and even in number."""
     case = stored.judge(time_us=110.0)
@@ -82,6 +84,20 @@ def test_nothing_is_said_of_what_was_measured(stored: Bench, blocks: int, placem
         assert contradictions(replace(case, first=(process,)), DEVICE) == []
         forged = replace(process, median_us=process.median_us * 1.1)
         assert "its median is said to be" in contradictions(replace(case, first=(forged,)), DEVICE)[0]
+
+
+@pytest.mark.parametrize(("method", "centre"), [("1", 100.0), ("2", 101.0)])
+def test_the_time_is_made_again_by_the_method_that_measured_it(stored: Bench, method: str, centre: float) -> None:
+    """Results from before method 2 stand for the medians of their places, later ones for the mean; neither passes for
+    the other."""
+    case = stored.judge(time_us=110.0)
+    assert case.fingerprint is not None
+    must_match = {**case.fingerprint.must_match, "timer": "graph", "method": method}
+    process = summarise(Samples((100.0, 100.0, 103.0) * 2, 5, "graph", placements=2))
+    case = replace(case, fingerprint=replace(case.fingerprint, must_match=must_match), second=(), canary={})
+    assert contradictions(replace(case, first=(replace(process, median_us=centre),)), DEVICE) == []
+    other = replace(process, median_us=201.0 - centre)
+    assert "its median is said to be" in contradictions(replace(case, first=(other,)), DEVICE)[0]
 
 
 def test_equal_blocks_that_do_not_move_are_no_copies(stored: Bench) -> None:
