@@ -132,11 +132,11 @@ def measure(timers: Sequence[GraphTimer], blocks: int, rest: Callable[[float], N
 
 
 def _sample_drawn(timer: GraphTimer, rule: StoppingRule, watch: CompileWatch, draw: Callable[[], None]) -> Samples:
-    timer.before = draw
+    timer.before_pair = draw
     try:
         return sample(timer, rule, watch)
     finally:
-        timer.before = None
+        timer.before_pair = None
 
 
 def _allocate_fill() -> torch.Tensor:

@@ -93,16 +93,16 @@ class OnePlace:
     def __init__(self, us: float, mhz: float | None) -> None:
         self.us, self.mhz = us, mhz
         self.clock_mhz: tuple[float, ...] = ()
-        self.before: Callable[[], None] | None = None
+        self.before_pair: Callable[[], None] | None = None
 
     def prepare(self, call: Any, block_us: float) -> None:
         """Nothing to prepare."""
 
     def measure(self, pairs: int) -> list[float]:
         """All the same, behind what was asked for in front of each pair."""
-        assert self.before is not None
+        assert self.before_pair is not None
         for _ in range(pairs):
-            self.before()
+            self.before_pair()
         self.clock_mhz = (self.mhz,) * pairs if self.mhz is not None else ()
         return [self.us] * pairs
 
@@ -133,7 +133,7 @@ def test_each_pair_finds_another_state_of_the_cache(queued: list[str]) -> None:
     timers = [OnePlace(10.0, None), OnePlace(11.0, None)]
     placements.measure(places_of(*timers), 2, rest=lambda _: None)
     assert queued == ["idle 2000", "fill"] * 4
-    assert [timer.before for timer in timers] == [None, None]
+    assert [timer.before_pair for timer in timers] == [None, None]
 
 
 def test_places_are_measured_one_after_the_other_after_one_rest(queued: list[str]) -> None:

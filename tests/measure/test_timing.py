@@ -144,10 +144,10 @@ def test_a_hot_case_is_measured_at_several_places(eager_gpu: EagerGpu) -> None:
     """Every place is proven on inputs of its own, timed on the workload's, and left; clocks come with the blocks."""
     subject = subject_of()
     samples = subject.blocks(30, 600.0, 1e9)
-    assert (samples.placements, len(samples.block_us)) == (10, 30)
-    assert samples.block_us[::3] == tuple(100.0 + place for place in range(10))
-    assert samples.clock_mhz == (1900.0,) * 30
-    assert [timer.closed for timer in eager_gpu.timers] == [False] + [True] * 9
+    assert (samples.placements, len(samples.block_us)) == (15, 90)
+    assert samples.block_us[::6] == tuple(100.0 + place for place in range(15))
+    assert samples.clock_mhz == (1900.0,) * 90
+    assert [timer.closed for timer in eager_gpu.timers] == [False] + [True] * 14
     assert all(map(torch.equal, subject._ready.tensors, timed_inputs(subject)))
     assert subject.finish().check.right
 

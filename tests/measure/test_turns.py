@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pytest_attnperf.errors import CaseFailedError
-from pytest_attnperf.measure import timing, torch_settings, trace
+from pytest_attnperf.measure import placements, timing, torch_settings, trace
 from pytest_attnperf.measure.cold_cache import ColdSize
 from pytest_attnperf.measure.proving import TimedWrongError
 from pytest_attnperf.measure.rejection import CompileWatch
@@ -95,7 +95,7 @@ def test_a_replaying_case_takes_turns_at_several_places(eager_gpu: EagerGpu) -> 
     assert plan == TurnPlan("graph", "hot", 40, 100.0, 1, settings=torch_settings.in_words())
     assert [timer.measured for timer in eager_gpu.timers] == [0] * 40
     assert [subject.turn(place).us for place in (3, 0, 9)] == [103.0, 100.0, 109.0]
-    subject.blocks(3, 2000.0, 1e9)
+    subject.blocks(3, placements.SPLIT * 2000.0, 1e9)
     assert subject.turn(9) == Turn(109.0, 1900.0)
     assert not any(timer.closed for timer in eager_gpu.timers[:40])
     assert subject.finish().check.right

@@ -32,9 +32,9 @@ def long_enough(wanted: int, calls: int) -> bool:
 class ReplayTimer(TimerKind):
     """One graph of `calls_per_block` calls, replayed. The result of the last call stays in the same memory.
 
-    call_us   microseconds per call of the last estimate, known after `prepare`
-    stamps    what tells the clock; None where nothing can
-    before    queues what comes in front of each pair of blocks, untimed; None for nothing
+    call_us      microseconds per call of the last estimate, known after `prepare`
+    stamps       what tells the clock; None where nothing can
+    before_pair  queues what comes in front of each pair of blocks, untimed; None for nothing
     """
 
     note = ""
@@ -44,7 +44,7 @@ class ReplayTimer(TimerKind):
     def __init__(self, stamps: Stamps | None = None) -> None:
         self.calls_per_block = 1
         self.call_us = 0.0
-        self.before: Callable[[], None] | None = None
+        self.before_pair: Callable[[], None] | None = None
         self._clocks = PairClocks(stamps)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._result: Any = None
@@ -59,8 +59,8 @@ class ReplayTimer(TimerKind):
         clocks.begin()
         hold_stream(2 * pairs * self._replay_host_us + 2 * pairs * clocks.host_us)
         for start, end in events:
-            if self.before is not None:
-                self.before()
+            if self.before_pair is not None:
+                self.before_pair()
             clocks.stamp()
             graph.replay()
             start.record()

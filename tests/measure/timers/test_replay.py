@@ -108,7 +108,7 @@ def test_stamps_stand_around_pairs(stream: Stream) -> None:
 def test_what_comes_before_a_pair_is_neither_timed_nor_stamped(stream: Stream) -> None:
     """It stands in front of the stamp, the unmeasured block and the first event."""
     timer = captured(GraphTimer(stream), stream)
-    timer.before = lambda: stream.queued.append("before")
+    timer.before_pair = lambda: stream.queued.append("before")
     timer.measure(2)
     assert stream.queued == ["discard", "hold", *(["before", "stamp", *BLOCKS, "stamp"] * 2), "wait"]
 
