@@ -2,6 +2,7 @@
 
     python benchmarks/l2_draws.py --processes 16 --out draws.jsonl        # appends: run it on several cards
     python benchmarks/l2_draws.py --report draws.jsonl
+    python benchmarks/l2_draws.py --report draws.jsonl --clock "256 MiB, long"    # how far times follow the clock
 
 A hot kernel whose inputs fit the cache runs at one of a few levels, by which of their lines lie in which half of it.
 Any kernel that writes memory draws that anew; a process that disturbs nothing repeats its first draw for ever. Each way
@@ -28,6 +29,8 @@ from tabulate import tabulate
 
 MIB = 1 << 20
 REST_SECONDS = 0.1
+PLACES_MOST = 10
+"""In memory, of short calls."""
 INPUTS = -1.0
 
 CASES = (
@@ -138,7 +141,7 @@ def measure_way(way: Way, places: Sequence[tuple[Any, Any]], spare: Any) -> dict
                 idle_stream(way.gap_us)
             fill.run()
 
-        timer.before = before
+        timer.before_pair = before
         found.append([round(us, 4) for us in timer.measure(way.blocks)])
         mhz += timer.clock_mhz
     return {"us": found, "mhz": round(statistics.mean(mhz), 1) if mhz else None}
@@ -158,9 +161,9 @@ def measure_case(backend: Any, workload: Any, stamps: Any, ways: Sequence[Way]) 
     for block_us in sorted({way.block_us for way in ways}):
         own = GraphTimer(stamps)
         own.prepare(prepared.run, block_us)
-        plan = plan_for(own.call_us, 30)
-        kept += [elsewhere(prepared) for _ in range(plan.places - len(kept))]
-        sets[block_us] = [(prepared, own), *((other, own.twin(other.run)) for other in kept[1 : plan.places])]
+        places = min(PLACES_MOST, plan_for(own.call_us, 30).places)
+        kept += [elsewhere(prepared) for _ in range(places - len(kept))]
+        sets[block_us] = [(prepared, own), *((other, own.twin(other.run)) for other in kept[1:places])]
     spare = elsewhere(prepared)
     shuffled = random.sample(ways, len(ways))
     found = {way.name: measure_way(way, sets[way.block_us][: way.places], spare) for way in shuffled}
@@ -226,6 +229,24 @@ def time_of(way: dict[str, Any]) -> float:
     return statistics.mean(statistics.mean(blocks) for blocks in way["us"])
 
 
+def report_clock(lines: Iterable[dict[str, Any]], way: str) -> str:
+    """A row for each case and card: how a process's time follows its mean clock, by one way, and what is left."""
+    groups: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    for line in lines:
+        measured = line["ways"][way]
+        if measured["mhz"]:
+            groups[(line["case"], line["card"])].append((measured["mhz"], time_of(measured)))
+    rows = []
+    for (case, card), pairs in sorted(groups.items()):
+        mhz, us = zip(*pairs, strict=True)
+        slope, _ = statistics.linear_regression(mhz, us)
+        middle = statistics.mean(mhz)
+        left = [time - slope * (clock - middle) for clock, time in pairs]
+        rows.append([case, card[-4:], len(us), spread(mhz), statistics.correlation(mhz, us), spread(us), spread(left)])
+    heads = ["case", "card", "n", "sd of clock", "correlation", "sd of time", "sd without clock"]
+    return tabulate(rows, heads, floatfmt=("", "", "", ".2f", ".2f", ".2f", ".2f"))
+
+
 def spread(values: Sequence[float]) -> float:
     """Standard deviation in per cent of the mean."""
     return 100 * statistics.stdev(values) / statistics.mean(values)
@@ -258,10 +279,12 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("draws.jsonl"))
     parser.add_argument("--ways", choices=WAYS, default="fill")
     parser.add_argument("--report", type=Path)
+    parser.add_argument("--clock", metavar="WAY", help="with --report: how times by this way follow the clock")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.report:
-        print(report(json.loads(line) for line in options.report.read_text().splitlines()))
+        lines = [json.loads(line) for line in options.report.read_text().splitlines()]
+        print(report_clock(lines, options.clock) if options.clock else report(lines))
     elif options.child is not None:
         measure_process("fresh", options.child, options.out, options.ways)
     else:

@@ -52,3 +52,13 @@ def test_ways_have_names_of_their_own(name: str) -> None:
     """The report finds out by their names which ways were compared."""
     names = [way.name for way in l2_draws.WAYS[name]]
     assert len(set(names)) == len(names)
+
+
+def test_what_the_clock_explains_is_taken_out() -> None:
+    """Times that are a line of the clock leave nothing, and correlate fully."""
+    name = l2_draws.WAYS["fill"][0].name
+    lines = [
+        {"case": "a", "card": "GPU-0001", "ways": {name: {"us": [[us]], "mhz": mhz}}}
+        for mhz, us in ((1800.0, 12.0), (1850.0, 11.5), (1900.0, 11.0))
+    ]
+    assert l2_draws.report_clock(lines, name).splitlines()[2].split()[4:] == ["-1.00", "4.35", "0.00"]

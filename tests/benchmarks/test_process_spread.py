@@ -114,6 +114,24 @@ def test_no_case_is_long_enough(
     assert "worst" not in capsys.readouterr().out
 
 
+def test_several_files_are_one_table(
+    program: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Their cases are sorted and counted together, those of another timer left out, and the goal counted apart."""
+    paths = []
+    for name, spread in (("one", 0.2), ("two", 0.5)):
+        (tmp_path / name).mkdir()
+        paths.append(written(tmp_path / name, **{name: entry(100, spread)}))
+    assert run(program, monkeypatch, *paths, "--goal-percent", 0.3, "--timer", "graph") == 0
+    assert capsys.readouterr().out.splitlines()[-3:] == [
+        "2 cases of at least 15 us: median sd 0.350 %, worst 0.500 % (two)",
+        "1 of them within 0.3 %",
+        "0 of them beyond 0.6 %",
+    ]
+    run(program, monkeypatch, *paths, "--timer", "graph_cold")
+    assert "cases of at least" not in capsys.readouterr().out
+
+
 def test_an_unsound_file_is_named(program: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A truncated baseline is refused by name, not measured."""
     path = written(tmp_path, a=entry(100, 0.3))
