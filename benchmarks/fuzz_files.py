@@ -32,10 +32,9 @@ from tabulate import tabulate
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
 
-from fuzz.guard import Guard, Outcome  # noqa: E402
-from fuzz.readers import all_readers  # noqa: E402
-from fuzz.reading import Read, Reader, damaged  # noqa: E402
-
+from benchmarks.fuzz.guard import Guard, Outcome  # noqa: E402
+from benchmarks.fuzz.readers import all_readers  # noqa: E402
+from benchmarks.fuzz.reading import Read, Reader, damaged  # noqa: E402
 from pytest_attnperf.errors import AttnperfError  # noqa: E402
 
 EXTRA_BYTES = 3 << 30

@@ -12,17 +12,17 @@ from __future__ import annotations
 import argparse
 import ast
 import statistics
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-if __package__:
-    from benchmarks.prose import places_of_package
-else:  # as a program its own folder is what it imports from
-    from prose import places_of_package
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.prose import places_of_package  # noqa: E402
 
 PACKAGE = "pytest_attnperf"
-ROOT = Path(__file__).parents[1]
 
 
 class House:

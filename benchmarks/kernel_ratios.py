@@ -26,9 +26,8 @@ from tabulate import tabulate
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "benchmarks")]
 
-from ratios.wanted import WANTED, Wanted  # noqa: E402
-
 import kernels  # noqa: E402
+from benchmarks.ratios.wanted import WANTED, Wanted  # noqa: E402
 from pytest_attnperf.backends import Registry  # noqa: E402
 from pytest_attnperf.environment.device import describe_device  # noqa: E402
 from pytest_attnperf.workloads.families import parse_workload  # noqa: E402

@@ -26,9 +26,8 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "benchmarks")]
 
-from sweeps.sweep import Config, SizeClass, Sweep  # noqa: E402
-
 import kernels  # noqa: E402
+from benchmarks.sweeps.sweep import Config, SizeClass, Sweep  # noqa: E402
 from kernels.configs import FOLDER, HIP_FOLDER, SCHEMA, Choice, Rule  # noqa: E402
 from pytest_attnperf.backends import Registry  # noqa: E402
 from pytest_attnperf.workloads.families import parse_workload  # noqa: E402
@@ -60,7 +59,7 @@ def main() -> None:
         parser.error("needs a GPU that torch can use; this machine has none")
     torch.set_grad_enabled(False)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    for sweep in [importlib.import_module(f"sweeps.{name}").SWEEP for name in arguments.kernels]:
+    for sweep in [importlib.import_module(f"benchmarks.sweeps.{name}").SWEEP for name in arguments.kernels]:
         result = swept(sweep, arguments.jobs)
         (arguments.out / f"{sweep.kernel}.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
-from fuzz import samples
-from fuzz.reading import Read
+from benchmarks.fuzz import samples
+from benchmarks.fuzz.reading import Read
 from pytest_attnperf.errors import AttnperfError
 
 SHA = "a" * 40

@@ -7,10 +7,10 @@ import gzip
 from functools import partial
 from pathlib import Path
 
-from fuzz import samples
-from fuzz.answers import GITHUB_READS, answers_of_a_worker
-from fuzz.mutations import damaged_bytes, damaged_json, damaged_lines, damaged_table
-from fuzz.reading import Reader, command
+from benchmarks.fuzz import samples
+from benchmarks.fuzz.answers import GITHUB_READS, answers_of_a_worker
+from benchmarks.fuzz.mutations import damaged_bytes, damaged_json, damaged_lines, damaged_table
+from benchmarks.fuzz.reading import Reader, command
 from pytest_attnperf.errors import AttnperfError
 
 

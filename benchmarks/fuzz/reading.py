@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fuzz.guard import console
-from fuzz.mutations import Mutation
+from benchmarks.fuzz.guard import console
+from benchmarks.fuzz.mutations import Mutation
 
 Read = Callable[[Path, Path], object]
 """(the damaged file, a folder of its own that may be written to)"""

@@ -6,7 +6,7 @@ keys of D = 128 on eight warps.
 
 from __future__ import annotations
 
-from sweeps.sweep import Config, SizeClass, Sweep
+from benchmarks.sweeps.sweep import Config, SizeClass, Sweep
 
 
 def tile(block_m: int, block_n: int, num_warps: int, num_stages: int, *, split: bool) -> Config:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sweeps.backward_dkv import BOTH, tile
-from sweeps.sweep import SizeClass, Sweep
+from benchmarks.sweeps.backward_dkv import BOTH, tile
+from benchmarks.sweeps.sweep import SizeClass, Sweep
 
 D64 = (
     *(tile(128, 64, 8, stages, split=split) for stages in (2, 3) for split in BOTH),

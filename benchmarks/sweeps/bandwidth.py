@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from benchmarks.sweeps.sweep import SizeClass, Sweep
 from pytest_attnperf.workloads.bandwidth import KINDS
-from sweeps.sweep import SizeClass, Sweep
 
 TILES = ((1024, 2), (1024, 4), (2048, 4), (4096, 4), (4096, 8), (8192, 4), (8192, 8), (8192, 16), (16384, 16))
 """(BLOCK, num_warps): 8 to 64 elements per thread."""

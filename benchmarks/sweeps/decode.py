@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.sweep import Config, SizeClass, Sweep
+from benchmarks.sweeps.sweep import Config, SizeClass, Sweep
 
 
 def _config(block_n: int, programs: int, warps: int, stages: int, keys_min: int = 256) -> Config:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.sweep import Config, SizeClass, Sweep
+from benchmarks.sweeps.sweep import Config, SizeClass, Sweep
 
 
 def strip(block_n: int, block_k: int, num_warps: int, num_stages: int) -> Config:

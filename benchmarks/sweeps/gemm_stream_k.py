@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sweeps.gemm import OUTPUTS_MIN, tile
-from sweeps.sweep import SizeClass, Sweep
+from benchmarks.sweeps.gemm import OUTPUTS_MIN, tile
+from benchmarks.sweeps.sweep import SizeClass, Sweep
 
 CANDIDATES = tuple(
     {**tile(block_m, block_n, 64, num_warps, num_stages), "PROGRAMS": 0, "FIX_M": fix_m}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.sweep import SizeClass, Sweep
+from benchmarks.sweeps.sweep import SizeClass, Sweep
 
 CANDIDATES = tuple(
     {"BLOCK_M": block_m, "BLOCK_N": block_n, "THREADS": 16 * block_m} for block_m in (8, 16, 32) for block_n in (32, 64)

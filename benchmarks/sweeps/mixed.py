@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.sweep import SizeClass, Sweep
+from benchmarks.sweeps.sweep import SizeClass, Sweep
 
 LLAMA = "h32-hk8-d128-page16-bf16"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from sweeps.sweep import Config, SizeClass, Sweep
+from benchmarks.sweeps.sweep import Config, SizeClass, Sweep
 
 
 def _candidates(tiles: tuple[tuple[int, int, int], ...], *, warps: tuple[int, ...]) -> tuple[Config, ...]:

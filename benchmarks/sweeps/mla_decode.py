@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.sweep import Config, SizeClass, Sweep
+from benchmarks.sweeps.sweep import Config, SizeClass, Sweep
 
 
 def _candidates(tiles: tuple[tuple[int, int, int, int], ...], programs: tuple[int, ...]) -> tuple[Config, ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sweeps.prefill_forward import tiles
-from sweeps.sweep import Config, SizeClass, Sweep
+from benchmarks.sweeps.prefill_forward import tiles
+from benchmarks.sweeps.sweep import Config, SizeClass, Sweep
 
 
 def with_programs(count: int, candidates: tuple[Config, ...]) -> tuple[Config, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.softmax import classes
-from sweeps.sweep import Sweep
+from benchmarks.sweeps.softmax import classes
+from benchmarks.sweeps.sweep import Sweep
 
 SWEEP = Sweep("rmsnorm", "triton.rmsnorm", classes("rmsnorm", "-residual", "-residual"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.sweep import Config, SizeClass, Sweep
+from benchmarks.sweeps.sweep import Config, SizeClass, Sweep
 
 Tile = tuple[int, int, int, int, int]
 """BLOCK_R, BLOCK_C, num_warps, PROGRAMS, STAGES."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.sweep import Config, SizeClass, Sweep
+from benchmarks.sweeps.sweep import Config, SizeClass, Sweep
 
 
 def tile(block_m: int, block_n: int, num_warps: int, num_stages: int, *, preload_v: bool = False) -> Config:

@@ -18,7 +18,7 @@ PLANTED = """
 import json, os, sys, tempfile
 from pathlib import Path
 sys.path[:0] = {paths!r}
-from fuzz.guard import Guard, console
+from benchmarks.fuzz.guard import Guard, console
 guard = Guard(Path(sys.argv[1]))
 guard.install()
 def loop():
@@ -79,7 +79,7 @@ def test_what_must_not_happen_is_found(tmp_path: Path) -> None:
 def test_damage_is_the_same_for_the_same_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     """So a finding can be had again; and most of what is damaged is no longer what it was."""
     monkeypatch.syspath_prepend(str(PROGRAM.parent))
-    from fuzz import mutations
+    from benchmarks.fuzz import mutations
 
     sound = b'{"a": [1, 2.5, "text"], "b": {"c": null, "d": true}}\n'
     kinds = (mutations.damaged_json, mutations.damaged_lines, mutations.damaged_table, mutations.damaged_bytes)

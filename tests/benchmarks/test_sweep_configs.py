@@ -35,7 +35,7 @@ def program() -> ModuleType:
 
 def test_the_best_over_all_workloads_wins(program: ModuleType) -> None:
     """A candidate that is good everywhere beats one that is best once and bad once; cost is relative to the fastest."""
-    from sweeps.sweep import SizeClass  # type: ignore[import-not-found]
+    from benchmarks.sweeps.sweep import SizeClass  # type: ignore[import-not-found]
 
     good, uneven = frozenset({("BLOCK", 1)}), frozenset({("BLOCK", 2)})
     size = SizeClass({}, ("small", "large"), ())
@@ -62,7 +62,7 @@ def test_found_rules_replace_those_of_the_same_problems(
 @pytest.mark.parametrize("name", SWEEPS)
 def test_sweeps_name_what_exists(program: ModuleType, name: str) -> None:
     """Kernel, backend and workloads exist, candidates hold what the kernel is configured by, and no class is empty."""
-    sweep = importlib.import_module(f"sweeps.{name}").SWEEP
+    sweep = importlib.import_module(f"benchmarks.sweeps.{name}").SWEEP
     registry = Registry()
     kernels.register(registry)
     backend = registry.get(sweep.backend)
